@@ -1,0 +1,84 @@
+"""Findings: one comparison of what a node should be with what it is.
+
+A finding is data. The terminal, JSON, JUnit, Prometheus and the report page all show the same object; a check never
+prints, never changes a node and never raises for a bad one.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Verdict(StrEnum):
+    """What a comparison came to. Unknown is never ok."""
+
+    OK = "ok"
+    DRIFT = "drift"  # differs from the desired state, and an operation of ours (or a reboot) would mend it
+    FAIL = "fail"  # differs, and no operation of ours can mend it: a GPU is missing, a port is down
+    UNKNOWN = "unknown"  # the reading could not be taken
+
+    @property
+    def severity(self) -> int:
+        """Order for 'the worst wins': fail, then unknown, then drift, then ok (DESIGN, decision 5)."""
+        return ("ok", "drift", "unknown", "fail").index(self.value)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the `shakedown` command when this is the worst verdict."""
+        return {"ok": 0, "fail": 1, "drift": 3, "unknown": 4}[self.value]
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The worst of the verdicts; of none at all, unknown: nothing was seen to be right."""
+    return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNKNOWN)
+
+
+class Risk(StrEnum):
+    """What mending costs the jobs on the node."""
+
+    SAFE = "safe"
+    DISRUPTIVE = "disruptive"  # running jobs notice
+    REBOOT = "reboot"  # takes effect at the next boot
+
+
+class Remedy(BaseModel):
+    """What would mend a finding.
+
+    `operation` names a function of `operations/` as `module.function` ("tuning.numa_balancing") and `arguments` are
+    its keyword arguments; None where a person has to act, and then `text` says what to do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    text: str
+    operation: str | None = None
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    risk: Risk = Risk.SAFE
+
+
+class Finding(BaseModel):
+    """One setting of one node: the verdict, what was wanted, what is, where that was read, and what would mend it.
+
+    `actual` is what runs now. For a setting that can be kept across a reboot, `persisted` is what the node would come
+    up with; `reboot_pending` says that the wanted value is written down and waits for a boot.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    node: str
+    verdict: Verdict
+    wanted: Any = None
+    actual: Any = None
+    persisted: Any = None
+    reboot_pending: bool = False
+    unit: str | None = None
+    evidence: str = ""
+    remedy: Remedy | None = None
+
+    def __str__(self) -> str:
+        pending = " (reboot pending)" if self.reboot_pending else ""
+        return f"{self.node}: {self.name}: {self.verdict}{pending}: wanted {self.wanted}, actual {self.actual}"

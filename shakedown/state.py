@@ -1,0 +1,368 @@
+"""The typed node state: everything the probe read on one node, in one document.
+
+The probe (`shakedown/node`) prints it as JSON and imports nothing from here, since it travels; this module is the
+contract that its output is validated against. Absolute paths say where each value comes from.
+
+A reading that could not be taken is an `Unreadable` with the reason, never a default: `is_unreadable(x)` tells.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeGuard, TypeVar, Union
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION = 1
+
+Why = Literal["missing", "not permitted", "timed out", "malformed", "failed"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Unreadable(_Part):
+    """Why there is no value: no such file or tool (`missing`), no permission, no answer in time, output that makes no
+    sense, or a tool that reported an error (`failed`). `detail` names the file or the command, and its words."""
+
+    unreadable: Why
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"unreadable ({self.unreadable}{': ' + self.detail if self.detail else ''})"
+
+
+T = TypeVar("T")
+Reading = Union[Unreadable, T]  # noqa: UP007 - subscripted with a TypeVar
+
+
+def is_unreadable(reading: Any) -> TypeGuard[Unreadable]:
+    """True where the reading could not be taken."""
+    return isinstance(reading, Unreadable)
+
+
+class Probe(_Part):
+    """The probe itself: who it ran as and what it cost."""
+
+    version: str  # digest of the bundle, hex
+    python: str  # "3.11.7"
+    user: str
+    uid: int
+    wall_s: float
+    cpu_s: float
+
+
+class System(_Part):
+    """/etc/os-release, uname and DMI."""
+
+    hostname: str
+    boot_id: Reading[str]  # /proc/sys/kernel/random/boot_id
+    taken_at: str  # UTC, ISO 8601
+    epoch_s: float  # the node's clock when the reading was taken, seconds since 1970 UTC
+    os_id: Reading[str]  # "debian", "ubuntu", "rhel", "rocky", ...
+    os_version: Reading[str]
+    os_name: Reading[str]  # PRETTY_NAME
+    family: Literal["debian", "rhel", "other"]  # from ID and ID_LIKE
+    kernel: str  # uname -r
+    arch: str
+    bios_version: Reading[str]  # /sys/class/dmi/id/bios_version
+    product: Reading[str]  # /sys/class/dmi/id/product_name
+    service_manager: Literal["systemd", "other"]  # /run/systemd/system
+
+
+class Setting(_Part):
+    """A setting with what runs now and what the node would come up with (None: nothing is written down)."""
+
+    running: Reading[str]
+    persisted: Reading[str | None]
+
+
+class Cmdline(_Part):
+    """The kernel command line: running (/proc/cmdline) and as the boot loader holds it (GRUB's files)."""
+
+    running: Reading[list[str]]
+    persisted: Reading[list[str]]
+    loader: Literal["grub-dropin", "grub-default", "grubby", "none"]  # how persistence can be changed here
+
+
+class Cpu(_Part):
+    """/proc/cpuinfo and /sys/devices/system/cpu."""
+
+    model: Reading[str]
+    count: int
+    vendor: Reading[str]  # "AuthenticAMD", "GenuineIntel"
+    governors: Reading[dict[str, int]]  # governor -> number of CPUs; missing where the kernel has no cpufreq
+    c2_enabled: Reading[int]  # CPUs whose idle state 2 is not disabled; missing where there is no cpuidle state2
+
+
+class Numa(_Part):
+    """/sys/devices/system/node and kernel.numa_balancing."""
+
+    nodes: Reading[int]
+    balancing: Setting  # running "missing" = a kernel without it
+
+
+class Memory(_Part):
+    """psutil and /sys/kernel/mm."""
+
+    total_bytes: int
+    available_bytes: int
+    load_1m: float
+    thp: Setting  # /sys/kernel/mm/transparent_hugepage/enabled, the bracketed word
+    hugepages_total: Reading[int]
+    hugepage_kb: Reading[int]
+
+
+class Limits(_Part):
+    """Limits of the user the probe ran as: soft values as text ("unlimited" or a number), and what is persisted."""
+
+    memlock: Setting  # kilobytes or "unlimited"
+    nofile: Setting
+
+
+class Account(_Part):
+    """The user that would run jobs, and the groups that matter."""
+
+    user: str
+    groups: list[str]  # groups of the session, by name (or number where unnamed)
+    members: dict[str, list[str]]  # group -> members, for render, video, docker; a group that does not exist is absent
+
+
+class DeviceNode(_Part):
+    """One file under /dev."""
+
+    path: str
+    kind: Literal["char", "block", "dir", "other"]
+    major: int
+    minor: int
+    mode: str  # "0660"
+    owner: str
+    group: str
+    openable: Reading[bool]  # by the probe's user; opened for reading and writing
+
+
+class Devices(_Part):
+    """/dev/kfd, /dev/dri/*, /dev/infiniband/*: missing where the file is not there."""
+
+    kfd: Reading[DeviceNode]
+    kfd_major: Reading[int]  # from /proc/devices
+    dri: list[DeviceNode]
+    infiniband: list[DeviceNode]
+
+
+class Modules(_Part):
+    """/proc/modules, and what is loaded at every boot (/etc/modules-load.d, /etc/modules)."""
+
+    loaded: Reading[list[str]]
+    persisted: list[str]
+    blacklisted: list[str]  # modprobe.d and modprobe.blacklist= on the command line
+    builtin: list[str] = Field(default_factory=list)  # of the modules that matter here
+
+
+class PciLink(_Part):
+    """current_link_speed and current_link_width, and the most the device can do."""
+
+    speed_gts: Reading[float]
+    width: Reading[int]
+    max_speed_gts: Reading[float]
+    max_width: Reading[int]
+
+
+class Gpu(_Part):
+    """One GPU as sysfs shows it (PCI id, link) and as amdsmi describes it (the rest)."""
+
+    bdf: str  # "0000:c1:00.0"
+    pci_id: str  # "1002:74a1"
+    numa_node: Reading[int]
+    link: PciLink
+    model: Reading[str]  # market name
+    vram_bytes: Reading[int]
+    vram_used_bytes: Reading[int]
+    compute_partition: Reading[str]  # "SPX"
+    memory_partition: Reading[str]  # "NPS1"
+    driver: Reading[str]
+    firmware: Reading[dict[str, str]]  # block -> version
+    ecc_correctable: Reading[int]
+    ecc_uncorrectable: Reading[int]
+    pcie_replays: Reading[int]
+    temperature_c: Reading[float]  # hotspot
+    power_w: Reading[float]
+    xgmi_links: Reading[int]
+
+
+class Kfd(_Part):
+    """/sys/class/kfd/kfd/topology: nodes with and without SIMDs."""
+
+    gpu_nodes: Reading[int]
+    cpu_nodes: Reading[int]
+
+
+class Gid(_Part):
+    """One filled entry of a GID table."""
+
+    index: int
+    gid: str  # "0000:0000:0000:0000:0000:ffff:0a00:0001"
+    type: Reading[str]  # "RoCE v2", "IB/RoCE v1"
+    netdev: Reading[str]
+    ipv4: str | None  # of an IPv4-mapped GID
+
+
+class RdmaDevice(_Part):
+    """One device of /sys/class/infiniband, port 1."""
+
+    name: str
+    bdf: str | None  # None for software devices
+    vendor: str | None  # PCI vendor id, "14e4"
+    numa_node: Reading[int]
+    link: PciLink | None
+    driver: str | None
+    firmware: Reading[str]
+    state: Reading[str]  # "ACTIVE"
+    phys_state: Reading[str]  # "LinkUp"
+    rate_gbps: Reading[float]
+    link_layer: Reading[str]  # "Ethernet"
+    netdev: Reading[str]
+    gids: Reading[list[Gid]]
+    max_read_request: Reading[int]  # bytes; PCI config space, needs root
+
+
+class Interface(_Part):
+    """One network interface."""
+
+    name: str
+    mac: str
+    mtu: Setting
+    up: bool
+    speed_mbps: Reading[int]
+    ipv4: list[str]  # "10.0.0.1/24"
+    ipv6: list[str]
+    bdf: str | None
+
+
+class Route(_Part):
+    """One IPv4 route of the main table."""
+
+    destination: str  # "0.0.0.0/0"
+    gateway: str | None
+    interface: str
+    metric: int
+
+
+class ProviderLibrary(_Part):
+    """One libibverbs provider: lib<provider>-rdmav<abi>.so."""
+
+    path: str
+    provider: str  # "bnxt_re"
+    abi: int  # 34
+    sha256: Reading[str]
+    target: str | None = None  # where a symbolic link leads
+
+
+class Verbs(_Part):
+    """libibverbs on the host: the library, its provider ABI, the providers and libibverbs.d."""
+
+    library: Reading[str]
+    abi: Reading[int]  # IBVERBS_PRIVATE_<n> of the library: the <n> that a provider's name must carry
+    providers: list[ProviderLibrary]
+    drivers: dict[str, str]  # file of libibverbs.d -> the driver it names
+
+
+class Image(_Part):
+    """One image in the container engine's store."""
+
+    id: str  # "sha256:..."
+    tags: list[str]
+    digests: list[str]  # "name@sha256:..."
+    size_bytes: int
+
+
+class Containers(_Part):
+    """The container engine that answers (docker first, then podman)."""
+
+    engine: Reading[Literal["docker", "podman"]]
+    version: Reading[str]
+    root: Reading[str]  # where it stores images
+    images: Reading[list[Image]]
+    running: Reading[int]
+
+
+class Disk(_Part):
+    """One mounted file system that holds files."""
+
+    mount: str
+    device: str
+    fstype: str
+    total_bytes: int
+    free_bytes: int  # for an ordinary user
+    network: bool  # NFS, Lustre, ...
+
+
+class Clock(_Part):
+    """timedatectl or chronyc."""
+
+    synchronised: Reading[bool]
+    service: Reading[str]
+    offset_s: Reading[float]
+
+
+class Acs(_Part):
+    """PCIe access control services (config space, needs root)."""
+
+    enabled: Reading[list[str]]  # functions (BDF) with any ACS control bit set
+
+
+class GpuProcess(_Part):
+    """A process that holds a GPU."""
+
+    pid: int
+    name: str
+    vram_bytes: Reading[int]
+
+
+class KernelLog(_Part):
+    """Lines of the kernel's log since boot that name a fault."""
+
+    errors: Reading[list[str]]  # the newest 50
+    count: Reading[int]
+
+
+class BootUnit(_Part):
+    """Our systemd unit: the settings that have to be made at every boot."""
+
+    enabled: Reading[bool]
+    settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
+
+
+class NodeState(_Part):
+    """Everything read on one node in one round trip. `schema_version` changes when a field changes its meaning."""
+
+    schema_version: int
+    probe: Probe
+    system: System
+    cmdline: Cmdline
+    cpu: Cpu
+    numa: Numa
+    memory: Memory
+    sysctl: dict[str, Setting]  # the keys in shakedown/node's SYSCTLS
+    limits: Limits
+    account: Account
+    modules: Modules
+    devices: Devices
+    gpus: Reading[list[Gpu]]  # empty: read, and there are none
+    gpu_tool: Reading[str]  # amdsmi's library version; why not, otherwise
+    gpu_processes: Reading[list[GpuProcess]]
+    kfd: Kfd
+    rocm_version: Reading[str]  # /opt/rocm/.info/version, /opt/rocm/core-*/.info/version
+    rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
+    interfaces: list[Interface]
+    routes: Reading[list[Route]]
+    verbs: Verbs
+    containers: Containers
+    disks: Reading[list[Disk]]
+    clock: Clock
+    acs: Acs
+    kernel_log: KernelLog
+    boot_unit: BootUnit
+    # Monotonic error counters to difference over a run: "rdma/bnxt_re0/rx_err", "ethtool/ens1/rx_discards",
+    # "ras/0000:c1:00.0/uncorrectable", "pcie/0000:c1:00.0/replay", "kernel_log/faults".
+    counters: dict[str, Reading[int]]
