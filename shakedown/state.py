@@ -356,6 +356,7 @@ class NodeState(_Part):
     rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
     interfaces: list[Interface]
     routes: Reading[list[Route]]
+    listening: Reading[list[int]]  # TCP ports in state LISTEN, any address: /proc/net/tcp and tcp6
     verbs: Verbs
     containers: Containers
     disks: Reading[list[Disk]]

@@ -1,0 +1,69 @@
+"""Layers: dictionaries merged key by key, later over earlier, remembering which layer each value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: its name as a person knows it ("defaults", "profile mi300x", "group rack7", "host node03")."""
+
+    name: str
+    values: Mapping[str, Any]
+
+
+@dataclass
+class Merged:
+    """The result of a merge: the values, and for each leaf's dotted path the layer it came from."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+
+    def origin_of(self, path: str) -> str:
+        """The layer that a dotted path came from: its own, its nearest parent's, or that of what lies below it (a
+        section that is missing a key has no leaf of that name)."""
+        parts = path.split(".")
+        for end in range(len(parts), 0, -1):
+            prefix = ".".join(parts[:end])
+            if prefix in self.origin:
+                return self.origin[prefix]
+            below = [layer for leaf, layer in self.origin.items() if leaf.startswith(prefix + ".")]
+            if below:
+                return below[-1]
+        return "the merged layers"
+
+
+def merge(layers: Iterable[Layer]) -> Merged:
+    """Merge layers in order. Dictionaries merge key by key; everything else, lists too, is replaced whole."""
+    merged = Merged()
+    for layer in layers:
+        _merge_into(merged, merged.values, layer.values, layer.name, "")
+    return merged
+
+
+def _merge_into(merged: Merged, target: dict[str, Any], source: Mapping[str, Any], layer: str, prefix: str) -> None:
+    for key, value in source.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            if not isinstance(target.get(key), dict):
+                target[key] = {}
+                merged.origin.pop(path, None)
+            _merge_into(merged, target[key], value, layer, f"{path}.")
+        else:
+            for stale in [leaf for leaf in merged.origin if leaf.startswith(f"{path}.")]:
+                del merged.origin[stale]
+            target[key] = value
+            merged.origin[path] = layer
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every leaf with its dotted path, in the order of the document."""
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value

@@ -1,0 +1,160 @@
+"""The typed desired state. A field that is None (or empty) is not asked for, so nothing is checked or changed for it.
+
+Every model refuses unknown keys and wrong types: a site's layer with a typing error must never be read as "not asked
+for". Figures come from the profiles (`profiles/*.toml`), which name their sources.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from shakedown.desired.sizes import parse_size
+
+Text = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Tuning(Section):
+    """Host settings, FIELD_NOTES section 1."""
+
+    numa_balancing: bool | None = None  # kernel.numa_balancing; training wants it off (False)
+    cmdline: list[Text] = []  # kernel parameters; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU's vendor
+    cpu_governor: Text | None = None  # on every CPU
+    c2: Literal["disabled"] | None = None  # idle state 2
+    thp: Literal["always", "madvise", "never"] | None = None
+    pcie_acs: Literal["off"] | None = None
+    memlock: Literal["unlimited"] | Positive | None = None  # KiB
+    nofile: Positive | None = None
+    groups: list[Text] = []  # of the user that runs jobs
+    sysctl: dict[Text, int | str] = {}
+    modules: list[Text] = []  # loaded now and at every boot, besides those of gpu and rdma
+
+
+class Gpu(Section):
+    """The GPUs of a node. `profile` names a file of profiles/gpu; count 0 is a node without GPUs."""
+
+    profile: Text
+    name: Text  # "AMD Instinct MI300X"
+    count: int = Field(ge=0)
+    pci_ids: list[Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]] = []
+    vram_bytes: int | None = None  # of one GPU
+    link_gts: float | None = None  # PCIe, GT/s per lane
+    link_width: Positive | None = None
+    compute_partition: Text | None = None  # "SPX"
+    memory_partition: Text | None = None  # "NPS1"
+    rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
+    modules: list[Text] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
+
+    @field_validator("vram_bytes", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
+
+
+class Provider(Section):
+    """The libibverbs provider of a NIC family, on the host and in the container."""
+
+    name: Text  # "bnxt_re": the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so
+    host_library: Text | None = None  # path on the host; {abi} stands for libibverbs' provider ABI
+    container_library: Text | None = None  # where the host's file is mounted in the container
+    install_as: Text | None = None  # copied there inside the container before the job starts
+    config_dirs: list[Text] = []  # libibverbs.d on the host, first that exists
+
+
+class Rdma(Section):
+    """The RDMA devices of a node. `family` names a file of profiles/nic; None where the node has none."""
+
+    family: Text | None = None
+    count: int = Field(default=0, ge=0)
+    devices: list[Text] = []  # name patterns, shell style: "bnxt_re*"
+    vendor: Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")] | None = None  # PCI vendor id
+    rate_gbps: float | None = None
+    mtu: Positive | None = None  # of the devices' network interfaces
+    link_gts: float | None = None
+    link_width: Positive | None = None
+    max_read_request: Positive | None = None  # bytes
+    usual_gid_index: int | None = None  # told when the fact differs; the fact decides
+    modules: list[Text] = []
+    environment: dict[Text, str] = {}
+    provider: Provider | None = None
+    mounts: dict[Text, Text] = {}  # host path -> container path, further files the container needs
+
+
+class Image(Section):
+    """A container image: `name:tag`, `name@sha256:...` or `name:tag@sha256:...`."""
+
+    reference: Text
+    insecure: bool = False  # a registry without TLS, or with a certificate nobody signed
+    ca_file: Text | None = None  # the registry's own certificate, on the controller
+    username: Text | None = None
+    password_file: Text | None = None  # on the controller, 0600; or the environment variable named by password_env
+    password_env: Text | None = None
+    size_bytes: int | None = None  # unpacked, when the registry cannot be asked; disk room is checked against it
+
+    @field_validator("size_bytes", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
+
+
+class System(Section):
+    """What the node needs besides tuning."""
+
+    container_engine: Literal["any", "docker", "podman"] | None = None
+    clock_synchronised: bool | None = None
+    clock_skew_s: float | None = None  # across the nodes of an inventory
+    disk_free: dict[Text, int] = {}  # mount or path -> bytes ("50G")
+    reboot: Literal["never", "when needed"] = "never"
+    reboot_at_once: Positive = 1  # nodes that may be down together
+    reboot_timeout_s: Positive = 900
+    kernel_log_clean: bool | None = None  # no fault signature in the kernel's log since boot
+
+    @field_validator("disk_free", mode="before")
+    @classmethod
+    def _sizes(cls, value: object) -> object:
+        return {key: parse_size(size) for key, size in value.items()} if isinstance(value, dict) else value
+
+
+class Smoke(Section):
+    """The smoke run: which recipe, on how many nodes, judged by which figures."""
+
+    recipe: Text
+    runtime: Literal["container", "process"] | None = None  # None: as the recipe says
+    image: Text | None = None  # a name in `images`
+    min_nodes: Positive | None = None  # start without the failed ones down to this many; None: all must be ready
+    ranks_per_node: Positive | None = None  # None: one per GPU, or the recipe's
+    iterations: Annotated[int, Field(ge=4)] | None = None  # fewer than 4 leave no steady iteration
+    options: dict[Text, bool | int | float | str] = {}  # the recipe's own, typed there
+    environment: dict[Text, str] = {}
+    expect: dict[
+        Text, float
+    ] = {}  # metric -> bound, over the recipe's and the profile's; its direction is the metric's
+    seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
+    privileged: bool = False
+    shm_size: Text | None = None  # "64G"
+    volumes: dict[Text, Text] = {}  # host path -> container path
+    devices: list[Text] | None = None  # None: as the recipe says
+    hf_token_file: Text | None = None  # on the controller
+    interface: Text | None = None  # None: the one that routes to the master
+    master_port: Annotated[int, Field(gt=0, lt=65536)] | None = None  # None: a free one
+    venv: Text | None = None  # runtime process: the virtual environment on the nodes
+    start_timeout_s: Positive = 600  # to the first iteration
+    stall_timeout_s: Positive = 300  # between two iterations
+    timeout_s: Positive = 7200  # in all
+
+
+class DesiredState(Section):
+    """What one node should be."""
+
+    tuning: Tuning = Tuning()
+    gpu: Gpu
+    rdma: Rdma = Rdma()
+    images: dict[Text, Image] = {}
+    system: System = System()
+    smoke: Smoke | None = None

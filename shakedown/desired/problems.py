@@ -1,0 +1,30 @@
+"""Errors of a desired state: all of them at once, each saying where it stands and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One error. `where` is the layer that holds the value ("group rack7", "host node03", "profile mi300x"), `path`
+    the dotted path in the desired state, `hosts` the nodes it concerns."""
+
+    where: str
+    path: str
+    value: str
+    expected: str
+    hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.path} = {self.value}: expected {self.expected}"
+
+
+class DesiredStateError(ValueError):
+    """A desired state that cannot be used. `problems` holds every error, not the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} error{'s' if len(self.problems) != 1 else ''}"
+        super().__init__("\n".join([f"the desired state has {count}:", *(f"  {p}" for p in self.problems)]))

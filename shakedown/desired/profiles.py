@@ -1,0 +1,30 @@
+"""Profiles: ready-made layers, one data file per GPU model or NIC family, chosen by name."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_ROOT = files("shakedown.desired") / "profiles"
+
+
+@cache
+def names(kind: str) -> tuple[str, ...]:
+    """The profiles of a kind: "gpu" or "nic"."""
+    return tuple(sorted(entry.name[:-5] for entry in (_ROOT / kind).iterdir() if entry.name.endswith(".toml")))
+
+
+@cache
+def load(kind: str, name: str) -> dict[str, Any]:
+    """A profile as a layer's values. KeyError if there is none of that name."""
+    if name not in names(kind):
+        raise KeyError(name)
+    return tomllib.loads((_ROOT / kind / f"{name}.toml").read_text("utf-8"))
+
+
+@cache
+def defaults() -> dict[str, Any]:
+    """The lowest layer."""
+    return tomllib.loads((_ROOT / "defaults.toml").read_text("utf-8"))

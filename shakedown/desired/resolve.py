@@ -1,0 +1,203 @@
+"""From an inventory's layers to one DesiredState per host, with every error of every host at once."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from shakedown.desired import profiles
+from shakedown.desired.layers import Layer, Merged, leaves, merge
+from shakedown.desired.models import DesiredState, Image
+from shakedown.desired.problems import DesiredStateError, Problem
+
+# What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model.
+KEYS = (*DesiredState.model_fields, "nic")
+
+
+@dataclass(frozen=True)
+class HostLayers:
+    """A host of an inventory with the site's own layers, lowest first: all, groups, host, command line."""
+
+    name: str
+    layers: Sequence[Layer]
+    user: str = field(default_factory=getpass.getuser)  # who runs jobs there, for {user-id} and {home}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The desired state of every host, and the merged layers it was read from (for `shakedown show`)."""
+
+    states: dict[str, DesiredState]
+    merged: dict[str, Merged]
+
+
+def resolve(hosts: Iterable[HostLayers]) -> Resolved:
+    """Merge and validate. Raises DesiredStateError with all the problems of all hosts."""
+    found: dict[Problem, list[str]] = defaultdict(list)
+    resolved = Resolved({}, {})
+    for host in hosts:
+        merged, problems = _merge_host(host)
+        resolved.merged[host.name] = merged
+        try:
+            resolved.states[host.name] = DesiredState.model_validate(merged.values)
+        except ValidationError as error:
+            # What a placeholder or an unknown profile leads to is not a second error.
+            reported = tuple(problem.path for problem in problems)
+            sections = {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
+            problems += [
+                problem
+                for problem in _validation_problems(error, merged)
+                if not problem.path.startswith(reported)
+                and not (problem.value == "nothing" and problem.path.split(".")[0] in sections)
+            ]
+        problems += _contradictions(resolved.states.get(host.name), merged)
+        for problem in problems:
+            found[problem].append(host.name)
+    if found:
+        raise DesiredStateError(
+            [
+                Problem(problem.where, problem.path, problem.value, problem.expected, tuple(names))
+                for problem, names in sorted(found.items())
+            ]
+        )
+    return resolved
+
+
+def _merge_host(host: HostLayers) -> tuple[Merged, list[Problem]]:
+    problems: list[Problem] = []
+    site: list[Layer] = []
+    for layer in host.layers:
+        problems += _misspelt(layer)
+        values = {key: value for key, value in layer.values.items() if key in KEYS}
+        site.append(Layer(layer.name, _substitute(_long_form(values), host.user)))
+
+    chosen = merge(site)
+    below = [Layer("defaults", profiles.defaults())]
+    for kind, path, fallback in (("gpu", "gpu.profile", "cpu"), ("nic", "rdma.family", None)):
+        section, key = path.split(".")
+        part = chosen.values.get(section)
+        name = part.get(key, fallback) if isinstance(part, dict) else fallback
+        if name is None:
+            continue
+        if not isinstance(name, str) or name not in profiles.names(kind):
+            expected = f"one of {', '.join(profiles.names(kind))}"
+            problems.append(Problem(chosen.origin_of(path), path, repr(name), expected))
+            continue
+        below.append(Layer(f"profile {name}", profiles.load(kind, name)))
+
+    merged = merge([*below, *site])
+    problems += _placeholders(merged)
+    return merged, problems
+
+
+def _long_form(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The short forms people write: gpu = "mi300x", nic = "thor2", images = {"megatron": "name:tag"}."""
+    long = {key: value for key, value in values.items() if key != "nic"}
+    if isinstance(long.get("gpu"), str):
+        long["gpu"] = {"profile": long["gpu"]}
+    if "nic" in values:
+        rdma = long.get("rdma", {})
+        long["rdma"] = {**rdma, "family": values["nic"]} if isinstance(rdma, Mapping) else rdma
+    if isinstance(long.get("images"), Mapping):
+        long["images"] = {
+            name: {"reference": image} if isinstance(image, str) else image for name, image in long["images"].items()
+        }
+    return long
+
+
+def _substitute(value: Any, user: str) -> Any:
+    if isinstance(value, str):
+        home = "/root" if user == "root" else f"/home/{user}"
+        return value.replace("{user-id}", user).replace("{home}", home)
+    if isinstance(value, Mapping):
+        return {_substitute(key, user): _substitute(item, user) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_substitute(item, user) for item in value]
+    return value
+
+
+def _misspelt(layer: Layer) -> list[Problem]:
+    """Host data holds other people's keys too, so only a key that is nearly one of ours is refused."""
+    problems = []
+    for key, value in layer.values.items():
+        near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.75) if key not in KEYS else []
+        if near:
+            problems.append(Problem(layer.name, key, _shown(value), f"the key {near[0]!r}"))
+    return problems
+
+
+def _placeholders(merged: Merged) -> list[Problem]:
+    problems = []
+    for path, value in leaves(merged.values):
+        texts = [path, *(value if isinstance(value, list) else [value])]
+        if any(isinstance(text, str) and "<changeme>" in text for text in texts):
+            problems.append(Problem(merged.origin_of(path), path, _shown(value), "a value in place of <changeme>"))
+    return problems
+
+
+def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Problem]:
+    # A union reports one error per member, at paths that end in the member's name: fold them into one.
+    grouped: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for item in error.errors():
+        path = ".".join(str(part) for part in _real_path(item["loc"], merged.values))
+        grouped[path].append((_expectation(item), item["input"]))
+    for path, items in grouped.items():
+        expected = " or ".join(dict.fromkeys(text for text, _ in items))
+        missing = expected == "a value"
+        yield Problem(merged.origin_of(path), path, "nothing" if missing else _shown(items[0][1]), expected)
+
+
+def _real_path(location: tuple[str | int, ...], values: Any) -> Iterable[str | int]:
+    """The part of an error's location that stands in the document (pydantic adds the names of union members), and a
+    last part that is missing from it."""
+    path: list[str | int] = []
+    for index, part in enumerate(location):
+        inside = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
+        if inside:
+            values = values[part]
+            path.append(part)
+        elif isinstance(values, dict) and index == len(location) - 1:
+            path.append(part)
+    return path
+
+
+def _expectation(item: Any) -> str:
+    if item["type"] == "missing":
+        return "a value"
+    if item["type"] == "extra_forbidden":
+        return "no such key"
+    message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
+    return message[0].lower() + message[1:]
+
+
+def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]:
+    """What no single field shows: an image that is not declared, a password given twice."""
+    if state is None:
+        return []
+    problems = []
+    if state.smoke and state.smoke.image and state.smoke.image not in state.images:
+        expected = f"a name in images ({', '.join(state.images) or 'none is declared'})"
+        problems.append(Problem(merged.origin_of("smoke.image"), "smoke.image", repr(state.smoke.image), expected))
+    for name, image in state.images.items():
+        problems += _image_problems(f"images.{name}", image, merged)
+    return problems
+
+
+def _image_problems(path: str, image: Image, merged: Merged) -> Iterable[Problem]:
+    if image.password_file and image.password_env:
+        yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
+    if image.username and not (image.password_file or image.password_env):
+        yield Problem(merged.origin_of(path), f"{path}.username", image.username, "a password_file or password_env")
+    if image.insecure and image.ca_file:
+        yield Problem(merged.origin_of(path), path, "insecure and ca_file", "one of the two")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

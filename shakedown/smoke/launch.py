@@ -1,0 +1,93 @@
+"""The launch plan: one distributed job, derived from the nodes' states and never typed by hand.
+
+A plan is data. `plan.py` makes it, the runtimes fill in each node's command, `operations/smoke.py` starts exactly
+what stands here, `shakedown plan` prints it, and `run.json` keeps it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# The label that every container of ours carries, with the run's id as its value: only these are ever removed.
+CONTAINER_LABEL = "io.shakedown.run"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodePlan(_Part):
+    """What one node runs. `{run_dir}` in command, environment, upload and log stands for the node's own folder of this
+    run (made by the launcher, 0700, removed afterwards)."""
+
+    name: str  # in the inventory
+    node_rank: int
+    ranks: int  # processes on this node
+    address: str  # IPv4 of the interface below
+    interface: str  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
+    hca: list[str] = []  # ACTIVE RDMA devices in PCI order; empty: sockets
+    gid_index: int | None = None
+    command: list[str]  # argv of the job's leader, run in the foreground
+    environment: dict[str, str] = {}  # of the process (process runtime) or the env file (container runtime)
+    secrets: list[str] = []  # names of variables whose values come from the controller at launch, never stored
+    files: dict[str, str] = {}  # text files written into the run folder before the start, by name
+    upload: list[
+        str
+    ] = []  # folders of the package (dotted) that travel into the run folder: "shakedown.smoke.workload"
+    setup: list[list[str]] = []  # argv to run first, in order; a failure stops everything before it starts
+    cleanup: list[list[str]] = []  # argv to run when the job is stopped or over; idempotent
+    logs: list[str] = []  # further files on the node that belong to the evidence
+
+    def shell(self) -> str:
+        """The command as a person would type it, with its environment."""
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items())]
+        return " ".join([*assignments, shlex.join(self.command)])
+
+
+class Derived(_Part):
+    """One derived value with the reason, for the person who reads the plan."""
+
+    name: str
+    value: str
+    why: str
+
+
+class LaunchPlan(_Part):
+    """One distributed job over `nodes`, in rank order."""
+
+    run_id: str
+    recipe: str
+    runtime: Literal["container", "process"]
+    image: str | None = None  # pinned by digest where the nodes know one
+    nodes: list[NodePlan]
+    missing: dict[str, str] = {}  # nodes of the inventory that take no part -> why
+    world_size: int
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    micro_batch: int
+    global_batch: int
+    seq_length: int
+    iterations: int
+    master_address: str
+    master_port: int
+    derived: list[Derived] = []
+    expect: dict[str, float] = {}  # metric -> bound, judged in the metric's own direction
+    recorded: list[str] = []  # metrics of the recipe that are recorded and not judged
+    start_timeout_s: float
+    stall_timeout_s: float
+    timeout_s: float
+    warmup: int = Field(default=2, ge=0)  # iterations that are not steady
+
+    @property
+    def driver(self) -> str:
+        """The node with global rank 0."""
+        return self.nodes[0].name
+
+    @property
+    def reporter(self) -> str:
+        """The node of the last global rank: the only one that prints iteration lines."""
+        return self.nodes[-1].name
