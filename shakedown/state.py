@@ -146,8 +146,8 @@ class Devices(_Part):
 
     kfd: Reading[DeviceNode]
     kfd_major: Reading[int]  # from /proc/devices
-    dri: list[DeviceNode]
-    infiniband: list[DeviceNode]
+    dri: Reading[list[DeviceNode]]  # empty: no such folder
+    infiniband: Reading[list[DeviceNode]]
 
 
 class Modules(_Part):
@@ -292,8 +292,8 @@ class Disk(_Part):
     mount: str
     device: str
     fstype: str
-    total_bytes: int
-    free_bytes: int  # for an ordinary user
+    total_bytes: Reading[int]  # a file server that does not answer costs these two, and nothing else
+    free_bytes: Reading[int]  # for an ordinary user
     network: bool  # NFS, Lustre, ...
 
 
@@ -354,7 +354,7 @@ class NodeState(_Part):
     kfd: Kfd
     rocm_version: Reading[str]  # /opt/rocm/.info/version, /opt/rocm/core-*/.info/version
     rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
-    interfaces: list[Interface]
+    interfaces: Reading[list[Interface]]
     routes: Reading[list[Route]]
     listening: Reading[list[int]]  # TCP ports in state LISTEN, any address: /proc/net/tcp and tcp6
     verbs: Verbs
