@@ -1,0 +1,82 @@
+"""The command line of the workload, in Megatron's names, and what has to fit together before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Sizes of the model and of the job. The defaults train in seconds on two CPU cores."""
+
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    micro_batch_size: int = 4
+    global_batch_size: int = 16
+    seq_length: int = 128
+    hidden_size: int = 128
+    ffn_hidden_size: int = 0  # 0: Megatron's rule for gated MLPs, 4h * 2/3 in multiples of 64
+    num_layers: int = 4
+    num_attention_heads: int = 4
+    vocab_size: int = 256
+    train_iters: int = 20
+    lr: float = 2e-3
+    seed: int = 1234
+    distributed_timeout_minutes: float = 10.0
+
+    @property
+    def ffn_size(self) -> int:
+        """Width of the MLP."""
+        return self.ffn_hidden_size or max(64, self.hidden_size * 8 // 3 // 64 * 64)
+
+    def data_parallel(self, world_size: int) -> int:
+        """Number of data-parallel replicas among `world_size` ranks."""
+        return world_size // (self.tensor_parallel * self.pipeline_parallel)
+
+    def micro_batches(self, world_size: int) -> int:
+        """Micro batches of each replica in one iteration."""
+        return self.global_batch_size // (self.micro_batch_size * self.data_parallel(world_size))
+
+    def errors(self, world_size: int) -> list[str]:
+        """Everything that does not fit, each with the arguments that it is about; empty when all is well."""
+        sizes = [f for f in fields(self) if f.name not in ("lr", "seed", "ffn_hidden_size")]
+        small = [f"{flag(f.name)}: {getattr(self, f.name)} is not above 0" for f in sizes if getattr(self, f.name) <= 0]
+        if not 0 < self.lr < float("inf"):
+            small.append(f"--lr: {self.lr} is not a finite number above 0")
+        if self.ffn_hidden_size < 0 or self.seed < 0:
+            small.append("--ffn-hidden-size, --seed: must not be below 0")
+        if small:
+            return small
+        model_parallel = self.tensor_parallel * self.pipeline_parallel
+        rules = [
+            ("world size", world_size, "--tensor-parallel x --pipeline-parallel", model_parallel),
+            ("--num-attention-heads", self.num_attention_heads, "--tensor-parallel", self.tensor_parallel),
+            ("--vocab-size", self.vocab_size, "--tensor-parallel", self.tensor_parallel),
+            ("the MLP's width (--ffn-hidden-size)", self.ffn_size, "--tensor-parallel", self.tensor_parallel),
+            ("--num-layers", self.num_layers, "--pipeline-parallel", self.pipeline_parallel),
+            # Twice: rotary position embedding turns pairs.
+            ("--hidden-size", self.hidden_size, "2 x --num-attention-heads", 2 * self.num_attention_heads),
+        ]
+        if world_size % model_parallel == 0:
+            samples = self.micro_batch_size * self.data_parallel(world_size)
+            rules.append(("--global-batch-size", self.global_batch_size, "--micro-batch-size x data parallel", samples))
+        return [
+            f"{name}: {value} is not divisible by {divisor_name} = {divisor}"
+            for name, value, divisor_name, divisor in rules
+            if value % divisor
+        ]
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def parser() -> argparse.ArgumentParser:
+    """One flag per field of Arguments."""
+    made = argparse.ArgumentParser(description="Train a small Megatron-Core GPT on mock data, under torchrun.")
+    for field in fields(Arguments):
+        kind = type(field.default)
+        made.add_argument(flag(field.name), type=kind, default=field.default, metavar=kind.__name__.upper())
+    return made
