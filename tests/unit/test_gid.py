@@ -1,0 +1,65 @@
+"""Which GID index is derived from which table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shakedown.gid import NoGid, addresses_of, gid_index
+from shakedown.state import RdmaDevice
+from tests.states import hca, healthy, unreadable, with_
+
+
+def device(**changes: Any) -> RdmaDevice:
+    return RdmaDevice.model_validate({**hca(0), **changes})
+
+
+def entry(index: int, address: str, kind: Any = "RoCE v2", netdev: str = "ens0np0") -> dict[str, Any]:
+    packed = "".join(f"{int(part):02x}" for part in address.split("."))
+    gid = f"0000:0000:0000:0000:0000:ffff:{packed[:4]}:{packed[4:]}"
+    return {"index": index, "gid": gid, "type": kind, "netdev": netdev, "ipv4": address}
+
+
+def test_the_roce_v2_entry_of_the_interface_address_is_taken_wherever_it_stands() -> None:
+    assert gid_index(device(), ["10.1.0.1/24"]) == 3
+    assert gid_index(device(gids=[entry(1, "10.1.0.1")]), ["10.1.0.1"]) == 1
+
+
+def test_an_entry_of_another_address_or_of_roce_v1_is_not_taken() -> None:
+    result = gid_index(device(gids=[entry(2, "10.1.0.1", "IB/RoCE v1"), entry(5, "10.9.0.1")]), ["10.1.0.1"])
+    assert isinstance(result, NoGid) and not result.unread
+    assert "no RoCE v2 GID for 10.1.0.1" in result.reason and "2: 10.1.0.1 IB/RoCE v1" in result.reason
+
+
+def test_of_two_addresses_the_first_of_the_interface_is_preferred() -> None:
+    moved = device(gids=[entry(3, "10.1.0.99"), entry(7, "10.1.0.1")])
+    assert gid_index(moved, ["10.1.0.1/24", "10.1.0.99/24"]) == 7
+    assert gid_index(moved, ["10.1.0.99/24", "10.1.0.1/24"]) == 3
+
+
+def test_what_could_not_be_read_is_told_apart_from_what_is_not_there() -> None:
+    table = gid_index(device(gids=unreadable("timed out", "gids")), ["10.1.0.1"])
+    kind = gid_index(device(gids=[entry(4, "10.1.0.1", unreadable("malformed"))]), ["10.1.0.1"])
+    assert isinstance(table, NoGid) and table.unread
+    assert isinstance(kind, NoGid) and kind.unread and "GID 4" in kind.reason
+
+
+def test_an_interface_without_an_address_is_named() -> None:
+    result = gid_index(device(), [])
+    assert isinstance(result, NoGid) and "ens0np0 has no IPv4 address" in result.reason
+
+
+def test_an_infiniband_port_uses_its_own_gid() -> None:
+    assert gid_index(device(link_layer="InfiniBand"), []) == 0
+
+
+def test_addresses_of_the_own_interface_come_before_those_of_a_vlan_on_it() -> None:
+    vlan = {**healthy().interfaces[1].model_dump(), "name": "ens0np0.100", "ipv4": ["10.100.0.1/24"]}  # type: ignore[index, union-attr]
+    plain = with_(healthy(), {})
+    interfaces = [*plain.model_dump()["interfaces"], vlan]
+    gids = [*hca(0)["gids"], entry(5, "10.100.0.1", netdev="ens0np0.100")]
+    state = with_(plain, {"interfaces": interfaces, "rdma.0.gids": gids})
+    assert addresses_of(state.rdma[0], state.interfaces) == ["10.1.0.1/24", "10.100.0.1/24"]  # type: ignore[index, arg-type]
+
+    bare_parent = with_(state, {"interfaces.1.ipv4": []})
+    addresses = addresses_of(bare_parent.rdma[0], bare_parent.interfaces)  # type: ignore[index, arg-type]
+    assert gid_index(bare_parent.rdma[0], addresses) == 5  # type: ignore[index]
