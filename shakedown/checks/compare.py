@@ -1,0 +1,67 @@
+"""What the checks share: unreadable becomes unknown, and the comparison of a setting's three values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import BootUnit, Reading, Setting, Unreadable, is_unreadable
+
+AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
+
+
+def unknown(
+    name: str, node: str, wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None
+) -> Finding:
+    """A reading that could not be taken. Its reason is the evidence; for want of permission the remedy says so."""
+    if remedy is None and reading.unreadable == "not permitted":
+        remedy = AS_ROOT
+    text = f"{evidence}: {reading}" if evidence and evidence not in str(reading) else str(reading)
+    return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=text, remedy=remedy)
+
+
+def compare_setting(
+    name: str,
+    node: str,
+    wanted: Any,
+    setting: Setting,
+    *,
+    evidence: str,
+    remedy: Remedy | None,
+    unit: str | None = None,
+) -> Finding:
+    """A setting that can be changed now and kept across a reboot.
+
+    Right now but wrong after the next boot has drifted; a value that nothing writes down is the kernel's choice at
+    the next boot, and so not known to be right. Text is compared: what the kernel prints with what is wanted.
+    """
+    if is_unreadable(setting.running):
+        return unknown(name, node, wanted, setting.running, evidence=evidence)
+    runs = setting.running == str(wanted)
+    if runs and is_unreadable(setting.persisted):
+        return unknown(name, node, wanted, setting.persisted, evidence=f"{evidence} is right; after a boot")
+    persisted = None if is_unreadable(setting.persisted) else setting.persisted
+    kept = persisted == str(wanted)
+    return Finding(
+        name=name,
+        node=node,
+        verdict=Verdict.OK if runs and kept else Verdict.DRIFT,
+        wanted=wanted,
+        actual=setting.running,
+        persisted=persisted,
+        reboot_pending=kept and not runs,
+        unit=unit,
+        evidence=evidence,
+        remedy=None if runs and kept else remedy,
+    )
+
+
+def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
+    """What our boot unit would set for a key at the next boot: None where it does not run or does not name the key."""
+    if is_unreadable(unit.enabled):
+        return None if unit.enabled.unreadable == "missing" else unit.enabled
+    if not unit.enabled:
+        return None
+    if is_unreadable(unit.settings):
+        return None if unit.settings.unreadable == "missing" else unit.settings
+    return unit.settings.get(key)
