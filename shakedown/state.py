@@ -8,9 +8,10 @@ A reading that could not be taken is an `Unreadable` with the reason, never a de
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeGuard, TypeVar, Union
+from typing import Any, Literal, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypeIs
 
 SCHEMA_VERSION = 1
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 Reading = Union[Unreadable, T]  # noqa: UP007 - subscripted with a TypeVar
 
 
-def is_unreadable(reading: Any) -> TypeGuard[Unreadable]:
+def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
     """True where the reading could not be taken."""
     return isinstance(reading, Unreadable)
 

@@ -53,7 +53,7 @@ def test_an_infiniband_port_uses_its_own_gid() -> None:
 
 
 def test_addresses_of_the_own_interface_come_before_those_of_a_vlan_on_it() -> None:
-    vlan = {**healthy().interfaces[1].model_dump(), "name": "ens0np0.100", "ipv4": ["10.100.0.1/24"]}  # type: ignore[index, union-attr]
+    vlan = {**healthy().interfaces[1].model_dump(), "name": "ens0np0.100", "ipv4": ["10.100.0.1/24"]}  # type: ignore[index]
     plain = with_(healthy(), {})
     interfaces = [*plain.model_dump()["interfaces"], vlan]
     gids = [*hca(0)["gids"], entry(5, "10.100.0.1", netdev="ens0np0.100")]
