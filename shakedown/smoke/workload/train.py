@@ -1,7 +1,7 @@
 """Train a small Megatron-Core GPT on mock data: torchrun [...] train.py [--tensor-parallel N] [...].
 
 Data, tensor and pipeline parallelism are Megatron's own. The last global rank prints Megatron's iteration lines.
-Exit codes: 0 all iterations done, 1 an exception (its traceback on standard error), 2 unusable arguments.
+Exit codes of a rank: 0 all iterations done, 1 an exception (its traceback on standard error), 2 unusable arguments.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def main() -> int:
     arguments = Arguments(**vars(parser().parse_args()))
     errors = arguments.errors(int(os.environ.get("WORLD_SIZE", "1")))
     if errors:
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            print("\n".join(f"error: {error}" for error in errors), file=sys.stderr)
+        # Every rank says so: torchrun ends the others as soon as one is gone.
+        sys.stderr.write("".join(f"train.py: error: {error}\n" for error in errors))
         return 2
     try:
         run(arguments)

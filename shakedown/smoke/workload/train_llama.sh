@@ -10,7 +10,7 @@
 #   GPUS_PER_NODE  defaults to the number of GPUs that torch sees, or to 1 without any
 #   TE_FP8, RECOMPUTE, GEMM_TUNING  have no effect, which is said when they are 1; CP and FSDP above 1 and 0 are refused
 # The log is ${LOG_DIR}/output_${EXP_NAME}.log, and with TEE_OUTPUT=1 standard output too. The exit code is torchrun's,
-# 2 for unusable variables.
+# or 2 where a variable is refused here.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -52,7 +52,7 @@ for name in TE_FP8 RECOMPUTE GEMM_TUNING; do
     [[ ${!name} == 0 ]] || echo "$name=1 is ignored by the stand-in"
 done
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1
+export CUDA_DEVICE_MAX_CONNECTIONS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 torchrun --nnodes "$NNODES" --node-rank "$NODE_RANK" --nproc-per-node "$GPUS_PER_NODE" \
     --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" "$here/train.py" \
     --tensor-parallel "$TP" --pipeline-parallel "$PP" --micro-batch-size "$MBS" --global-batch-size "$BS" \
