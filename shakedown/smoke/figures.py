@@ -1,0 +1,116 @@
+"""The figures of a smoke run, taken from its steady iterations.
+
+The names are those of the ROCm/cvs configuration files, so that figures expected there can be given here as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.smoke.log import Iteration
+
+WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
+Direction = Literal["at least", "at most"]
+
+
+class Metric(BaseModel):
+    """What is measured, in which unit, and which way is better."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    unit: str
+    direction: Direction
+    source: str  # the field of `Iteration`
+
+    def meets(self, actual: float, bound: float) -> bool:
+        """Whether a measured value is as good as the bound. Never true for NaN."""
+        return actual >= bound if self.direction == "at least" else actual <= bound
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(name="throughput_per_gpu", unit="TFLOP/s/GPU", direction="at least", source="tflops_per_gpu"),
+        Metric(name="tokens_per_gpu", unit="tokens/s/GPU", direction="at least", source="tokens_per_gpu_per_s"),
+        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms"),
+        Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
+    )
+}
+
+
+class Figure(BaseModel):
+    """One metric over the steady iterations. `value` is the median; `spread` the distance between the quartiles, None
+    with fewer than two values; `count` how many iterations had the field; all in the metric's unit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    metric: Metric
+    value: float
+    mean: float
+    spread: float | None
+    count: int
+    derived: bool = False  # computed from batch, sequence length, time and world size; not printed by the job
+
+
+class Figures(BaseModel):
+    """The four metrics; None for one that the log cannot give. `steady` says how many iterations they rest on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    steady: int
+    throughput_per_gpu: Figure | None = None
+    tokens_per_gpu: Figure | None = None
+    elapsed_time_per_iteration: Figure | None = None
+    mem_usage: Figure | None = None
+
+    def get(self, name: str) -> Figure | None:
+        """The figure of that metric. Raises KeyError for a name that is no metric."""
+        figure: Figure | None = getattr(self, METRICS[name].name)
+        return figure
+
+
+def measure(
+    iterations: Sequence[Iteration],
+    warmup: int = WARMUP,
+    seq_length: int | None = None,
+    world_size: int | None = None,
+) -> Figures:
+    """The figures over the iterations without the first `warmup` and the last.
+
+    Tokens per second and GPU are derived, as global batch x `seq_length` x 1000 / (ms x `world_size`), only where no
+    line has them. A metric with a value that is not finite has no figure: there is no telling what it would have been.
+    """
+    steady = iterations[warmup:-1]
+    figures = {name: _figure(metric, _values(steady, metric.source)) for name, metric in METRICS.items()}
+    if figures["tokens_per_gpu"] is None and seq_length and world_size:
+        tokens = [
+            it.global_batch_size * seq_length * 1000.0 / (it.elapsed_ms * world_size)
+            for it in steady
+            if it.global_batch_size is not None and it.elapsed_ms and it.tokens_per_gpu_per_s is None
+        ]
+        figures["tokens_per_gpu"] = _figure(METRICS["tokens_per_gpu"], tokens, derived=True)
+    return Figures(steady=len(steady), **figures)
+
+
+def _values(iterations: Sequence[Iteration], field: str) -> list[float]:
+    return [value for iteration in iterations if (value := getattr(iteration, field)) is not None]
+
+
+def _figure(metric: Metric, values: list[float], derived: bool = False) -> Figure | None:
+    if not values or not all(map(math.isfinite, values)):
+        return None
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else None
+    return Figure(
+        metric=metric,
+        value=statistics.median(values),
+        mean=statistics.fmean(values),
+        spread=quartiles[2] - quartiles[0] if quartiles else None,
+        count=len(values),
+        derived=derived,
+    )

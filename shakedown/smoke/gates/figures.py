@@ -1,0 +1,62 @@
+"""Gates on the figures: each in its own direction, and only those that somebody expects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.findings import Verdict
+from shakedown.smoke.figures import METRICS, Figure, Figures
+from shakedown.smoke.gates.model import Gate
+from shakedown.smoke.signatures import advice
+
+
+class Recorded(BaseModel):
+    """A figure that nobody expected: kept for the report, not judged. `value` None: the log does not have it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    value: float | None
+    unit: str
+
+
+def figure_gate(name: str, bound: float, figures: Figures) -> Gate:
+    """One figure against its bound, in the metric's own direction. A figure that cannot be had fails."""
+    metric, figure = METRICS[name], figures.get(name)
+    met = figure is not None and metric.meets(figure.value, bound)
+    return Gate(
+        name=name,
+        verdict=Verdict.OK if met else Verdict.FAIL,
+        wanted=bound,
+        actual=figure.value if figure else None,
+        unit=metric.unit,
+        evidence=f"wanted {metric.direction} {bound:g}: {_evidence(figure, figures)}",
+        remedy=None if met else _remedy(name, figure),
+    )
+
+
+def recorded(figures: Figures, expect: Mapping[str, float]) -> list[Recorded]:
+    """The metrics nobody expected, with what was measured."""
+    return [
+        Recorded(name=name, value=figure.value if (figure := figures.get(name)) else None, unit=metric.unit)
+        for name, metric in METRICS.items()
+        if name not in expect
+    ]
+
+
+def _evidence(figure: Figure | None, figures: Figures) -> str:
+    if not figures.steady:
+        return "no steady iterations: more than 3 are needed, since the first two and the last do not count"
+    if figure is None:
+        return f"none of the {figures.steady} steady iterations has it, or a value is not finite"
+    spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
+    derived = ", derived from batch, sequence length and time" if figure.derived else ""
+    return f"median of {figure.count} steady iterations, mean {figure.mean:.6g}{spread}{derived}"
+
+
+def _remedy(name: str, figure: Figure | None) -> str:
+    if figure is None:
+        return advice("unfinished")
+    return advice("memory" if name == "mem_usage" else "slow")

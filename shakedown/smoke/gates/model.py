@@ -1,0 +1,40 @@
+"""What a gate says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.findings import Verdict, worst
+
+QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
+
+
+class Gate(BaseModel):
+    """One condition on a smoke run. Only `ok` passes: what could not be seen is `unknown`.
+
+    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    name: str
+    verdict: Literal[Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN]
+    wanted: Any = None
+    actual: Any = None
+    unit: str | None = None
+    evidence: str = ""
+    remedy: str | None = None
+
+
+def verdict(gates: Iterable[Gate]) -> Verdict:
+    """The worst of the gates; unknown when there are none."""
+    return worst([gate.verdict for gate in gates])
+
+
+def some(items: Sequence[Any]) -> str:
+    """The items as text, the first few of many."""
+    text = ", ".join(str(item) for item in items[:QUOTED])
+    return f"{text} and {len(items) - QUOTED} more" if len(items) > QUOTED else text

@@ -1,0 +1,230 @@
+"""Lines that mean failure: in training logs, of RCCL, and in the kernel log. The lines are data: `signatures.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib import resources
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shakedown.smoke.log import strip_ansi
+
+MAX_QUOTED = 400  # characters of a line that are kept as evidence
+
+
+class Signature(BaseModel):
+    """One kind of failure: a line with one of `text`, and `pattern` where given, and not `unless`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    text: tuple[str, ...] = Field(min_length=1)
+    pattern: re.Pattern[str] | None = None
+    unless: re.Pattern[str] | None = None
+    rdma: bool = False
+    cause: str
+    remedy: str
+
+    def matches(self, line: str) -> bool:
+        """Whether the line shows it."""
+        return (
+            any(text in line for text in self.text)
+            and (self.pattern is None or self.pattern.search(line) is not None)
+            and (self.unless is None or self.unless.search(line) is None)
+        )
+
+
+class Advice(BaseModel):
+    """What to do about something that no single line shows."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    text: str
+
+
+class Signatures(BaseModel):
+    """The whole of `signatures.toml`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    failure: tuple[Signature, ...]
+    rccl: tuple[Signature, ...]
+    kernel: tuple[Signature, ...]
+    advice: tuple[Advice, ...]
+
+
+class Match(BaseModel):
+    """A line that shows a failure: `line_number` counts from 1, as `grep -n` does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    line_number: int
+    line: str
+    cause: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"line {self.line_number}: {self.name}: {self.line}"
+
+
+@cache
+def load() -> Signatures:
+    """The signatures that come with the package."""
+    text = resources.files("shakedown.smoke").joinpath("signatures.toml").read_text(encoding="utf-8")
+    return Signatures.model_validate(tomllib.loads(text))
+
+
+def advice(name: str) -> str:
+    """The advice of that name. Raises KeyError for a name that is not there."""
+    return {entry.name: entry.text for entry in load().advice}[name]
+
+
+def _match(signature: Signature, line_number: int, line: str) -> Match:
+    quoted = strip_ansi(line).strip()[:MAX_QUOTED]
+    return Match(
+        name=signature.name, line_number=line_number, line=quoted, cause=signature.cause, remedy=signature.remedy
+    )
+
+
+def _texts(signatures: Iterable[Signature]) -> tuple[str, ...]:
+    return tuple(text for signature in signatures for text in signature.text)
+
+
+def _holds(line: str, texts: tuple[str, ...]) -> bool:
+    for text in texts:  # noqa: SIM110 - any() costs twice as much, and this runs for every line of the log
+        if text in line:
+            return True
+    return False
+
+
+class Scanner:
+    """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
+
+    def __init__(self, signatures: Sequence[Signature], rdma: bool = False) -> None:
+        self.lines = 0
+        self.matches: list[Match] = []
+        self._open = [signature for signature in signatures if rdma or not signature.rdma]
+        self._texts = _texts(self._open)
+
+    def batch(self, lines: Sequence[str]) -> None:
+        """Many lines at once, at half the cost of one by one."""
+        if _holds("".join(lines), self._texts):
+            for line in lines:
+                self.line(line)
+        else:
+            self.lines += len(lines)
+
+    def line(self, line: str) -> Match | None:
+        """The match of this line, if it shows something new."""
+        self.lines += 1
+        if not _holds(line, self._texts):
+            return None
+        for signature in self._open:
+            if signature.matches(line):
+                self._open.remove(signature)
+                self.matches.append(_match(signature, self.lines, line))
+                return self.matches[-1]
+        return None
+
+
+_TRACEBACK = "Traceback (most recent call last)"
+_UNKNOWN_EXCEPTION = Signature(
+    name="traceback",
+    text=(_TRACEBACK,),
+    cause="a Python exception that nothing caught",
+    remedy="the exception's text names it; the frames above it in the log show where",
+)
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
+_CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
+_RANK = re.compile(r"^(?:\s*\[[^\[\]]{1,40}\]:? ?|\s*\d{1,5}: ?)*")  # "[rank3]: ", "[default0]:", "3: "
+
+
+class FailureScanner:
+    """Finds the first failure in a training log, line by line, while the log grows.
+
+    A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
+    is no failure, and an exception that has a signature is reported as that. Tracebacks of several ranks may be mixed.
+    """
+
+    def __init__(self) -> None:
+        self.lines = 0
+        self.first: Match | None = None
+        self._signatures = load().failure
+        self._texts = (_TRACEBACK, *_texts(self._signatures))
+        self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
+
+    def batch(self, lines: Sequence[str]) -> None:
+        """Many lines at once, at half the cost of one by one; `first` tells what was found."""
+        if self.first is None and (self._pending or _holds("".join(lines), self._texts)):
+            for line in lines:
+                self.line(line)
+        else:
+            self.lines += len(lines)
+
+    def line(self, line: str) -> Match | None:
+        """The first failure, on the line that proves it; None before and after."""
+        self.lines += 1
+        if self.first is not None or not (self._pending or _holds(line, self._texts)):
+            return None
+        if self._pending or _TRACEBACK in line:
+            return self._in_traceback(strip_ansi(line))
+        return self._settle(line)
+
+    def close(self) -> Match | None:
+        """The end of the log: a traceback whose exception never came is a failure as well."""
+        if self.first is None and self._pending:
+            line_number, line = min(self._pending.values())
+            self.first = _match(_UNKNOWN_EXCEPTION, line_number, line)
+            return self.first
+        return None
+
+    def _in_traceback(self, line: str) -> Match | None:
+        prefix = _RANK.match(line)
+        rank, text = (prefix[0].strip(), line[prefix.end() :]) if prefix else ("", line)
+        if _TRACEBACK in text:
+            self._pending[rank] = (self.lines, line)
+            return None
+        if rank not in self._pending or not _EXCEPTION.match(text):
+            in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
+            return None if in_frames else self._settle(line)
+        del self._pending[rank]
+        if _CLEAN_STOP.search(text):
+            return None
+        return self._settle(line) or self._found(_UNKNOWN_EXCEPTION, line)
+
+    def _settle(self, line: str) -> Match | None:
+        for signature in self._signatures:
+            if signature.matches(line):
+                return self._found(signature, line)
+        return None
+
+    def _found(self, signature: Signature, line: str) -> Match:
+        self.first = _match(signature, self.lines, line)
+        return self.first
+
+
+def first_failure(lines: Iterable[str]) -> Match | None:
+    """The first line of a training log that means failure, or None. Reads no further than it has to."""
+    scanner = FailureScanner()
+    return next((match for match in map(scanner.line, lines) if match), None) or scanner.close()
+
+
+def rccl(lines: Iterable[str], rdma: bool = False) -> list[Match]:
+    """RCCL's lines that show that a tuning did not take. `rdma`: the job was to use RDMA between nodes."""
+    return _all(lines, Scanner(load().rccl, rdma))
+
+
+def kernel_log(lines: Iterable[str]) -> list[Match]:
+    """Lines of a kernel log that show a fault of the hardware or a driver, each kind where it first stood."""
+    return _all(lines, Scanner(load().kernel, rdma=True))
+
+
+def _all(lines: Iterable[str], scanner: Scanner) -> list[Match]:
+    for line in lines:
+        scanner.line(line)
+    return scanner.matches
