@@ -7,6 +7,8 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import shakedown
@@ -23,10 +25,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@cache
+def temporary() -> tempfile.TemporaryDirectory[str]:
+    """A folder that goes when the tests end: torchrun leaves one behind in the temporary one after every run."""
+    return tempfile.TemporaryDirectory(prefix="torchrun-")
+
+
 def environment() -> dict[str, str]:
     """One thread per rank, gloo on loopback, and this Python's torchrun first on the path."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TMPDIR": temporary().name}
 
 
 def start(

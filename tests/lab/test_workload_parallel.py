@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,35 @@ def test_a_signal_ends_it_within_seconds(two_agents: list[subprocess.Popen[str]]
     assert all(agent.returncode not in (0, None) for agent in two_agents)
 
 
+COUNT = """
+import os, torch
+from shakedown.smoke.workload import cpu
+from shakedown.smoke.workload.arguments import Arguments
+cpu.install()
+torch.distributed.init_process_group("gloo")
+from megatron.core import parallel_state
+from shakedown.smoke.workload.trainer import Trainer
+parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
+trainer = Trainer(Arguments(hidden_size=64, num_layers=3, vocab_size=512, seq_length=32), torch.device("cpu"))
+with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:
+    trainer.forward_backward()
+print(counter.get_total_flops(), trainer.flops, flush=True)
+os._exit(0)
+"""
+
+
+def test_the_flops_formula_agrees_with_what_torch_counts_in_the_real_model() -> None:
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchrun.free_port()), "RANK": "0", "WORLD_SIZE": "1"}
+    environment = {**torchrun.environment(), **rendezvous}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    counted, formula = map(int, done.stdout.split())
+    # The plain attention of the CPU computes the half of the scores, too, that the mask then hides: 16 sequences of
+    # 32 x 32 / 2 pairs in 3 layers, two products of width 64, times 2 and times 3 as everything else.
+    assert counted - formula == 16 * (32 * 32 // 2) * 3 * 2 * 64 * 6
+
+
 def stand_in(folder: Path, **variables: str) -> subprocess.Popen[str]:
     """train_llama.sh with two ranks and its log in `folder`."""
     settings = {"MODEL_SIZE": "8", "GPUS_PER_NODE": "2", "MBS": "2", "SEQ_LENGTH": "32", "LOG_DIR": str(folder)}
@@ -142,7 +172,7 @@ def stand_in(folder: Path, **variables: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**torchrun.environment(), **settings, "MASTER_PORT": port, **variables},
+        env={**torchrun.environment(), **settings, "MASTER_PORT": port, "TMPDIR": str(folder), **variables},
     )
 
 
@@ -184,4 +214,5 @@ def test_stopping_the_stand_in_stops_its_ranks(tmp_path: Path) -> None:
     os.kill(job.pid, signal.SIGTERM)  # to the shell alone, as a container engine does
     assert seconds_until_gone(processes, [job]) < 10
     assert job.returncode not in (0, None)
+    assert list(tmp_path.iterdir()) == [tmp_path / "output_perf.log"]
     assert torchrun.iterations((tmp_path / "output_perf.log").read_text())

@@ -52,7 +52,10 @@ for name in TE_FP8 RECOMPUTE GEMM_TUNING; do
     [[ ${!name} == 0 ]] || echo "$name=1 is ignored by the stand-in"
 done
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+# torchrun leaves a folder in the temporary one after every run.
+TMPDIR=$(mktemp -d)
+trap 'rm -rf "$TMPDIR"' EXIT
+export TMPDIR CUDA_DEVICE_MAX_CONNECTIONS=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 torchrun --nnodes "$NNODES" --node-rank "$NODE_RANK" --nproc-per-node "$GPUS_PER_NODE" \
     --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" "$here/train.py" \
     --tensor-parallel "$TP" --pipeline-parallel "$PP" --micro-batch-size "$MBS" --global-batch-size "$BS" \
