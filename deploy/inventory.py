@@ -1,0 +1,55 @@
+"""What pyinfra's inventory says, in our words: the hosts in order, their layers, their desired states."""
+
+from __future__ import annotations
+
+import getpass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyinfra.api import Host, State
+from pyinfra.api.state import BaseStateCallback
+
+from shakedown.desired import HostLayers, Layer, Resolved, resolve
+
+_resolved: WeakKeyDictionary[State, Resolved] = WeakKeyDictionary()
+
+
+class RememberErrors(BaseStateCallback):
+    """Keeps why a host could not be connected to, for its finding."""
+
+    @staticmethod
+    def host_connect_error(state: State, host: Host, error: Exception) -> None:
+        host.connector_data["shakedown_error"] = str(error)
+
+
+def hosts_in_limit(state: State) -> list[Host]:
+    """The hosts this run is about, in inventory order, whether they could be reached or not."""
+    return [host for host in state.inventory if state.is_host_in_limit(host)]
+
+
+def desired_states(state: State) -> Resolved:
+    """The desired state of every host. Raises DesiredStateError with every error of every host at once."""
+    if state not in _resolved:
+        _resolved[state] = resolve(layers_of(host) for host in hosts_in_limit(state))
+    return _resolved[state]
+
+
+def layers_of(host: Host) -> HostLayers:
+    """A host's own layers, lowest first, in pyinfra's precedence."""
+    inventory = host.inventory
+    layers = [Layer("group all", dict(inventory.get_data()))]
+    layers += [Layer(f"group {group}", dict(inventory.get_group_data(group))) for group in host.groups]
+    layers += [Layer(f"host {host.name}", dict(inventory.get_host_data(host.name)))]
+    layers += [Layer("--data", dict(inventory.get_override_data() or {}))]
+    return HostLayers(host.name, [layer for layer in layers if layer.values], job_user(host))
+
+
+def job_user(host: Host) -> str:
+    """Who runs jobs on the node: the user that pyinfra logs in as."""
+    user: Any = host.data.get("ssh_user")
+    return str(user) if user else getpass.getuser()
+
+
+def group_of(host: Host) -> str:
+    """The group within which a node is compared with the others: the first that the inventory file names itself."""
+    return next((group for group in host.groups if group != "all"), "all")

@@ -1,0 +1,18 @@
+"""Bring every node of the inventory into its desired state, then let them train together and judge the run.
+
+    pyinfra inventories/rack.py deploy/megatron.py
+
+pyinfra's own options hold: --dry shows every finding and every change and changes nothing, --diff, --limit, -v, -y.
+"""
+
+from deploy import stages
+
+stages.examine()
+stages.tune()
+stages.devices()
+stages.drivers()
+stages.images()
+stages.reboot()
+stages.settle()
+stages.smoke()
+stages.conclude()

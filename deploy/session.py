@@ -1,0 +1,172 @@
+"""One run, across its hosts: pyinfra executes a deploy file once per host, and this is what those executions share.
+
+`session()` is the run of the current pyinfra state. The nodes are examined when the first host gets here, while the
+others wait; nothing later reads the inventory or the nodes again unless something was changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from gevent.lock import RLock
+from pyinfra.api import Host, State
+from pyinfra.context import ctx_state
+
+from deploy.examine import examine
+from deploy.inventory import hosts_in_limit
+from shakedown.examination import Examination
+from shakedown.findings import Finding, Verdict
+from shakedown.guard import invocation
+from shakedown.report import terminal
+from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
+from shakedown.smoke.supervise import Job
+
+
+@dataclass
+class Session:
+    """What the stages of one run share."""
+
+    state: State
+    examination: Examination
+    lock: RLock = field(default_factory=RLock)
+    out: Any = field(default_factory=lambda: terminal.console(stderr=True))
+    changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
+    left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
+    directory: RunDirectory | None = None
+    record: RunRecord | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    job: Job | None = None
+
+    @property
+    def hosts(self) -> list[Host]:
+        return hosts_in_limit(self.state)
+
+    def host(self, name: str) -> Host:
+        return next(host for host in self.hosts if host.name == name)
+
+    def open_run(self) -> RunRecord:
+        """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing."""
+        with self.lock:
+            if self.record is None:
+                self.record = RunRecord(
+                    run_id=new_run_id(),
+                    started_at=now(),
+                    inventory=invocation.inventory,
+                    desired_digest=digest_of(dict(self.examination.desired)),
+                )
+                self.directory = RunDirectory.create(self.record.run_id)
+                for node, state in self.examination.states.items():
+                    self.directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
+                self.save()
+                invocation.on_exit.append(self.close)
+            return self.record
+
+    def save(self) -> None:
+        """Write what is known by now, so that a run which is killed leaves its record."""
+        if self.record is None or self.directory is None:
+            return
+        self.record.findings = self.examination.all_findings()
+        self.record.nodes = [self._node(host.name) for host in self.hosts]
+        self.directory.save(self.record, self.evidence)
+
+    def close(self) -> None:
+        """Finish the record, whatever ended the run."""
+        if self.record is None or self.record.finished_at is not None:
+            return
+        self.record.finished_at = now()
+        verdicts = [finding.verdict for finding in self.examination.all_findings()]
+        verdicts += [gate.verdict for gate in self.record.gates]
+        wanted_job = any(desired.smoke for desired in self.examination.desired.values())
+        if wanted_job and not self.record.gates:
+            verdicts.append(Verdict.FAIL)  # a run that was asked for and not judged is no pass
+        self.record.verdict = max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
+        self.save()
+
+    def _node(self, name: str) -> RunNode:
+        result = self.job.result if self.job else None
+        plan = self.record.plan if self.record else None
+        planned = {node.name: node for node in plan.nodes} if plan else {}
+        outcome = result.nodes.get(name) if result else None
+        part = "examined"
+        if name not in self.examination.states:
+            part = "unreached"
+        elif name in self.left_out:
+            part = "left out"
+        elif name in planned:
+            part = "trained"
+        return RunNode(
+            name=name,
+            verdict=self.examination.verdict_of(name),
+            part=part,
+            why=self.left_out.get(name, ""),
+            node_rank=planned[name].node_rank if name in planned else None,
+            exit_code=outcome.exit_code if outcome else None,
+            changes=self.changes.get(name, []),
+            logs=[str(path) for path in outcome.logs] if outcome else [],
+        )
+
+    def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
+        """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
+        on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
+        for finding in findings or []:
+            text = f"{finding.name}: {finding.verdict}: wanted {terminal.value_text(finding.wanted)}, actual "
+            text += terminal.value_text(finding.actual)
+            remedy = f" -> {finding.remedy.text}" if finding.remedy else ""
+            host.log_styled(text + remedy, fg="red", log_func=_complain)
+        if not findings:
+            host.log_styled(why, fg="red", log_func=_complain)
+        self.left_out.setdefault(host.name, why)
+        self.save()
+        if host in self.state.active_hosts:
+            self.state.fail_hosts({host})
+
+
+def _complain(message: str) -> None:
+    from pyinfra import logger
+
+    logger.error(message)
+
+
+_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
+_opening = RLock()
+
+
+def session() -> Session:
+    """The session of the current pyinfra state; examines all nodes the first time."""
+    state: State = ctx_state.get()
+    with _opening:
+        if state not in _sessions:
+            opened = _sessions[state] = Session(state, examine(state))
+            invocation.examined = bool(opened.hosts)
+            show_findings(opened)
+        return _sessions[state]
+
+
+def show_findings(current: Session) -> None:
+    """The findings of all nodes, once, to stderr (stdout belongs to pyinfra's --json)."""
+    findings = current.examination.all_findings()
+    table = terminal.findings_table(findings)
+    current.out.print()
+    if table is not None:
+        current.out.print(table)
+        current.out.print()
+    current.out.print(terminal.findings_summary(findings, len(current.hosts)))
+    pending = sum(current.examination.has_remedies(host.name) for host in current.hosts)
+    current.out.print(f"{pending} node(s) to change" if pending else "nothing to change")
+    current.out.print()
+
+
+def once(current: Session, name: str, function: Callable[[], None]) -> None:
+    """Run a function once in a session, whichever host gets there first; the others wait for it."""
+    done: set[str] = current.__dict__.setdefault("_done", set())
+    with current.lock:
+        if name not in done:
+            done.add(name)
+            function()
+
+
+

@@ -1,0 +1,199 @@
+"""Commands over an inventory: show, plan, drift, run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import structlog
+
+from shakedown.desired import DesiredStateError
+from shakedown.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from pyinfra.api import State
+
+log = structlog.get_logger()
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def over_inventory(function: Command) -> Command:
+    """The argument and options that every command over an inventory takes."""
+    for decorate in (
+        click.option("-v", "--verbose", count=True, help="show pyinfra's own lines"),
+        click.option("--parallel", type=click.IntRange(min=1), help="how many nodes are worked on at once"),
+        click.option("--data", multiple=True, metavar="KEY=VALUE", help="override host data, as pyinfra's --data"),
+        click.option("--limit", multiple=True, help="only these hosts: a group or a pattern; repeatable"),
+        click.argument("inventory"),
+    ):
+        function = decorate(function)
+    return function
+
+
+@contextmanager
+def usable_input() -> Iterator[None]:
+    """Unusable input is exit code 2, with every error and no traceback."""
+    from shakedown.engine import InventoryError
+
+    try:
+        yield
+    except (DesiredStateError, InventoryError) as error:
+        click.echo(f"shakedown: {error}", err=True)
+        sys.exit(2)
+
+
+def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None) -> State:
+    """Load and validate; nothing is connected to before the whole desired state is known to be right."""
+    from pyinfra_cli.util import parse_cli_arg
+
+    from deploy.inventory import desired_states
+    from shakedown import engine
+
+    pairs = [item.partition("=") for item in data]
+    state = engine.load(inventory, limit, {key: parse_cli_arg(value) for key, _, value in pairs}, parallel or 0)
+    desired_states(state)
+    return state
+
+
+@click.command()
+@click.argument("host")
+@over_inventory
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+def show(
+    host: str, inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
+) -> None:
+    """The desired state of one HOST: every value with the layer it came from. Connects to nothing."""
+    from shakedown.desired.layers import leaves
+
+    with usable_input():
+        from deploy.inventory import desired_states
+
+        resolved = desired_states(load_state(inventory, limit, data, parallel))
+        if host not in resolved.merged:
+            click.echo(f"shakedown: {inventory}: no host {host!r} (there are {', '.join(resolved.merged)})", err=True)
+            sys.exit(2)
+    merged = resolved.merged[host]
+    if form == "json":
+        rows = {path: {"value": value, "layer": merged.origin_of(path)} for path, value in leaves(merged.values)}
+        click.echo(json.dumps({"host": host, "desired": rows}, indent=1))
+        return
+    rows_text = [(path, json.dumps(value), merged.origin_of(path)) for path, value in leaves(merged.values)]
+    widths = [max(len(row[column]) for row in rows_text) for column in (0, 1)]
+    for path, value, layer in rows_text:
+        click.echo(f"{path:<{widths[0]}}  {value:<{min(widths[1], 60)}}  {layer}")
+
+
+@click.command()
+@over_inventory
+@click.option("--format", "form", type=click.Choice(["table", "json", "jsonl"]), default="table")
+@click.option("--all", "show_all", is_flag=True, help="in the table, also what is as it should be")
+@click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
+def drift(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    form: str,
+    show_all: bool,
+    expected: int | None,
+) -> None:
+    """Compare every node with its desired state. Never changes a node.
+
+    One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy.
+    """
+    with usable_input():
+        from shakedown import engine
+
+        engine.show_pyinfra_log(verbose)
+        state = load_state(inventory, limit, data, parallel)
+    from deploy.examine import examine
+
+    with engine.connected(state):
+        examination = examine(state)
+    findings = examination.all_findings()
+    _print_findings(findings, len(examination.desired), form, show_all)
+    code = examination.verdict().exit_code
+    if expected is not None and len(examination.states) < expected:
+        click.echo(f"shakedown: {len(examination.states)} of {expected} expected nodes answered", err=True)
+        code = 1
+    sys.exit(code)
+
+
+def _print_findings(findings: list[Finding], nodes: int, form: str, show_all: bool) -> None:
+    if form == "json":
+        from shakedown.findings import worst
+
+        verdict = worst([finding.verdict for finding in findings])
+        rows = [finding.model_dump(mode="json") for finding in findings]
+        click.echo(json.dumps({"verdict": verdict, "nodes": nodes, "findings": rows}, indent=1))
+    elif form == "jsonl":
+        for finding in findings:
+            click.echo(finding.model_dump_json())
+    else:
+        from shakedown.report import terminal
+
+        console = terminal.console()
+        table = terminal.findings_table(findings, show_all)
+        if table is not None:
+            console.print(table)
+            console.print()
+        console.print(terminal.findings_summary(findings, nodes))
+
+
+@click.command()
+@over_inventory
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+def plan(
+    inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
+) -> None:
+    """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command.
+
+    Reads the nodes and starts nothing. What cannot be derived or does not fit is told, all of it, with exit code 1.
+    """
+    with usable_input():
+        from shakedown import engine
+
+        engine.show_pyinfra_log(verbose)
+        state = load_state(inventory, limit, data, parallel)
+    from deploy.examine import examine
+    from deploy.training import plan_of
+    from shakedown.smoke.plan import PlanError, render
+
+    with engine.connected(state):
+        examination = examine(state)
+    try:
+        made = plan_of(examination)
+    except PlanError as error:
+        click.echo(f"shakedown: {error}", err=True)
+        sys.exit(1)
+    click.echo(made.model_dump_json(indent=1) if form == "json" else render(made))
+
+
+@click.command()
+@over_inventory
+@click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
+def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, dry: bool) -> None:
+    """Bring every node into its desired state and run the smoke test: the same as
+    `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below."""
+    with usable_input():
+        from shakedown import engine
+
+        engine.show_pyinfra_log(verbosity=1)
+        state = load_state(inventory, limit, data, parallel)
+    from deploy.session import session
+    from shakedown.guard import invocation
+
+    invocation.dry = dry
+    with engine.connected(state):
+        engine.run_deploy(state, "megatron", dry=dry)
+        current = session()
+    current.close()
+    verdict = current.record.verdict if current.record else current.examination.verdict()
+    if state.failed_hosts or len(state.active_hosts) < len(current.hosts):
+        verdict = Verdict.FAIL
+    sys.exit(130 if invocation.interrupted else verdict.exit_code)

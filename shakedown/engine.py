@@ -1,0 +1,108 @@
+"""pyinfra's API mode: load an inventory, connect, run a deploy. The only room of the core that knows pyinfra.
+
+Import this before anything that opens sockets: pyinfra needs gevent's patches.
+"""
+
+from __future__ import annotations
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import logging  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Iterator, Sequence  # noqa: E402
+from contextlib import contextmanager  # noqa: E402
+from fnmatch import fnmatch  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+from pyinfra.api import Config, Host, Inventory, State  # noqa: E402
+from pyinfra.api.connect import connect_all, disconnect_all  # noqa: E402
+from pyinfra.api.exceptions import PyinfraError  # noqa: E402
+from pyinfra.api.operations import run_ops  # noqa: E402
+from pyinfra.api.state import StateStage  # noqa: E402
+from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
+
+from deploy.inventory import RememberErrors  # noqa: E402
+from shakedown.guard import PROJECT, invocation  # noqa: E402
+
+
+class InventoryError(ValueError):
+    """An inventory that cannot be used: not there, raises, or names no host."""
+
+
+def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None = None, parallel: int = 0) -> State:
+    """A pyinfra state over an inventory file, a python name or a comma-separated list of hosts, as pyinfra's own
+    command line reads it; not yet connected. Raises InventoryError."""
+    from pyinfra_cli.inventory import make_inventory
+
+    state = State()
+    state.cwd = str(Path.cwd())
+    ctx_state.set(state)
+    config = Config()
+    if parallel:
+        config.PARALLEL = parallel
+    ctx_config.set(config)
+    if inventory.endswith(".py") and not Path(inventory).is_file():
+        raise InventoryError(f"{inventory}: no such file")
+    try:
+        made: Inventory = make_inventory(inventory, override_data=data or {}, cwd=state.cwd)
+    except Exception as error:  # an inventory is a user's program: it can raise anything
+        raise InventoryError(f"{inventory}: {type(error).__name__}: {error}") from error
+    ctx_inventory.set(made)
+    state.init(made, config, initial_limit=_limited(made, limit))
+    state.add_callback_handler(RememberErrors())
+    hosts = [host for host in made if state.is_host_in_limit(host)]
+    if not hosts:
+        narrowed = f" with --limit {' '.join(limit)}" if limit else ""
+        raise InventoryError(f"{inventory}{narrowed}: no hosts")
+    invocation.inventory = inventory
+    return state
+
+
+def _limited(inventory: Inventory, limit: Sequence[str]) -> list[Host] | None:
+    if not limit:
+        return None
+    chosen: list[Host] = []
+    for pattern in limit:
+        group = inventory.groups.get(pattern)
+        chosen += group if group is not None else [host for host in inventory if fnmatch(host.name, pattern)]
+    return [host for host in inventory if host in chosen]
+
+
+@contextmanager
+def connected(state: State) -> Iterator[State]:
+    """Connect to every host of the state; those that cannot be reached are left to the findings. Disconnects."""
+    state.set_stage(StateStage.Connect)
+    try:
+        try:
+            connect_all(state)
+        except PyinfraError:
+            if state.active_hosts:  # "No hosts remaining!": each has its finding
+                raise
+        state.set_stage(StateStage.Prepare)
+        yield state
+    finally:
+        disconnect_all(state)
+
+
+def run_deploy(state: State, name: str) -> None:
+    """Run a deploy of ours on a connected state. Failed hosts are in state.failed_hosts; raises nothing for them."""
+    from pyinfra_cli.util import load_deploy_file
+
+    try:
+        load_deploy_file(state, str(PROJECT / "deploy" / f"{name}.py"))
+        state.set_stage(StateStage.Execute)
+        run_ops(state)
+    except PyinfraError:
+        if state.active_hosts:
+            raise
+
+
+def show_pyinfra_log(verbosity: int) -> None:
+    """pyinfra's own lines, on stderr: all of them, or only its errors."""
+    from pyinfra_cli.log import setup_logging
+
+    setup_logging(logging.INFO if verbosity else logging.CRITICAL)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -1,0 +1,103 @@
+"""What all nodes of an inventory were found to be: the states, those that gave none, and the findings.
+
+Pure: the states come in, the findings go out. `deploy/examine.py` reads the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from shakedown import checks
+from shakedown.checks import fleet
+from shakedown.desired import DesiredState
+from shakedown.findings import Finding, Remedy, Verdict, worst
+from shakedown.state import NodeState
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One node's answer: its state, or why there is none. `clock_offset_s` is the node's clock minus the
+    controller's, at the middle of the exchange; its error is half the round trip."""
+
+    state: NodeState | None = None
+    why: str = ""
+    clock_offset_s: float | None = None
+
+
+@dataclass
+class Examination:
+    """The nodes in inventory order, with what each should be, what it is, and the comparison of the two."""
+
+    desired: Mapping[str, DesiredState]
+    groups: Mapping[str, str] = field(default_factory=dict)  # node -> the group it is compared within
+    readings: dict[str, Reading] = field(default_factory=dict)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def judge(self) -> None:
+        """Compare again after readings came in. Raises nothing for a bad node."""
+        self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
+        offsets = {n: r.clock_offset_s for n, r in self.readings.items() if r.clock_offset_s is not None}
+        skew = [d.system.clock_skew_s for d in self.desired.values() if d.system.clock_skew_s is not None]
+        groups = {node: self.groups.get(node, "") for node in self.states}
+        for finding in fleet.across(self.states, groups, offsets, min(skew, default=None)):
+            self.findings[finding.node].append(finding)
+
+    def _findings_of(self, node: str) -> list[Finding]:
+        reading = self.readings[node]
+        if reading.state is None:
+            return [unreached(node, reading.why)]
+        return checks.evaluate(self.desired[node], reading.state, node)
+
+    @property
+    def states(self) -> dict[str, NodeState]:
+        """The nodes that answered, in inventory order."""
+        found = {node: self.readings[node].state for node in self.desired if node in self.readings}
+        return {node: state for node, state in found.items() if state is not None}
+
+    def all_findings(self) -> list[Finding]:
+        """Every finding, node by node in inventory order."""
+        return [finding for node in self.desired for finding in self.findings.get(node, [])]
+
+    def verdict(self) -> Verdict:
+        """The worst of all findings; unknown when there are none."""
+        return worst([finding.verdict for finding in self.all_findings()])
+
+    def verdict_of(self, node: str) -> Verdict:
+        """A node's worst finding. A node of which nothing was asked is ok as long as it answered."""
+        verdicts = [finding.verdict for finding in self.findings.get(node, [])]
+        if not verdicts and node in self.states:
+            return Verdict.OK
+        return worst(verdicts)
+
+    def blockers(self, node: str) -> list[Finding]:
+        """The findings that keep a node out of the smoke run: what failed, and what could not be read."""
+        return [f for f in self.findings.get(node, []) if f.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
+
+    def mendable(self, node: str, operation: str) -> Iterable[Finding]:
+        """The findings of a node that an operation ("tuning.numa_balancing") would mend."""
+        return [
+            finding
+            for finding in self.findings.get(node, [])
+            if finding.verdict != Verdict.OK and finding.remedy is not None and finding.remedy.operation == operation
+        ]
+
+    def has_remedies(self, node: str) -> bool:
+        """Whether any operation of ours would change something on the node."""
+        return any(
+            finding.verdict != Verdict.OK and finding.remedy is not None and finding.remedy.operation is not None
+            for finding in self.findings.get(node, [])
+        )
+
+
+def unreached(node: str, why: str) -> Finding:
+    """The finding of a node that could not be examined."""
+    return Finding(
+        name="reachable",
+        node=node,
+        verdict=Verdict.FAIL,
+        wanted="answers over SSH and runs the probe",
+        actual=why or "no answer",
+        evidence="connection",
+        remedy=Remedy(text=f"log in to {node} by hand with the inventory's user and key, then run again"),
+    )

@@ -1,0 +1,158 @@
+"""What plain pyinfra gets wrong by itself, caught before it connects and when it exits.
+
+pyinfra has no hook between "the inventory is there" and "connect". It does load every connector that is registered
+under the entry point `pyinfra.connectors` when it builds an inventory, so this module is imported in every pyinfra
+process; unless the command line names one of our deploys it does nothing at all. For ours it sees to it that
+
+* every error of the desired state is told before the first connection (exit 2);
+* no hosts, and hosts that were never examined, do not exit with 0;
+* an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
+* options under which one distributed job cannot run (--serial, --no-wait) are refused;
+* Ctrl-C stops the job on all nodes and does not exit with 0.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+USAGE = 2
+INTERRUPTED = 130
+
+
+@dataclass
+class Invocation:
+    """How this process was called, and what it has to answer for when it exits."""
+
+    inventory: str = ""
+    dry: bool = False
+    json: bool = False
+    examined: bool = False  # a deploy of ours has looked at every host
+    interrupted: bool = False
+    on_interrupt: list[Callable[[], None]] = field(default_factory=list)  # stop what runs; called once
+    on_exit: list[Callable[[], None]] = field(default_factory=list)  # close what is open
+
+
+invocation = Invocation()
+
+
+class Guard:
+    """Registered as a connector, and connects to nothing."""
+
+    handles_execution = False
+
+    @staticmethod
+    def make_names_data(name: str) -> list[Any]:
+        raise ValueError(f"@shakedown/{name}: shakedown is not a connector; use ssh, @local or @docker")
+
+
+def _deploys_of_ours(operations: tuple[str, ...]) -> list[Path]:
+    paths = [Path(name).resolve() for name in operations if name.endswith(".py")]
+    return [path for path in paths if path.parent == PROJECT / "deploy"]
+
+
+def _arm() -> None:
+    """Look at pyinfra's command line; if it runs a deploy of ours, take up post."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    if context is None or invocation.inventory or not {"inventory", "operations", "dry"} <= context.params.keys():
+        return
+    params = context.params
+    ours = _deploys_of_ours(params["operations"])
+    if not ours:
+        return
+    invocation.inventory = params["inventory"]
+    invocation.dry = params["dry"]
+    invocation.json = params["json_output"]
+    for option in ("serial", "no_wait"):
+        if params[option] and any(path.stem != "rollback" for path in ours):
+            _refuse(
+                f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
+                "them. Leave the option out; --parallel bounds how many are worked on at once."
+            )
+    _check_packages()
+    signal.signal(signal.SIGINT, _interrupt)
+    atexit.register(_leave)
+
+    # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
+    # between: a greenlet that is spawned now runs before those that connect.
+    import gevent
+
+    gevent.spawn(_before_connecting)
+
+
+def _before_connecting() -> None:
+    import gevent
+    from pyinfra.context import ctx_state
+
+    state = ctx_state.get()
+    while not state.initialised:
+        gevent.sleep(0)
+    if not sys.stdin.isatty():
+        state.should_raise_failed_hosts = lambda _state: False
+    from deploy.inventory import RememberErrors, desired_states
+    from shakedown.desired import DesiredStateError
+
+    state.add_callback_handler(RememberErrors())
+    try:
+        desired_states(state)
+    except DesiredStateError as error:
+        _refuse(str(error))
+
+
+def _check_packages() -> None:
+    """pyinfra appends to sys.path, so an installed package of the same name would shadow ours."""
+    import importlib
+
+    for name in ("facts", "operations", "deploy"):
+        module = importlib.import_module(name)
+        places = [Path(place).resolve() for place in module.__path__]
+        if PROJECT / name not in places[:1]:
+            _refuse(f"the package {name!r} comes from {places[0] if places else '?'} and not from {PROJECT}: remove it")
+
+
+def _refuse(message: str) -> None:
+    sys.stderr.write(f"shakedown: {message}\n")
+    invocation.examined = True  # nothing else to complain about
+    raise SystemExit(USAGE)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """The first Ctrl-C stops what runs and lets it clean up; the second leaves at once."""
+    if not invocation.interrupted and invocation.on_interrupt:
+        invocation.interrupted = True
+        sys.stderr.write("\nshakedown: stopping the job on all nodes; Ctrl-C again leaves without waiting\n")
+        for stop in invocation.on_interrupt:
+            stop()
+        return
+    invocation.interrupted = True
+    raise SystemExit(INTERRUPTED)
+
+
+def _leave() -> None:
+    """pyinfra's last word may be 0 where it must not be; an exit code can only be changed from here."""
+    for close in invocation.on_exit:
+        close()
+    code = INTERRUPTED if invocation.interrupted else 0
+    if not code and not invocation.examined:
+        sys.stderr.write(
+            f"shakedown: no host was examined: {invocation.inventory} and --limit leave none, or none could be "
+            "reached. This is not a pass.\n"
+        )
+        code = 1
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+_arm()

@@ -1,0 +1,25 @@
+"""What an inventory file needs: ranges of hosts.
+
+    from shakedown.hosts import nodes
+
+    rack7 = (nodes("node[01-08].rack7"), {"gpu": "mi300x", "nic": "thor2"})
+"""
+
+from __future__ import annotations
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+
+def nodes(*patterns: str) -> list[str]:
+    """The hosts of the patterns, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b"), in order.
+
+    Raises ValueError for a pattern that cannot be read or that names no host: an inventory without hosts must never
+    look like a rack in which all is well. Groups of a ClusterShell configuration ("@name") are not resolved.
+    """
+    try:
+        names = [name for pattern in patterns for name in NodeSet(pattern, resolver=None)]
+    except NodeSetException as error:
+        raise ValueError(f"nodes{patterns}: {error}") from error
+    if not names:
+        raise ValueError(f"nodes{patterns}: no host is named")
+    return list(dict.fromkeys(names))

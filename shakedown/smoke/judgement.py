@@ -1,0 +1,107 @@
+"""All gates over all evidence of one run: the same function judges when the job ends and, offline, a run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shakedown.desired import DesiredState
+from shakedown.findings import Verdict
+from shakedown.smoke import gates
+from shakedown.smoke.figures import Figures, measure
+from shakedown.smoke.gates import Gate, NodeLog, Recorded
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.log import Iteration
+from shakedown.state import NodeState
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The gates' verdicts, and what they rest on."""
+
+    gates: list[Gate]
+    iterations: list[Iteration]
+    figures: Figures
+    recorded: list[Recorded]  # measured and not judged: nothing is expected of them
+
+    @property
+    def verdict(self) -> Verdict:
+        return gates.verdict(self.gates)
+
+
+def judge(
+    plan: LaunchPlan,
+    logs: Mapping[str, Path | None],
+    exit_codes: Mapping[str, int | None],
+    counters_before: Mapping[str, Mapping[str, Any]],
+    counters_after: Mapping[str, Mapping[str, Any]],
+    stopped: str | None = None,
+) -> Judgement:
+    """Judge one run of a plan. `logs` holds each node's leader log (None or unreadable: there is none), `stopped` why
+    the job was stopped before its end."""
+    read = {node.name: _read(logs.get(node.name)) for node in plan.nodes}
+    environment = plan.nodes[-1].environment
+    multi_node_rdma = len(plan.nodes) > 1 and all(node.hca for node in plan.nodes)
+    judged = [
+        *([_stopped_gate(stopped)] if stopped else []),
+        gates.exit_codes(exit_codes, [node.name for node in plan.nodes]),
+        *gates.judge_log(
+            read,
+            plan.expect,
+            plan.iterations,
+            warmup=plan.warmup,
+            seq_length=plan.seq_length,
+            world_size=plan.world_size,
+            rdma=multi_node_rdma,
+            nccl_debug=environment.get("NCCL_DEBUG", "") if multi_node_rdma else None,
+        ),
+    ]
+    if counters_before or counters_after:
+        judged.append(gates.counters(counters_before, counters_after))
+    iterations, _damaged = gates.iterations_of(read)
+    figures = measure(iterations, plan.warmup, plan.seq_length, plan.world_size)
+    return Judgement(judged, iterations, figures, gates.recorded(plan.expect, figures))
+
+
+def _read(path: Path | None) -> NodeLog | None:
+    try:
+        return gates.read_log(path) if path is not None else None
+    except OSError:
+        return None
+
+
+def _stopped_gate(why: str) -> Gate:
+    return Gate(
+        name="ran_to_its_end",
+        verdict=Verdict.FAIL,
+        wanted="the job ends by itself",
+        actual="stopped",
+        evidence=why,
+        remedy="see the node and the line that were first; its whole log is in the run directory",
+    )
+
+
+def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:
+    """The node's error counters that a run must not raise: of what the desired state asks for (an unreadable one then
+    makes the gate unknown), and of everything else that could be read. Interfaces count where the job uses them."""
+    wanted = {
+        "rdma": desired.rdma.count > 0,
+        "ethtool": desired.rdma.count > 0,
+        "ras": desired.gpu.count > 0,
+        "pcie": desired.gpu.count > 0,
+        "kernel_log": bool(desired.system.kernel_log_clean),
+    }
+    rdma = [] if not isinstance(state.rdma, list) else state.rdma
+    used = {device.netdev for device in rdma if isinstance(device.netdev, str)} | {interface}
+    kept: dict[str, Any] = {}
+    for name, value in state.counters.items():
+        kind, subject = name.split("/")[:2]
+        if kind == "ethtool" and subject not in used:
+            continue
+        if isinstance(value, int):
+            kept[name] = value
+        elif wanted.get(kind, False):
+            kept[name] = value.model_dump()
+    return kept
