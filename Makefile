@@ -1,0 +1,38 @@
+# Everything works from a fresh clone with python3.11, make and git. `make help` lists the targets.
+PYTHON ?= python3.11
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup smoke test check bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
+
+setup: $(READY)  ## the virtual environment with everything: pyinfra, torch (CPU or CUDA as PyPI has it), megatron-core
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,train]'
+	@touch $@
+
+smoke: setup  ## the main job on this machine: examine, apply, train on the CPUs, judge
+	PATH="$(CURDIR)/$(BIN):$$PATH" pyinfra inventories/local.py deploy/megatron.py -y
+
+check: setup  ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup check  ## all tests: unit and property in parallel, then the lab's (root, Debian family)
+	$(BIN)/pytest -q -n 2 -m "not lab"
+	$(BIN)/pytest -q -m lab
+
+bench: setup  ## speed and memory against peers, as ratios in one run
+	$(BIN)/python bench/run.py
+
+clean:  ## remove the virtual environment and caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+-include tests/lab/lab.mk
