@@ -1,0 +1,139 @@
+"""`python3 -m shakedown.node [--root DIR] [--digest HEX]`: print this node's state as one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+from . import (
+    account,
+    bootunit,
+    clock,
+    cmdline,
+    containers,
+    cpu,
+    devices,
+    disks,
+    gpu,
+    interfaces,
+    kernel_log,
+    kfd,
+    memory,
+    modules,
+    pci,
+    rdma,
+    smi,
+    sysctl,
+    system,
+    verbs,
+)
+from .children import Child, gather
+from .tree import Part, Tree, attempt, is_unreadable
+
+SCHEMA_VERSION = 1
+
+
+def _pci(tree: Tree) -> list[Any]:
+    return [attempt(gpu.read, tree), pci.read_acs(tree)]
+
+
+def _start(tree: Tree, unit: Part) -> dict[str, Child]:
+    """Everything that waits for a device, a daemon or a file server, all at once."""
+    return {
+        "smi": Child("amdsmi", 15, smi.read, tree),
+        "containers": Child("container engine", 15, containers.read, tree),
+        "disks": Child("disks", 5, disks.read, tree),
+        "pci": Child("PCI devices", 8, _pci, tree),
+        "rdma": Child("RDMA devices", 8, rdma.read, tree),
+        "interfaces": Child("network interfaces", 8, interfaces.read, tree, unit),
+        "devices": Child("device files", 5, devices.read, tree),
+        "clock": Child("clock", 5, clock.read, tree),
+    }
+
+
+def _read_here(tree: Tree, unit: Part) -> Part:
+    """What comes from the kernel's memory and small files."""
+    about = system.read(tree)
+    systemd = about["service_manager"] == "systemd"
+    line = cmdline.read(tree, about["family"], about["kernel"])
+    sysctls = sysctl.read(tree, systemd)
+    person = account.read(tree)
+    log, log_counters = kernel_log.read(tree)
+    return {
+        "system": about,
+        "cmdline": line,
+        "cpu": cpu.read(tree),
+        "numa": memory.read_numa(tree, sysctls, line),
+        "memory": memory.read(tree, unit, line),
+        "sysctl": sysctls,
+        "limits": account.read_limits(tree, person),
+        "account": person,
+        "modules": modules.read(tree, about["kernel"], line),
+        "gpu_processes": attempt(kfd.read_processes, tree),
+        "kfd": kfd.read(tree),
+        "rocm_version": attempt(kfd.rocm_version, tree),
+        "routes": attempt(interfaces.read_routes, tree),
+        "listening": attempt(interfaces.read_listening, tree),
+        "verbs": verbs.read(tree),
+        "kernel_log": log,
+        "boot_unit": unit,
+        "counters": log_counters,
+    }
+
+
+def _each(answer: Any, *fields: str) -> Part:
+    """The part of a child, or its reason in every field."""
+    return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
+
+
+def _collect(tree: Tree, state: Part, children: dict[str, Child]) -> None:
+    gather(list(children.values()))
+    answers = {name: attempt(child.value) for name, child in children.items()}
+    state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")
+    state["disks"] = answers["disks"]
+    state["devices"] = _each(answers["devices"], "kfd", "kfd_major", "dri", "infiniband")
+    state["clock"] = _each(answers["clock"], "synchronised", "service", "offset_s")
+
+    library, functions = answers["smi"], answers["pci"]
+    gpus, state["acs"] = (functions, {"enabled": functions}) if is_unreadable(functions) else functions
+    state["gpus"] = gpu.merge(tree, gpus, library)
+    state["gpu_tool"] = library if is_unreadable(library) else library["version"]
+    state["counters"].update(gpu.counters(state["gpus"]))
+
+    for name, counters in (("rdma", "rdma/*"), ("interfaces", "ethtool/*")):
+        answer = answers[name]
+        state[name], found = (answer, {counters: answer}) if is_unreadable(answer) else answer
+        state["counters"].update(found)
+
+
+def node_state(tree: Tree, digest: str) -> Part:
+    """The whole document."""
+    began = time.monotonic()
+    unit = bootunit.read(tree)
+    children = _start(tree, unit)
+    state = _read_here(tree, unit)
+    _collect(tree, state, children)
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    probe = {
+        "version": digest,
+        "python": "{}.{}.{}".format(*sys.version_info[:3]),
+        "user": state["account"]["user"],
+        "uid": os.geteuid(),
+        "wall_s": round(time.monotonic() - began, 4),
+        "cpu_s": round(sum(usage.ru_utime + usage.ru_stime for usage in spent), 4),
+    }
+    return dict({"schema_version": SCHEMA_VERSION, "probe": probe}, **state)
+
+
+def main(arguments: list[str]) -> None:
+    options = dict(zip(arguments[::2], arguments[1::2]))
+    document = node_state(Tree(options.get("--root", "/")), options.get("--digest", ""))
+    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

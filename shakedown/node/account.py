@@ -1,0 +1,87 @@
+"""The user that the probe runs as: name, groups, limits. Files only: a directory server may hang."""
+
+from __future__ import annotations
+
+import os
+from typing import Optional
+
+from .tree import Part, Tree, attempt
+
+GROUPS = ("render", "video", "docker")
+_LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
+
+
+def parse_table(lines: list[str]) -> list[list[str]]:
+    """Rows of passwd(5) or group(5)."""
+    return [line.split(":") for line in lines if line.count(":") >= 3 and not line.startswith(("#", "+", "-"))]
+
+
+def parse_limits(lines: list[str]) -> dict[str, str]:
+    """Soft values of /proc/self/limits by item; memlock in kilobytes."""
+    found: dict[str, str] = {}
+    for item, label in _LIMITS.items():
+        for line in lines:
+            if line.startswith(label):
+                soft = line[len(label) :].split()[0]
+                found[item] = str(int(soft) // 1024) if item == "memlock" and soft.isdigit() else soft
+    return found
+
+
+def settle_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, Optional[str]]:
+    """What limits.conf(5) lines give a user as soft limits: a line for the user beats its groups', theirs beats `*`;
+    among equals the last wins. Root gets only what names root."""
+    best: dict[str, tuple[int, Optional[str]]] = dict.fromkeys(_LIMITS, (0, None))
+    for line in lines:
+        words = line.split("#", 1)[0].split()
+        if len(words) < 4 or words[2] not in best or words[1] not in ("soft", "-"):
+            continue
+        domain, value = words[0], words[3]
+        if domain == user:
+            rank = 3
+        elif user != "root" and domain.startswith("@") and domain[1:] in groups:
+            rank = 2
+        elif user != "root" and domain == "*":
+            rank = 1
+        else:
+            continue
+        if rank >= best[words[2]][0]:
+            best[words[2]] = (rank, "unlimited" if value in ("-1", "infinity") else value)
+    return {item: value for item, (_, value) in best.items()}
+
+
+def user_name(tree: Tree, uid: int) -> str:
+    rows = attempt(lambda: parse_table(tree.lines("/etc/passwd")))
+    names = [row[0] for row in rows if row[2] == str(uid)] if isinstance(rows, list) else []
+    return names[0] if names else os.environ.get("USER", str(uid))
+
+
+def read(tree: Tree) -> Part:
+    table = attempt(lambda: parse_table(tree.lines("/etc/group")))
+    rows = table if isinstance(table, list) else []
+    by_gid = {row[2]: row[0] for row in rows}
+    session = [str(gid) for gid in sorted({os.getegid(), *os.getgroups()})]
+    return {
+        "user": user_name(tree, os.geteuid()),
+        "groups": [by_gid.get(gid, gid) for gid in session],
+        "members": {row[0]: [name for name in row[3].split(",") if name] for row in rows if row[0] in GROUPS},
+    }
+
+
+def _limits_at_boot(tree: Tree, account: Part) -> dict[str, Optional[str]]:
+    lines = tree.lines("/etc/security/limits.conf") if tree.exists("/etc/security/limits.conf") else []
+    for name in tree.names("/etc/security/limits.d"):
+        if name.endswith(".conf"):
+            lines += tree.lines("/etc/security/limits.d/" + name)
+    return settle_limits(lines, account["user"], account["groups"])
+
+
+def read_limits(tree: Tree, account: Part) -> Part:
+    running = attempt(lambda: parse_limits(tree.lines("/proc/self/limits")))
+    at_boot = attempt(_limits_at_boot, tree, account)
+    return {
+        item: {
+            "running": attempt(lambda name: running[name], item),
+            "persisted": at_boot if "unreadable" in at_boot else at_boot[item],
+        }
+        for item in _LIMITS
+    }

@@ -1,0 +1,73 @@
+"""Device files that jobs open: /dev/kfd, /dev/dri, /dev/infiniband."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any
+
+from .account import parse_table, user_name
+from .tree import Part, Tree, attempt
+
+
+def parse_majors(lines: list[str]) -> dict[str, int]:
+    """Character devices of /proc/devices: name -> major."""
+    majors: dict[str, int] = {}
+    for line in lines:
+        words = line.split()
+        if line.startswith("Block"):
+            break
+        if len(words) == 2 and words[0].isdigit():
+            majors.setdefault(words[1], int(words[0]))
+    return majors
+
+
+def _openable(tree: Tree, path: str) -> bool:
+    """By opening it, as a job would: modes do not tell what a container's device policy forbids. An issm file is only
+    asked for its mode, since opening one makes the port a subnet manager's."""
+    if path.rsplit("/", 1)[-1].startswith("issm"):
+        return os.access(tree.path(path), os.R_OK | os.W_OK)
+    try:
+        os.close(os.open(tree.path(path), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+    except PermissionError:
+        return False
+    return True
+
+
+def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
+    info = os.stat(tree.path(path))
+    kinds = ((stat.S_ISCHR, "char"), (stat.S_ISBLK, "block"), (stat.S_ISDIR, "dir"))
+    part = {
+        "path": path,
+        "kind": next((kind for test, kind in kinds if test(info.st_mode)), "other"),
+        "major": os.major(info.st_rdev),
+        "minor": os.minor(info.st_rdev),
+        "mode": "{:04o}".format(stat.S_IMODE(info.st_mode)),
+        "owner": user_name(tree, info.st_uid) if info.st_uid else "root",
+        "group": groups.get(str(info.st_gid), str(info.st_gid)),
+        "openable": attempt(_openable, tree, path),
+    }
+    if not tree.live:  # plain files stand for devices in a tree that an ordinary user made
+        part.update(tree.recorded("devices").get(path, {}))
+    return part
+
+
+def _folder(tree: Tree, folder: str, groups: dict[str, str]) -> list[Part]:
+    paths = [folder + "/" + name for name in tree.names(folder)]
+    return [_one(tree, path, groups) for path in paths if not os.path.isdir(tree.path(path))]
+
+
+def read(tree: Tree) -> Part:
+    table = attempt(lambda: parse_table(tree.lines("/etc/group")))
+    groups = {row[2]: row[0] for row in table} if isinstance(table, list) else {}
+    majors: Any = attempt(lambda: parse_majors(tree.lines("/proc/devices")))
+    return {
+        "kfd": attempt(_one, tree, "/dev/kfd", groups),
+        "kfd_major": attempt(lambda: majors["kfd"]) if "kfd" in majors else _missing("kfd in /proc/devices"),
+        "dri": attempt(_folder, tree, "/dev/dri", groups),
+        "infiniband": attempt(_folder, tree, "/dev/infiniband", groups),
+    }
+
+
+def _missing(what: str) -> Part:
+    return {"unreadable": "missing", "detail": what}

@@ -1,0 +1,131 @@
+"""Network interfaces and routes."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any, Dict, List
+
+from . import ethtool, mtu, pci
+from .tree import Part, Tree, Unreadable, attempt
+
+CLASS = "/sys/class/net"
+_UP = 0x1
+Addresses = Dict[str, Dict[str, List[str]]]
+
+
+def prefix_length(netmask: str) -> int:
+    """ "255.255.255.0" -> 24, "ffff:ffff::" -> 32."""
+    family = socket.AF_INET6 if ":" in netmask else socket.AF_INET
+    return bin(int.from_bytes(socket.inet_pton(family, netmask), "big")).count("1")
+
+
+def parse_routes(lines: list[str]) -> list[Part]:
+    """/proc/net/route: the main table, addresses as hexadecimal words in the machine's byte order."""
+
+    def address(word: str) -> str:
+        return socket.inet_ntoa(struct.pack("<I", int(word, 16)))
+
+    routes = []
+    for line in lines[1:]:
+        fields = line.split()
+        if int(fields[3], 16) & _UP:
+            length = bin(int(fields[7], 16)).count("1")
+            gateway = address(fields[2])
+            routes.append(
+                {
+                    "destination": "{}/{}".format(address(fields[1]), length),
+                    "gateway": None if gateway == "0.0.0.0" else gateway,
+                    "interface": fields[0],
+                    "metric": int(fields[6]),
+                }
+            )
+    return routes
+
+
+def parse_listening(lines: list[str]) -> list[int]:
+    """Local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
+    rows = (line.split() for line in lines[1:])
+    return [int(row[1].rsplit(":", 1)[1], 16) for row in rows if len(row) > 3 and row[3] == "0A"]
+
+
+def read_listening(tree: Tree) -> list[int]:
+    """TCP ports that something listens on; a kernel without IPv6 has no tcp6."""
+    ports = parse_listening(tree.lines("/proc/net/tcp"))
+    if tree.exists("/proc/net/tcp6"):
+        ports += parse_listening(tree.lines("/proc/net/tcp6"))
+    return sorted(set(ports))
+
+
+def read_routes(tree: Tree) -> list[Part]:
+    return parse_routes(tree.lines("/proc/net/route"))
+
+
+def _addresses(tree: Tree) -> Addresses:
+    """Addresses with prefix length by interface. The kernel has no file for them, so psutil asks it."""
+    if not tree.live:
+        return dict(tree.recorded("addresses"))
+    import psutil
+
+    found: Addresses = {}
+    for name, entries in psutil.net_if_addrs().items():
+        kinds: dict[str, list[str]] = {"ipv4": [], "ipv6": []}
+        for entry in entries:
+            kind = {socket.AF_INET: "ipv4", socket.AF_INET6: "ipv6"}.get(entry.family)
+            if kind and entry.netmask:
+                address = entry.address.split("%", 1)[0]
+                kinds[kind].append("{}/{}".format(address, prefix_length(entry.netmask)))
+        found[name] = kinds
+    return found
+
+
+def _speed(tree: Tree, folder: str) -> int:
+    """Mb/s; -1, or an error, where the link is down."""
+    try:
+        speed = tree.number(folder + "/speed")
+    except OSError as error:
+        raise Unreadable("missing", "{}/speed: {}".format(folder, error.strerror)) from None
+    if speed < 0:
+        raise Unreadable("missing", folder + "/speed: -1")
+    return speed
+
+
+def _is_up(tree: Tree, folder: str) -> bool:
+    """Administratively up and with a carrier; virtual drivers answer "unknown" for the latter."""
+    state = tree.text(folder + "/operstate")
+    return state == "up" or (state == "unknown" and bool(tree.number(folder + "/flags") & _UP))
+
+
+def _one(tree: Tree, name: str, addresses: Addresses, mtus: mtu.Persisted) -> Part:
+    folder = CLASS + "/" + name
+    bdf = tree.link_name(folder + "/device")
+    own = addresses.get(name, {})
+    return {
+        "name": name,
+        "mac": tree.text(folder + "/address"),
+        "mtu": {"running": attempt(tree.text, folder + "/mtu"), "persisted": attempt(mtus, name)},
+        "up": _is_up(tree, folder),
+        "speed_mbps": attempt(_speed, tree, folder),
+        "ipv4": own.get("ipv4", []),
+        "ipv6": own.get("ipv6", []),
+        "bdf": bdf if pci.is_bdf(bdf) else None,
+    }
+
+
+def read(tree: Tree, unit: Part) -> tuple[list[Part], dict[str, Any]]:
+    """Interfaces by name, and the error counters of the PCI ones. One that vanishes meanwhile is left out."""
+    addresses = _addresses(tree)
+    mtus = mtu.Persisted(tree, unit)
+    names = [name for name in tree.names(CLASS) if tree.exists("{}/{}/mtu".format(CLASS, name))]
+    found = [attempt(_one, tree, name, addresses, mtus) for name in names]
+    parts = [part for part in found if "name" in part]
+    counters: dict[str, Any] = {}
+    for part in parts:
+        if part["bdf"]:
+            counters.update(ethtool.counters(part["name"]) if tree.live else _recorded_counters(tree, part["name"]))
+    return parts, counters
+
+
+def _recorded_counters(tree: Tree, name: str) -> dict[str, Any]:
+    values = tree.recorded("ethtool").get(name, {})
+    return {"ethtool/{}/{}".format(name, key): value for key, value in values.items()}

@@ -1,0 +1,67 @@
+"""Faults in the kernel's log since boot, by the patterns of kernel_faults.txt."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Optional, Pattern, Tuple
+
+from .tree import Part, Tree, Unreadable, attempt
+
+KEPT = 50
+_FILE = "/dev/kmsg"
+Record = Tuple[Optional[int], str]  # sequence number, message
+
+
+def patterns() -> Pattern[str]:
+    """One regular expression of all patterns of the data file beside this module."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel_faults.txt")) as file:
+        wanted = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    return re.compile("|".join(wanted))
+
+
+def parse_records(text: str) -> list[Record]:
+    """Records of /dev/kmsg, "priority,sequence,time,flags;message"; lines with a blank in front belong to the one
+    before and say only which device it was."""
+    records: list[Record] = []
+    for line in text.splitlines():
+        head, semicolon, message = line.partition(";")
+        fields = head.split(",")
+        if semicolon and len(fields) >= 4 and fields[1].isdigit():
+            records.append((int(fields[1]), message))
+    return records
+
+
+def _kernel_messages(tree: Tree) -> str:
+    """All that the log's ring holds. Each read gives one record; EPIPE says that one was overwritten meanwhile."""
+    handle = os.open(tree.path(_FILE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    chunks = []
+    try:
+        while True:
+            try:
+                chunk = os.read(handle, 65536)
+            except BrokenPipeError:
+                continue
+            except BlockingIOError:
+                break
+            except PermissionError:
+                raise Unreadable("not permitted", _FILE) from None
+            if not chunk:
+                break
+            chunks.append(chunk)
+    finally:
+        os.close(handle)
+    return b"".join(chunks).decode("utf-8", "replace")
+
+
+def read(tree: Tree) -> tuple[Part, dict[str, Any]]:
+    """The KernelLog part and its counters. The ring forgets, so the number of faults in it can fall while new ones
+    come; the sequence number of the newest one only grows."""
+    text = attempt(_kernel_messages, tree)
+    if not isinstance(text, str):
+        return {"errors": text, "count": text}, {"kernel_log/faults": text}
+    fault = patterns()
+    faults = [record for record in parse_records(text) if fault.search(record[1])]
+    newest = (faults[-1][0] or 0) + 1 if faults else 0
+    part = {"errors": [message for _, message in faults[-KEPT:]], "count": len(faults)}
+    return part, {"kernel_log/faults": len(faults), "kernel_log/newest_fault": newest}

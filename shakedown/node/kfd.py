@@ -1,0 +1,60 @@
+"""The compute driver's topology (/sys/class/kfd), the processes that hold GPUs, and ROCm's version."""
+
+from __future__ import annotations
+
+from .smi import rocm_home
+from .tree import Part, Tree, Unreadable, attempt
+
+_KFD = "/sys/class/kfd/kfd"
+
+
+def parse_properties(lines: list[str]) -> dict[str, int]:
+    pairs = (line.split() for line in lines)
+    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
+
+
+def _count(tree: Tree, gpus: bool) -> int:
+    folder = _KFD + "/topology/nodes"
+    nodes = tree.names(folder)
+    if not nodes:
+        raise Unreadable("missing", folder)
+    simds = [parse_properties(tree.lines("{}/{}/properties".format(folder, node)))["simd_count"] for node in nodes]
+    return sum((count > 0) == gpus for count in simds)
+
+
+def read(tree: Tree) -> Part:
+    return {"gpu_nodes": attempt(_count, tree, True), "cpu_nodes": attempt(_count, tree, False)}
+
+
+def read_processes(tree: Tree) -> list[Part]:
+    """Processes with a queue on a GPU, and the VRAM they hold on all GPUs together."""
+    if not tree.exists(_KFD):
+        raise Unreadable("missing", _KFD)
+    found = []
+    for pid in tree.names(_KFD + "/proc"):
+        folder = "{}/proc/{}".format(_KFD, pid)
+        files = [name for name in tree.names(folder) if name.startswith("vram_")]
+        name = attempt(tree.text, "/proc/{}/comm".format(pid))
+        found.append(
+            {
+                "pid": int(pid),
+                "name": name if isinstance(name, str) else "?",
+                "vram_bytes": attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files),
+            }
+        )
+    return found
+
+
+def rocm_version(tree: Tree) -> str:
+    """ROCm's version by either layout of its files."""
+    home = rocm_home(tree)
+    if home is None:
+        raise Unreadable("missing", "/opt/rocm")
+    cores = [home + "/" + name for name in reversed(tree.names(home)) if name.startswith("core-")]
+    path = tree.first(*(folder + "/.info/version" for folder in [home, *cores]))
+    if path is None:
+        raise Unreadable("missing", home + "/.info/version")
+    version = tree.text(path)
+    if not version[:1].isdigit():
+        raise Unreadable("malformed", "{}: {}".format(path, version))
+    return version

@@ -1,0 +1,64 @@
+"""Kernel modules: loaded, loaded at every boot, forbidden, built in."""
+
+from __future__ import annotations
+
+from .cmdline import argument
+from .tree import Part, Tree, attempt
+
+# Those that decide whether GPUs and RDMA devices appear.
+MATTER = ("amdgpu", "ib_uverbs", "ib_umad", "rdma_ucm", "rdma_cm", "bnxt_re", "mlx5_ib", "ionic_rdma", "rdma_rxe")
+_LOAD = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
+_PROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
+
+
+def parse_list(lines: list[str]) -> list[str]:
+    """Module names of a modules-load.d file: one on a line, comments with # or ;."""
+    return [line.split()[0].replace("-", "_") for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
+
+
+def parse_blacklist(lines: list[str]) -> list[str]:
+    """Modules that modprobe.d keeps from loading: `blacklist NAME`, or `install NAME /bin/false`."""
+    names: list[str] = []
+    for line in lines:
+        words = line.split()
+        disabled = len(words) > 2 and words[0] == "install" and words[2].rsplit("/", 1)[-1] in ("false", "true")
+        if (len(words) > 1 and words[0] == "blacklist") or disabled:
+            names.append(words[1].replace("-", "_"))
+    return names
+
+
+def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
+    lines: list[str] = []
+    seen = set()
+    for folder in folders:
+        for name in tree.names(folder):
+            content = attempt(tree.lines, folder + "/" + name) if name.endswith(".conf") and name not in seen else []
+            seen.add(name)
+            lines += content if isinstance(content, list) else []
+    return lines
+
+
+def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
+    """Of those that matter: in the kernel's list, or with a folder in /sys/module although not loaded."""
+    content = attempt(tree.text, "/lib/modules/{}/modules.builtin".format(kernel))
+    text = content.replace("-", "_") if isinstance(content, str) else ""
+    return [
+        name
+        for name in MATTER
+        if "/{}.ko".format(name) in text or (name not in loaded and tree.exists("/sys/module/" + name))
+    ]
+
+
+def read(tree: Tree, kernel: str, cmdline: Part) -> Part:
+    loaded = attempt(lambda: sorted(line.split()[0] for line in tree.lines("/proc/modules")))
+    etc_modules = attempt(lambda: parse_list(tree.lines("/etc/modules")))
+    persisted = parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
+    blacklisted = parse_blacklist(_conf_lines(tree, _PROBE))
+    for name in ("modprobe.blacklist", "module_blacklist"):
+        blacklisted += (argument(cmdline["running"], name) or "").replace("-", "_").split(",")
+    return {
+        "loaded": loaded,
+        "persisted": sorted(set(persisted)),
+        "blacklisted": sorted(set(blacklisted) - {""}),
+        "builtin": _builtin(tree, kernel, loaded if isinstance(loaded, list) else []),
+    }

@@ -1,0 +1,153 @@
+"""PCI functions in sysfs: identity, link, NUMA node, and what only their configuration space tells."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from typing import Callable, Optional
+
+from .tree import Part, Tree, Unreadable, attempt
+
+DEVICES = "/sys/bus/pci/devices"
+_BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+_CAP_PCIE = 0x10
+_EXT_CAP_ACS = 0x0D
+_ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
+
+# Reads 32 bits of configuration space at an offset; None where the kernel gives no more to this user.
+Config = Callable[[int], Optional[int]]
+
+
+def is_bdf(name: Optional[str]) -> bool:
+    return bool(name and _BDF.match(name))
+
+
+def parse_uevent(lines: list[str]) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def functions(tree: Tree) -> dict[str, dict[str, str]]:
+    """uevent of every PCI function by BDF: one small file tells class, id and driver."""
+    found: dict[str, dict[str, str]] = {}
+    for bdf in tree.names(DEVICES):
+        event = attempt(lambda name: parse_uevent(tree.lines("{}/{}/uevent".format(DEVICES, name))), bdf)
+        if "unreadable" not in event:
+            found[bdf] = event
+    return found
+
+
+def parse_speed(text: str) -> float:
+    """ "32.0 GT/s PCIe" -> 32.0; "Unknown" is malformed."""
+    return float(text.split()[0])
+
+
+def link(tree: Tree, folder: str) -> Part:
+    """PciLink of the function in a sysfs folder, speeds in GT/s."""
+
+    def speed(name: str) -> float:
+        return parse_speed(tree.text(folder + "/" + name))
+
+    def width(name: str) -> int:
+        return tree.number(folder + "/" + name)
+
+    return {
+        "speed_gts": attempt(speed, "current_link_speed"),
+        "width": attempt(width, "current_link_width"),
+        "max_speed_gts": attempt(speed, "max_link_speed"),
+        "max_width": attempt(width, "max_link_width"),
+    }
+
+
+def numa_node(tree: Tree, folder: str) -> int:
+    """The function's NUMA node; -1 is the kernel's word for not knowing."""
+    node = tree.number(folder + "/numa_node")
+    if node < 0:
+        raise Unreadable("missing", folder + "/numa_node: -1")
+    return node
+
+
+def capability(config: Config, wanted: int) -> Optional[int]:
+    """Offset of a capability in the first 256 bytes, found along their linked list."""
+    pointer = (_dword(config, 0x34) & 0xFF) & ~3
+    for _ in range(48):  # as many as fit: a broken list may run in circles
+        if pointer < 0x40:
+            return None
+        header = _dword(config, pointer)
+        if header & 0xFF == wanted:
+            return pointer
+        pointer = (header >> 8 & 0xFF) & ~3
+    return None
+
+
+def extended_capability(config: Config, wanted: int) -> Optional[int]:
+    """Offset of a PCI Express extended capability (256 to 4095)."""
+    pointer = 0x100
+    for _ in range(480):
+        header = _dword(config, pointer)
+        if header in (0, 0xFFFFFFFF):
+            return None
+        if header & 0xFFFF == wanted:
+            return pointer
+        pointer = (header >> 20) & ~3
+        if pointer < 0x100:
+            return None
+    return None
+
+
+def _dword(config: Config, offset: int) -> int:
+    value = config(offset)
+    if value is None:
+        raise Unreadable("not permitted", "configuration space at 0x{:x}".format(offset))
+    return value
+
+
+def max_read_request(config: Config) -> int:
+    """Bytes: bits 14:12 of the device control register are the power above 128."""
+    pcie = capability(config, _CAP_PCIE)
+    if pcie is None:
+        raise Unreadable("missing", "no PCI Express capability")
+    return int(128 << (_dword(config, pcie + 8) >> 12 & 7))
+
+
+def acs_enabled(config: Config) -> bool:
+    """Whether any ACS control bit is set; false for a function without the capability."""
+    acs = extended_capability(config, _EXT_CAP_ACS)
+    return acs is not None and bool(_dword(config, acs + 4) >> 16 & _ACS_CONTROLS)
+
+
+class ConfigFile:
+    """Configuration space by pread of single words: each is a bus transaction, so only what is needed is read."""
+
+    def __init__(self, tree: Tree, bdf: str) -> None:
+        self.handle = os.open(tree.path("{}/{}/config".format(DEVICES, bdf)), os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self.handle).st_size
+
+    def __call__(self, offset: int) -> Optional[int]:
+        word = os.pread(self.handle, 4, offset)
+        return int(struct.unpack("<I", word)[0]) if len(word) == 4 else None
+
+    def __enter__(self) -> ConfigFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.handle)
+
+
+def read_max_read_request(tree: Tree, bdf: str) -> int:
+    with ConfigFile(tree, bdf) as config:
+        return max_read_request(config)
+
+
+def read_acs(tree: Tree) -> Part:
+    """The Acs part: every function with extended configuration space is asked."""
+
+    def enabled() -> list[str]:
+        found = []
+        for bdf in tree.names(DEVICES):
+            with ConfigFile(tree, bdf) as config:
+                if config.size > 256 and acs_enabled(config):
+                    found.append(bdf)
+        return found
+
+    return {"enabled": attempt(enabled)}

@@ -1,0 +1,113 @@
+"""RDMA devices: port state, GID table, counters (/sys/class/infiniband, port 1)."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Optional
+
+from . import pci
+from .tree import Part, Tree, Unreadable, attempt
+
+CLASS = "/sys/class/infiniband"
+_EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
+ERROR_NAME = re.compile(r"err|retrans|drop|discard|nak|invalid|overflow|out_of_buffer|reset|fail", re.I)
+
+
+def parse_state(text: str) -> str:
+    """ "4: ACTIVE" -> "ACTIVE"."""
+    return text.split(":", 1)[1].strip()
+
+
+def parse_rate(text: str) -> float:
+    """ "400 Gb/sec (4X NDR)" -> 400.0."""
+    return float(text.split()[0])
+
+
+def mapped_ipv4(gid: str) -> Optional[str]:
+    """The IPv4 address of an IPv4-mapped GID (::ffff:a.b.c.d), else None."""
+    words = gid.split(":")
+    if len(words) != 8 or words[:6] != ["0000"] * 5 + ["ffff"]:
+        return None
+    return ".".join(str(int(word[at : at + 2], 16)) for word in words[6:] for at in (0, 2))
+
+
+def gids(tree: Tree, port: str) -> list[Part]:
+    """The filled entries of a port's table of up to 1024. Type and interface are asked of those alone: asking an
+    empty entry for its type is an error."""
+    folder = port + "/gids"
+    found = []
+    for index in sorted(int(name) for name in os.listdir(tree.path(folder))):
+        gid = tree.text("{}/{}".format(folder, index))
+        if gid == _EMPTY_GID or not gid:
+            continue
+        found.append(
+            {
+                "index": index,
+                "gid": gid,
+                "type": attempt(tree.text, "{}/gid_attrs/types/{}".format(port, index)),
+                "netdev": attempt(tree.text, "{}/gid_attrs/ndevs/{}".format(port, index)),
+                "ipv4": mapped_ipv4(gid),
+            }
+        )
+    return found
+
+
+def _netdev(tree: Tree, folder: str, filled: Any) -> str:
+    """The interface of the first filled GID, else the only one of the same PCI function."""
+    for gid in filled if isinstance(filled, list) else []:
+        if isinstance(gid["netdev"], str):
+            return str(gid["netdev"])
+    names = tree.names(folder + "/device/net")
+    if len(names) != 1:
+        raise Unreadable("missing", folder + "/device/net")
+    return names[0]
+
+
+def _one(tree: Tree, name: str) -> Part:
+    folder = CLASS + "/" + name
+    port = folder + "/ports/1"
+    bdf = tree.link_name(folder + "/device")
+    hardware = pci.is_bdf(bdf)
+    vendor = attempt(tree.text, folder + "/device/vendor") if hardware else None
+    filled = attempt(gids, tree, port)
+    return {
+        "name": name,
+        "bdf": bdf if hardware else None,
+        "vendor": vendor[2:] if isinstance(vendor, str) else None,
+        "numa_node": attempt(pci.numa_node, tree, folder + "/device"),
+        "link": pci.link(tree, folder + "/device") if hardware else None,
+        "driver": tree.link_name(folder + "/device/driver") if hardware else None,
+        "firmware": attempt(tree.text, folder + "/fw_ver"),
+        "state": attempt(lambda: parse_state(tree.text(port + "/state"))),
+        "phys_state": attempt(lambda: parse_state(tree.text(port + "/phys_state"))),
+        "rate_gbps": attempt(lambda: parse_rate(tree.text(port + "/rate"))),
+        "link_layer": attempt(tree.text, port + "/link_layer"),
+        "netdev": attempt(_netdev, tree, folder, filled),
+        "gids": filled,
+        "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
+    }
+
+
+def _no_pci() -> Part:
+    return Unreadable("missing", "not a PCI device").as_part()
+
+
+def _counters(tree: Tree, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for folder in ("counters", "hw_counters"):
+        path = "{}/{}/ports/1/{}".format(CLASS, name, folder)
+        for counter in tree.names(path):
+            if ERROR_NAME.search(counter):
+                found["rdma/{}/{}".format(name, counter)] = attempt(tree.number, path + "/" + counter)
+    return found
+
+
+def read(tree: Tree) -> tuple[list[Part], dict[str, Any]]:
+    """Devices in PCI order, software ones last, and their error counters. No device is an empty list: whether there
+    should be some is not the probe's business."""
+    devices = [_one(tree, name) for name in tree.names(CLASS)]
+    counters: dict[str, Any] = {}
+    for device in devices:
+        counters.update(_counters(tree, device["name"]))
+    return sorted(devices, key=lambda part: (part["bdf"] is None, part["bdf"] or "", part["name"])), counters

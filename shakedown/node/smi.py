@@ -1,0 +1,149 @@
+"""What AMD's library (libamd_smi.so, by its Python package) tells of the GPUs. Always in a child: it may hang or crash.
+
+The node's own package is preferred, since it matches the library that is installed; ours is the last resort.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Optional
+
+from .tree import Part, Tree, Unreadable, attempt
+
+_LIBRARY_FOLDERS = (
+    "/opt/rocm/lib",
+    "/opt/rocm/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+)
+_WHY_BY_STATUS = {
+    "NOT_SUPPORTED": "missing",
+    "NOT_YET_IMPLEMENTED": "missing",
+    "FILE_NOT_FOUND": "missing",
+    "DRIVER_NOT_LOADED": "missing",
+    "NO_DRV": "missing",
+    "NO_PERM": "not permitted",
+    "TIMEOUT": "timed out",
+}
+
+
+def rocm_home(tree: Tree) -> Optional[str]:
+    """/opt/rocm, or the newest versioned folder where the link is not there."""
+    versioned = [name for name in tree.names("/opt") if name.startswith("rocm-")]
+    return tree.first("/opt/rocm", *("/opt/" + name for name in reversed(versioned)))
+
+
+def library_path(tree: Tree) -> str:
+    """Where libamd_smi.so is. Looking costs nothing; finding out by importing the package costs 25 ms of CPU."""
+    home = rocm_home(tree)
+    for folder in ((home + "/lib",) if home else ()) + _LIBRARY_FOLDERS:
+        for name in tree.names(folder):
+            if name.startswith("libamd_smi.so"):
+                return folder + "/" + name
+    raise Unreadable("missing", "libamd_smi.so")
+
+
+def _import_package(tree: Tree) -> Any:
+    home = rocm_home(tree)
+    if home:
+        os.environ["ROCM_PATH"] = tree.path(home)
+        os.environ.pop("ROCM_HOME", None)
+    ours = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")
+    own = [tree.path(home + "/share/amd_smi")] if home else []
+    if tree.live:
+        import site  # the probe starts without it (-S), which hides the node's site-packages
+
+        own += [*site.getsitepackages(), "/usr/lib/python3/dist-packages"]
+    sys.path[:] = own + sys.path + [ours]
+    try:
+        import amdsmi
+    except Exception as error:  # KeyError where the library is missing, AttributeError where it is of another version
+        raise Unreadable("failed", "import amdsmi: {}: {}".format(type(error).__name__, error)) from None
+    return amdsmi
+
+
+def _explain(error: Exception) -> Unreadable:
+    """amdsmi's exceptions carry a status; its name says why."""
+    words = "{}: {}".format(type(error).__name__, error).replace("\n", " ")
+    info = getattr(error, "get_error_info", None)
+    name = str(info(False) if info else type(error).__name__)
+    why = next((why for status, why in _WHY_BY_STATUS.items() if status in name.upper()), "failed")
+    return Unreadable(why, "amdsmi: " + words)
+
+
+def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
+    """One call of the library; "N/A" is its word for not having a value."""
+    try:
+        value = call(*arguments)
+    except Unreadable:
+        raise
+    except Exception as error:
+        raise _explain(error) from None
+    if value in ("N/A", "", None):
+        raise Unreadable("missing", "amdsmi: N/A")
+    return value
+
+
+def _firmware(amdsmi: Any, handle: Any) -> dict[str, str]:
+    blocks = _ask(amdsmi.amdsmi_get_fw_info, handle)["fw_list"]
+    named = {getattr(block["fw_name"], "name", str(block["fw_name"])): str(block["fw_version"]) for block in blocks}
+    return {name.replace("AMDSMI_FW_ID_", ""): version for name, version in sorted(named.items())}
+
+
+def _power(amdsmi: Any, handle: Any) -> float:
+    """Watts: MI300 reports the current value, older ones the average."""
+    info = _ask(amdsmi.amdsmi_get_power_info, handle)
+    for name in ("current_socket_power", "socket_power", "average_socket_power"):
+        if isinstance(info.get(name), (int, float)) and info[name] > 0:
+            return float(info[name])
+    raise Unreadable("missing", "amdsmi: no socket power")
+
+
+def _gpu(amdsmi: Any, handle: Any) -> Part:
+    def of(name: str, *keys: str) -> Any:
+        value = _ask(getattr(amdsmi, name), handle)
+        for key in keys:
+            value = _ask(value.__getitem__, key)
+        return value
+
+    def memory(name: str) -> int:
+        return int(_ask(getattr(amdsmi, name), handle, amdsmi.AmdSmiMemoryType.VRAM))
+
+    def temperature() -> float:
+        sensor, metric = amdsmi.AmdSmiTemperatureType.HOTSPOT, amdsmi.AmdSmiTemperatureMetric.CURRENT
+        return float(_ask(amdsmi.amdsmi_get_temp_metric, handle, sensor, metric))
+
+    ecc = "amdsmi_get_gpu_total_ecc_count"
+    return {
+        "bdf": of("amdsmi_get_gpu_device_bdf").lower(),
+        "model": attempt(of, "amdsmi_get_gpu_asic_info", "market_name"),
+        "vram_bytes": attempt(memory, "amdsmi_get_gpu_memory_total"),
+        "vram_used_bytes": attempt(memory, "amdsmi_get_gpu_memory_usage"),
+        "compute_partition": attempt(of, "amdsmi_get_gpu_compute_partition"),
+        "memory_partition": attempt(of, "amdsmi_get_gpu_memory_partition"),
+        "driver": attempt(of, "amdsmi_get_gpu_driver_info", "driver_version"),
+        "firmware": attempt(_firmware, amdsmi, handle),
+        "ecc_correctable": attempt(of, ecc, "correctable_count"),
+        "ecc_uncorrectable": attempt(of, ecc, "uncorrectable_count"),
+        "pcie_replays": attempt(of, "amdsmi_get_pcie_info", "pcie_metric", "pcie_replay_count"),
+        "temperature_c": attempt(temperature),
+        "power_w": attempt(_power, amdsmi, handle),
+        "xgmi_links": attempt(lambda: of("amdsmi_get_gpu_xgmi_link_status", "status").count("U")),
+    }
+
+
+def read(tree: Tree) -> Part:
+    """The library's version, and one part per GPU. Raises Unreadable where the library does not answer."""
+    library_path(tree)
+    amdsmi = _import_package(tree)
+    _ask(lambda: amdsmi.amdsmi_init() or "done")
+    version = _ask(amdsmi.amdsmi_get_lib_version)
+    handles: list[Any] = _ask(amdsmi.amdsmi_get_processor_handles)
+    gpus = [attempt(_gpu, amdsmi, handle) for handle in handles]
+    return {
+        "version": "{major}.{minor}.{release}".format(**version),
+        "gpus": [gpu for gpu in gpus if "bdf" in gpu],
+    }

@@ -1,0 +1,97 @@
+"""Kernel settings: as they run (/proc/sys) and as sysctl.d would set them at the next boot."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Optional, Tuple
+
+from .tree import Part, Tree, attempt
+
+NUMA_BALANCING = "kernel.numa_balancing"
+SYSCTLS = (
+    NUMA_BALANCING,
+    "kernel.dmesg_restrict",
+    "kernel.pid_max",
+    "fs.file-max",
+    "net.core.netdev_max_backlog",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.conf.all.arp_announce",
+    "net.ipv4.conf.all.arp_ignore",
+    "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.ip_forward",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "vm.max_map_count",
+    "vm.overcommit_memory",
+    "vm.swappiness",
+    "vm.zone_reclaim_mode",
+)
+# Highest first: a file here hides those of the same name further down (sysctl.d(5)).
+FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
+
+Assignment = Tuple[str, Optional[str]]
+
+
+def parse(lines: list[str]) -> list[Assignment]:
+    """Assignments of one file in their order; a value of None takes the key out of later globs (`-key`)."""
+    found: list[Assignment] = []
+    for line in lines:
+        line = line.strip()
+        if not line or line[0] in "#;":
+            continue
+        key, equals, value = line.partition("=")
+        excluded = key.startswith("-") and not equals
+        key = key.strip().lstrip("-").strip()
+        # The first separator decides: net/ipv4/conf/eth0.5/mtu keeps the dot of the interface's name.
+        slash, dot = key.find("/"), key.find(".")
+        if slash >= 0 and (dot < 0 or slash < dot):
+            key = key.replace(".", "\0").replace("/", ".").replace("\0", "/")
+        if equals or excluded:
+            found.append((key, " ".join(value.split()) if equals else None))
+    return found
+
+
+def settle(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
+    """The value that each key ends with: the last one named, else the last glob that is not excluded."""
+    excluded = {key for key, value in assignments if value is None}
+    settled: dict[str, Optional[str]] = {}
+    for key in keys:
+        exact = [value for name, value in assignments if name == key and value is not None]
+        globs = [value for name, value in assignments if "*" in name and value is not None and fnmatchcase(key, name)]
+        settled[key] = exact[-1] if exact else (globs[-1] if globs and key not in excluded else None)
+    return settled
+
+
+def effective_files(tree: Tree, systemd: bool) -> list[str]:
+    """The files that are read at boot, in their order."""
+    chosen: dict[str, str] = {}
+    for folder in FOLDERS:
+        for name in tree.names(folder):
+            if name.endswith(".conf"):
+                chosen.setdefault(name, folder + "/" + name)
+    files = [chosen[name] for name in sorted(chosen)]
+    # systemd reads /etc/sysctl.conf only through a link in sysctl.d; the sysctl of other systems reads it last.
+    if not systemd and tree.exists("/etc/sysctl.conf"):
+        files.append("/etc/sysctl.conf")
+    return [path for path in files if tree.exists(path)]
+
+
+def persisted(tree: Tree, systemd: bool) -> dict[str, Optional[str]]:
+    assignments: list[Assignment] = []
+    for path in effective_files(tree, systemd):
+        assignments += parse(tree.lines(path))
+    return settle(assignments, SYSCTLS)
+
+
+def read(tree: Tree, systemd: bool) -> dict[str, Part]:
+    at_boot = attempt(persisted, tree, systemd)
+    return {
+        key: {
+            "running": attempt(lambda path: " ".join(tree.text(path).split()), "/proc/sys/" + key.replace(".", "/")),
+            "persisted": at_boot if "unreadable" in at_boot else at_boot[key],
+        }
+        for key in SYSCTLS
+    }

@@ -1,0 +1,142 @@
+"""Reading files of the node, and saying why where that cannot be done."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import Any, Callable, Dict, Optional
+
+Part = Dict[str, Any]
+
+_WHY = {
+    errno.EACCES: "not permitted",
+    errno.EPERM: "not permitted",
+    errno.ETIMEDOUT: "timed out",
+    errno.ENOENT: "missing",
+    errno.ENOTDIR: "missing",
+    errno.ENODEV: "missing",
+    errno.ENXIO: "missing",
+    errno.EOPNOTSUPP: "missing",
+}
+
+
+class Unreadable(Exception):
+    """A reading that could not be taken: `why` is one of state.py's reasons, `detail` names the file or the tool."""
+
+    def __init__(self, why: str, detail: str = "") -> None:
+        super().__init__(why, detail)
+        self.why = why
+        self.detail = detail
+
+    def as_part(self) -> Part:
+        return {"unreadable": self.why, "detail": self.detail[:500]}
+
+
+def explain(error: BaseException) -> Unreadable:
+    """The reason that an exception stands for."""
+    if isinstance(error, Unreadable):
+        return error
+    if isinstance(error, OSError):
+        words = "{}: {}".format(error.filename, error.strerror) if error.filename else str(error)
+        return Unreadable(_WHY.get(error.errno or 0, "failed"), words)
+    if isinstance(error, (ValueError, KeyError, IndexError, TypeError)):
+        return Unreadable("malformed", "{}: {}".format(type(error).__name__, error))
+    return Unreadable("failed", "{}: {}".format(type(error).__name__, error))
+
+
+def attempt(reading: Callable[..., Any], *arguments: Any) -> Any:
+    """The value of `reading(*arguments)`, or the unreadable part that says why there is none."""
+    try:
+        return reading(*arguments)
+    except Exception as error:  # whatever a broken node makes a reading raise costs that reading only
+        return explain(error).as_part()
+
+
+def is_unreadable(value: Any) -> bool:
+    return isinstance(value, dict) and "unreadable" in value
+
+
+class Tree:
+    """The node's files below `root`: "/" on a node, a recorded or generated tree in a test.
+
+    What a kernel tells by system call only (addresses, room on disks, ...) has no file; a tree that is not the live
+    one holds it in `recorded.json`, one key per subject.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        self.root = root.rstrip("/")
+        self.live = self.root == ""
+        self._recorded: Optional[Part] = None
+
+    def path(self, path: str) -> str:
+        return self.root + path
+
+    def bytes(self, path: str, limit: int = 1 << 22) -> bytes:
+        """The content of a file, at most about `limit` bytes of it. Plain read(2): open() costs five times as much,
+        and a file of sysfs always comes whole in one read."""
+        handle = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            chunk = os.read(handle, min(limit, 65536))
+            if path.startswith("/sys/") or limit <= 65536:
+                return chunk
+            chunks: list[bytes] = []
+            while chunk and limit > 0:
+                chunks.append(chunk)
+                limit -= len(chunk)
+                chunk = os.read(handle, 65536)
+            return b"".join(chunks)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(handle)
+
+    def text(self, path: str) -> str:
+        return self.bytes(path).decode("utf-8", "replace").strip()
+
+    def lines(self, path: str) -> list[str]:
+        return self.text(path).splitlines()
+
+    def number(self, path: str) -> int:
+        return int(self.text(path), 0)
+
+    def names(self, path: str) -> list[str]:
+        """Names in a folder, sorted; none where there is no such folder."""
+        try:
+            return sorted(os.listdir(self.root + path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self.root + path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(self.root + path)
+
+    def link_name(self, path: str) -> Optional[str]:
+        """The last name of where a link leads: how sysfs says which driver, device or NUMA node something has."""
+        try:
+            return os.path.basename(os.readlink(self.root + path))
+        except OSError:
+            return None
+
+    def first(self, *paths: str) -> Optional[str]:
+        """The first of the paths that exists."""
+        return next((path for path in paths if self.exists(path)), None)
+
+    def tool(self, name: str) -> str:
+        """The path of an executable, by the folders that a non-login shell's PATH may lack."""
+        for folder in ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin", "/bin"):
+            path = self.root + folder + "/" + name
+            if os.access(path, os.X_OK):
+                return path
+        raise Unreadable("missing", name)
+
+    def recorded(self, subject: str) -> Any:
+        """What a system call would have told, for a tree that is not the live one."""
+        if self._recorded is None:
+            self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
+        if subject not in self._recorded:
+            raise Unreadable("missing", "recorded.json: " + subject)
+        return self._recorded[subject]

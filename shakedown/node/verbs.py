@@ -1,0 +1,91 @@
+"""libibverbs on the host: the library, the provider libraries it loads, and libibverbs.d."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Optional
+
+from .tree import Part, Tree, Unreadable, attempt
+
+_LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
+_PROVIDER_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu/libibverbs",
+    "/usr/lib64/libibverbs",
+    "/usr/lib/libibverbs",
+    "/usr/local/lib/libibverbs",
+    "/usr/local/lib/x86_64-linux-gnu/libibverbs",
+    "/usr/local/lib",
+    "/usr/local/lib64",
+)
+_DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib/libibverbs.d", "/lib/libibverbs.d")
+_PROVIDER = re.compile(r"^lib(.+)-rdmav(\d+)\.so$")
+
+
+def parse_provider(name: str) -> Optional[tuple[str, int]]:
+    """ "libbnxt_re-rdmav34.so" -> ("bnxt_re", 34); None for other files."""
+    match = _PROVIDER.match(name)
+    return (match.group(1), int(match.group(2))) if match else None
+
+
+def parse_abi(library: bytes) -> int:
+    """The number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
+    match = re.search(rb"IBVERBS_PRIVATE_(\d+)", library)
+    if not match:
+        raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
+    return int(match.group(1))
+
+
+def parse_driver(lines: list[str]) -> str:
+    """The name after `driver` in a file of libibverbs.d."""
+    names = [line.split()[1] for line in lines if line.startswith("driver") and len(line.split()) > 1]
+    if not names:
+        raise Unreadable("malformed", "no driver line")
+    return names[0]
+
+
+def _library(tree: Tree) -> str:
+    path = tree.first(*(folder + "/libibverbs.so.1" for folder in _LIBRARY_FOLDERS))
+    if path is None:
+        raise Unreadable("missing", "libibverbs.so.1")
+    return path
+
+
+def _providers(tree: Tree) -> list[Part]:
+    found = []
+    for folder in _PROVIDER_FOLDERS:
+        for name in tree.names(folder):
+            provider = parse_provider(name)
+            if provider:
+                path = folder + "/" + name
+                found.append(
+                    {
+                        "path": path,
+                        "provider": provider[0],
+                        "abi": provider[1],
+                        "sha256": attempt(lambda p: hashlib.sha256(tree.bytes(p)).hexdigest(), path),
+                        "target": os.readlink(tree.path(path)) if tree.is_link(path) else None,
+                    }
+                )
+    return found
+
+
+def _drivers(tree: Tree) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in _DRIVER_FOLDERS:
+        for name in tree.names(folder):
+            driver = attempt(lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
+            if isinstance(driver, str):
+                found[folder + "/" + name] = driver
+    return found
+
+
+def read(tree: Tree) -> Part:
+    library = attempt(_library, tree)
+    return {
+        "library": library,
+        "abi": attempt(lambda: parse_abi(tree.bytes(library))) if isinstance(library, str) else library,
+        "providers": _providers(tree),
+        "drivers": _drivers(tree),
+    }
