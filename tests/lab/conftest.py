@@ -1,0 +1,54 @@
+"""Fixtures of the lab. Every test in this folder carries the mark `lab`; without root it fails, it is not skipped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.lab import namespaces
+from tests.lab.machine import require_root
+from tests.lab.namespaces import NodeSpec, Rack
+
+HERE = Path(__file__).parent
+
+RackMaker = Callable[..., Rack]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.lab)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lab_rights() -> None:
+    require_root()
+
+
+@pytest.fixture
+def rack() -> Iterator[RackMaker]:
+    """Starts nodes that end with the test: `rack(3)`, `rack(2, NodeSpec(user="ops"))`, `rack([spec, spec])`."""
+    with ExitStack() as stack:
+
+        def make(nodes: int | Sequence[NodeSpec] = 3, spec: NodeSpec | None = None) -> Rack:
+            return stack.enter_context(namespaces.rack(nodes, spec))
+
+        yield make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Seconds per part of the lab, start and end of the nodes included."""
+    seconds: dict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport) and report.nodeid.startswith("tests/lab/"):
+                seconds[report.nodeid.split("::")[0]] += report.duration
+    if seconds:
+        terminalreporter.section("seconds per part of the lab")
+        for part, spent in sorted(seconds.items()):
+            terminalreporter.write_line(f"{spent:8.1f}  {part}")

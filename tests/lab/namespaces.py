@@ -1,0 +1,397 @@
+"""Namespace nodes: SSH hosts on this machine, each in network, mount, UTS, IPC and PID namespaces of its own.
+
+    with rack(3) as lab:
+        lab.inventory(tmp_path / "lab.py")      # for: pyinfra lab.py deploy/megatron.py
+        lab["node2"].exec("cat /etc/hostname")  # out of band, not through sshd
+
+A node's root file system is an overlay over the machine's own, so that python3 and the virtual environment are usable
+on it, and whatever it writes stays in its upper layer in memory. All nodes hang on one bridge, on which the machine has
+an address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+
+from tests.lab import inventory as inventory_file
+from tests.lab import rootfs, slots
+from tests.lab.machine import SBIN_PATH, LabError, require, require_root, run
+from tests.lab.processes import Process, inside
+from tests.lab.rootfs import Device, KeyPair
+
+COMMANDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "sysctl": "procps"}
+INTERFACES = ("eth-a", "ens3", "eno1", "enp65s0f0np0", "p1p1", "lan0", "eth7", "bond-rack")
+INIT = Path(__file__).with_name("node_init.sh")
+INIT_WAITS = ("sleep", "2147483647")
+SSH_WAIT_S = 180
+FIRST_HOST = 10
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """What one node is like. Unset fields get a value that differs from node to node.
+
+    + name, interface: host name and name of the network interface
+    + mtu: of that interface, in bytes
+    + proc: files bound over /proc, such as {"cmdline": "quiet iommu=pt"}; any text; each boot starts with it again
+    + sys_tree: a folder laid over /sys (`class/infiniband`, PCI devices with their links); writable, new at each boot
+    + sys: single files laid over /sys, {"kernel/mm/transparent_hugepage/enabled": "always madvise [never]"}
+    + dev: character devices under /dev, {"kfd": Device(group="render", mode=0o660)}
+    + files: files of the root file system at first boot, {"etc/default/grub": "..."}
+    + user, sudo: an ordinary user with the lab's key, and whether it may do anything by sudo without a password
+    """
+
+    name: str = ""
+    interface: str = ""
+    mtu: int = 1500
+    proc: Mapping[str, str] = field(default_factory=dict)
+    sys_tree: Path | None = None
+    sys: Mapping[str, str] = field(default_factory=dict)
+    dev: Mapping[str, Device] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    sudo: bool = False
+
+
+PROC = {"sys/kernel/numa_balancing": "1\n"}
+"""A freshly booted rack node has NUMA auto-balancing on; here the value is the node's own."""
+
+
+class Node:
+    """One namespace node. Its processes, files and cable are within reach from outside, whatever its sshd does."""
+
+    def __init__(self, slot: slots.Slot, index: int, spec: NodeSpec, host_key: KeyPair, client_key: str) -> None:
+        self.spec = replace(
+            spec,
+            name=spec.name or f"node{index}",
+            interface=spec.interface or _interface(index),
+            proc={**PROC, **spec.proc},
+        )
+        self.name, self.interface = self.spec.name, self.spec.interface
+        self.address: IPv4Address = slot.network[FIRST_HOST + index]
+        self.host_key = host_key
+        self.folder = slot.folder / f"n{index}"
+        self.init_pid = 0
+        self._slot, self._link = slot, slot.link(index)
+        self._launcher: subprocess.Popen[bytes] | None = None
+        prefix = IPv4Interface(f"{self.address}/{slot.network.prefixlen}")
+        for layer in ("upper", "work", "root"):
+            (self.folder / layer).mkdir(parents=True)
+        rootfs.make_identity(self.upper, self.name, prefix, host_key, client_key, spec.user, spec.sudo)
+        for path, text in spec.files.items():
+            rootfs.write(self.upper / path, text)
+        lines = ["link set lo up", f"addr add {prefix} dev {self.interface}"]
+        lines += [f"link set {self.interface} mtu {spec.mtu} up", f"route add default via {slot.gateway}"]
+        (self.folder / "ip").write_text("\n".join(lines) + "\n")
+
+    @property
+    def upper(self) -> Path:
+        """What the node has written: the upper layer of its root file system, also while it is down."""
+        return self.folder / "upper"
+
+    @property
+    def root(self) -> Path:
+        """The node's whole file system, seen from outside, while it is up."""
+        return Path(f"/proc/{self.init_pid}/root")
+
+    @property
+    def sshd_log(self) -> str:
+        """sshd's log at level DEBUG, over all boots."""
+        log = self.upper / "var/log/sshd.log"
+        return log.read_text(errors="replace") if log.exists() else ""
+
+    def exec_channels(self) -> int:
+        """How many commands were run over ssh so far: one per exec channel, none for a bare connection."""
+        return len(re.findall(r"^Starting session: (?:command|forced-command)", self.sshd_log, re.MULTILINE))
+
+    def exec(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on the node as root, out of band. Raises LabError when it fails and `check` holds."""
+        enter = ["nsenter", "-t", str(self._up_pid()), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--"]
+        env = ["env", "-i", f"PATH={SBIN_PATH}", "HOME=/root", "LC_ALL=C.UTF-8"]
+        return run([*enter, *env, "sh", "-c", command], check=check, timeout=timeout)
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path.lstrip("/")).write_text(text)
+
+    def processes(self) -> list[Process]:
+        """What runs on the node, containers included, besides its init and its sshd with open sessions."""
+        infrastructure = {"sshd", "sshd-session"}
+        found = [process for process in inside(self._up_pid()) if process.name not in infrastructure]
+        return [process for process in found if process.args != INIT_WAITS]
+
+    def freeze(self) -> None:
+        """SIGSTOP to every sshd of the node: the kernel still accepts connections, nobody answers."""
+        self._signal_sshd(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_sshd(signal.SIGCONT)
+
+    def cut(self) -> None:
+        """Pull the node's cable: packets are lost, open connections hang, the node sees no carrier."""
+        run(["ip", "link", "set", self._link, "down"])
+
+    def heal(self) -> None:
+        run(["ip", "link", "set", self._link, "up"])
+
+    def down(self) -> None:
+        """Power off: every process is gone at once.
+
+        Its files stay, as on a disk; /run, /tmp, /dev and kernel values do not.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._up_pid(), signal.SIGKILL)
+        if self._launcher is not None:
+            self._launcher.wait()
+        self.init_pid = 0
+        run(["ip", "link", "delete", self._link], check=False)
+
+    def up(self) -> None:
+        """Power on after `down`, with a new boot id, and wait for ssh."""
+        self.spawn(dies_with_us=not (self._slot.folder / "standing").exists())
+        plug_in([self])
+        self.wait_for_ssh()
+
+    def spawn(self, *, dies_with_us: bool) -> None:
+        """Start the node's init; it waits for `plug_in`."""
+        self._prepare_boot()
+        lifeline = ["setpriv", "--pdeathsig", "KILL"] if dies_with_us else []
+        spaces = ["unshare", "-m", "-u", "-i", "-n", "-p", "--fork", "--kill-child", "--propagation", "private"]
+        with (self.folder / "console.log").open("ab") as console:
+            self._launcher = subprocess.Popen(
+                [*lifeline, *spaces, "--", "/bin/sh", str(INIT), str(self.folder), self.name],
+                stdin=subprocess.PIPE,
+                stdout=console,
+                stderr=console,
+                env={"PATH": SBIN_PATH, "LC_ALL": "C.UTF-8"},
+                start_new_session=True,  # Ctrl-C is for the tests, which then end the node in order
+            )
+        self._slot.record(self._launcher.pid)
+
+    def cable(self) -> list[str]:
+        """The lines for `ip -batch` that join the node, once its init is there, to the bridge."""
+        self.init_pid = self._wait_for_init()
+        self._slot.record(self.init_pid)
+        # The same MAC at every boot, as hardware has: neighbours would go on sending to the old one for half a minute.
+        peer = f"peer name {self.interface} address {_mac(self.address)} netns {self.init_pid}"
+        size = f"mtu {max(self.spec.mtu, 1500)}"
+        return [
+            f"link add {self._link} {size} type veth {peer}",
+            f"link set {self._link} master {self._slot.bridge} up",
+        ]
+
+    def go(self) -> None:
+        launcher = self._launcher
+        assert launcher is not None and launcher.stdin is not None
+        with contextlib.suppress(BrokenPipeError), launcher.stdin as pipe:
+            pipe.write(b"go\n")
+
+    def wait_for_ssh(self, timeout: float = SSH_WAIT_S) -> None:
+        """Wait for sshd's banner. Raises LabError with the node's console when its init ended or the time is up."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline and self._launcher is not None and self._launcher.poll() is None:
+            time.sleep(0.01)
+            if not (self.folder / "run/sshd.pid").exists():
+                continue  # knocking before the cable is in would cost a second: the kernel waits that long to ask again
+            with contextlib.suppress(OSError), socket.create_connection((str(self.address), 22), 1) as connection:
+                connection.settimeout(10)
+                if connection.recv(4) == b"SSH-":
+                    return
+        console = (self.folder / "console.log").read_text(errors="replace")
+        raise LabError(f"{self.name} did not come up: {console[-2000:]} {self.sshd_log[-1000:]}")
+
+    def _up_pid(self) -> int:
+        if not self.init_pid:
+            raise LabError(f"{self.name} is down")
+        return self.init_pid
+
+    def _wait_for_init(self) -> int:
+        assert self._launcher is not None
+        children = Path(f"/proc/{self._launcher.pid}/task/{self._launcher.pid}/children")
+        deadline = time.monotonic() + SSH_WAIT_S
+        while time.monotonic() < deadline and self._launcher.poll() is None:
+            if pids := children.read_text().split():
+                return int(pids[0])
+            time.sleep(0.002)
+        console = (self.folder / "console.log").read_text(errors="replace")
+        raise LabError(f"{self.name}: no init process: {console[-2000:]}")
+
+    def _signal_sshd(self, number: signal.Signals) -> None:
+        for process in inside(self._up_pid()):
+            if process.name.startswith("sshd"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def _prepare_boot(self) -> None:
+        """Everything that a power cycle forgets: /dev, /run, /tmp, the values under /proc and /sys, the boot id."""
+        folder = self.folder
+        rootfs.make_devices(folder / "dev", self.spec.dev, rootfs.group_ids(self.upper / "etc/group"))
+        for name in ("run", "tmp", "proc", "sys"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        for name, mode in (("run", 0o755), ("run/sshd", 0o755), ("run/lock", 0o1777), ("tmp", 0o1777)):
+            (folder / name).mkdir()
+            (folder / name).chmod(mode)
+        for path, text in {**self.spec.proc, "sys/kernel/random/boot_id": f"{uuid.uuid4()}\n"}.items():
+            if Path("/proc", path).exists():
+                rootfs.write(folder / "proc" / path, text)
+        if self.spec.sys_tree or self.spec.sys:
+            (folder / "sys/work").mkdir(parents=True)
+            shutil.copytree(self.spec.sys_tree or folder / "sys/work", folder / "sys/upper", symlinks=True)
+            for path, text in self.spec.sys.items():
+                rootfs.write(folder / "sys/upper" / path, text)
+        (folder / "fstab").write_text("\n".join(_mounts(folder)) + "\n")
+
+
+class Rack:
+    """Nodes on one bridge, in order; by name with `rack["node2"]`."""
+
+    def __init__(self, slot: slots.Slot, specs: Sequence[NodeSpec]) -> None:
+        self.slot = slot
+        self.key_file = slot.folder / "id_ed25519"
+        self.known_hosts = slot.folder / "known_hosts"
+        client = KeyPair.generate()
+        rootfs.write(self.key_file, client.private, 0o600)
+        keys = [KeyPair.generate() for _ in specs]
+        self.nodes = [Node(slot, i, spec, keys[i - 1], client.public) for i, spec in enumerate(specs, start=1)]
+        rootfs.write(self.known_hosts, "".join(f"{node.address} {node.host_key.public}\n" for node in self.nodes))
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __getitem__(self, name: str) -> Node:
+        return {node.name: node for node in self.nodes}[name]
+
+    def start(self, *, dies_with_us: bool = True) -> None:
+        for node in self.nodes:
+            node.spawn(dies_with_us=dies_with_us)
+        plug_in(self.nodes)
+        for node in self.nodes:
+            node.wait_for_ssh()
+
+    def ssh(self, node: Node, command: str | None = None, *, user: str = "root") -> list[str]:
+        """The argv of OpenSSH's client for a person or a test: key, known hosts, no prompts."""
+        options = ["-i", str(self.key_file), "-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "BatchMode=yes"]
+        return ["ssh", *options, "-o", "IdentitiesOnly=yes", f"{user}@{node.address}", *([command] if command else [])]
+
+    def host_data(self, node: Node, *, user: str | None = None) -> dict[str, object]:
+        """pyinfra's host data for a node: address, port, user, key, known hosts."""
+        return {
+            "ssh_hostname": str(node.address),
+            "ssh_port": 22,
+            "ssh_user": user or "root",
+            "ssh_key": str(self.key_file),
+            "ssh_known_hosts_file": str(self.known_hosts),
+            "ssh_strict_host_key_checking": "yes",
+        }
+
+    def inventory(
+        self,
+        path: Path,
+        data: Mapping[str, object] | None = None,
+        *,
+        hosts: Mapping[str, Mapping[str, object]] | None = None,
+        group: str = "lab",
+        user: str | None = None,
+    ) -> Path:
+        """Write a pyinfra inventory of all nodes: `data` is the group's, `hosts` adds to single hosts by name."""
+        extra = hosts or {}
+        members = [(n.name, {**self.host_data(n, user=user), **extra.get(n.name, {})}) for n in self.nodes]
+        return inventory_file.write(path, group, members, data or {})
+
+
+def plug_in(nodes: Sequence[Node]) -> None:
+    """Give each spawned node its cable, then let it boot."""
+    cables = [line for node in nodes for line in node.cable()]
+    run(["ip", "-batch", "-"], stdin="\n".join(cables) + "\n")
+    for node in nodes:
+        node.go()
+
+
+@contextmanager
+def rack(nodes: int | Sequence[NodeSpec] = 3, spec: NodeSpec | None = None, *, stay: bool = False) -> Iterator[Rack]:
+    """Start namespace nodes and end them, by pid, on the way out, Ctrl-C included.
+
+    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them standing (`make lab-up`).
+    The calling thread has to outlive the rack: the nodes are killed with it. Raises LabError.
+    """
+    require_root()
+    specs = [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)
+    sudo = {"sudo": "sudo"} if any(s.sudo for s in specs) else {}
+    require({**COMMANDS, **sudo})
+    slot = slots.take()
+    kept = False
+    try:
+        built = Rack(slot, specs)
+        built.start(dies_with_us=not stay)
+        if stay:
+            slot.leave_standing()
+            kept = True
+        yield built
+    finally:
+        if not kept:
+            slot.clear()
+        slot.release()
+
+
+def _mac(address: IPv4Address) -> str:
+    """A locally administered MAC that is as unique as the address."""
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0x5D, *address.packed))
+
+
+def _interface(index: int) -> str:
+    turn, place = divmod(index - 1, len(INTERFACES))
+    return INTERFACES[place] + (f"v{turn}" if turn else "")
+
+
+def _mounts(folder: Path) -> list[str]:
+    """The node's mount table, from outside in: paths are those that hold before pivot_root."""
+    root = folder / "root"
+    lines = [f"sdlab {root} overlay lowerdir=/,upperdir={folder}/upper,workdir={folder}/work"]
+    for number, point in enumerate(_other_file_systems()):
+        extra = folder / f"extra{number}"
+        for layer in ("upper", "work"):
+            (extra / layer).mkdir(parents=True, exist_ok=True)
+        lines.append(f"sdlab {root}{point} overlay lowerdir={point},upperdir={extra}/upper,workdir={extra}/work")
+    lines += [f"proc {root}/proc proc defaults", *_sys_mounts(folder)]
+    # Sysctls outside net/ are the machine's own: a node may read them, not write them.
+    kept = [part.name for part in Path("/proc/sys").iterdir() if part.name != "net"]
+    lines += [f"{root}/proc/sys/{name} {root}/proc/sys/{name} none bind,ro" for name in kept]
+    bound = sorted(file.relative_to(folder) for file in (folder / "proc").rglob("*") if file.is_file())
+    lines += [f"{folder}/{file} {root}/{file} none bind" for file in bound]
+    lines += [f"{folder}/{name} {root}/{name} none bind" for name in ("dev", "run", "tmp")]
+    return [*lines, f"devpts {root}/dev/pts devpts newinstance,ptmxmode=0666,mode=0620,gid=5"]
+
+
+def _sys_mounts(folder: Path) -> list[str]:
+    """The machine's /sys as this network namespace sees it, read-only, or with the node's own tree over it."""
+    point = folder / "root/sys"
+    if not (folder / "sys/upper").exists():
+        return [f"sysfs {point} sysfs ro"]
+    layers = f"lowerdir={point},upperdir={folder}/sys/upper,workdir={folder}/sys/work"
+    return [f"sysfs {point} sysfs defaults", f"sdlab {point} overlay {layers}"]
+
+
+def _other_file_systems() -> list[str]:
+    """Mount points besides / that hold the checkout or its python: an overlay of / alone would not show them."""
+    needed = {Path(__file__).resolve(), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    points = {next(str(p) for p in (path, *path.parents) if os.path.ismount(p)) for path in needed}
+    return sorted(points - {"/"})
