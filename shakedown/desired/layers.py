@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,8 @@ class Merged:
 
 
 def merge(layers: Iterable[Layer]) -> Merged:
-    """Merge layers in order. Dictionaries merge key by key; everything else, lists too, is replaced whole."""
+    """Merge layers in order. Dictionaries merge key by key (an empty one adds nothing); everything else,
+    lists too, is replaced whole."""
     merged = Merged()
     for layer in layers:
         _merge_into(merged, merged.values, layer.values, layer.name, "")
@@ -47,16 +49,18 @@ def merge(layers: Iterable[Layer]) -> Merged:
 def _merge_into(merged: Merged, target: dict[str, Any], source: Mapping[str, Any], layer: str, prefix: str) -> None:
     for key, value in source.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            if not isinstance(target.get(key), dict):
-                target[key] = {}
-                merged.origin.pop(path, None)
-            _merge_into(merged, target[key], value, layer, f"{path}.")
-        else:
+        if not isinstance(value, Mapping):
             for stale in [leaf for leaf in merged.origin if leaf.startswith(f"{path}.")]:
                 del merged.origin[stale]
-            target[key] = value
+            target[key] = copy.deepcopy(value)
             merged.origin[path] = layer
+            continue
+        if not isinstance(target.get(key), dict):
+            target[key] = {}
+            merged.origin[path] = layer
+        if value:
+            _merge_into(merged, target[key], value, layer, f"{path}.")
+            merged.origin.pop(path, None)  # no longer a leaf
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -62,6 +62,8 @@ class Provider(Section):
 
     name: Text  # "bnxt_re": the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so
     host_library: Text | None = None  # path on the host; {abi} stands for libibverbs' provider ABI
+    source: Text | None = None  # the site's file on the controller, put at host_library where another or none stands
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None  # of host_library
     container_library: Text | None = None  # where the host's file is mounted in the container
     install_as: Text | None = None  # copied there inside the container before the job starts
     config_dirs: list[Text] = []  # libibverbs.d on the host, first that exists

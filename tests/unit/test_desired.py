@@ -1,0 +1,126 @@
+"""The desired state: layers, profiles, and every error at once with where it stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
+from shakedown.desired.profiles import load, names
+from shakedown.desired.sizes import format_size, parse_size
+
+
+def one(*layers: tuple[str, dict], user: str = "ops"):
+    return resolve([HostLayers("n1", [Layer(name, values) for name, values in layers], user)])
+
+
+def problems(*layers: tuple[str, dict]) -> dict[str, str]:
+    with pytest.raises(DesiredStateError) as raised:
+        one(*layers)
+    return {problem.path: str(problem) for problem in raised.value.problems}
+
+
+def test_a_ten_line_inventory_gets_everything_else_from_its_profiles():
+    state = one(("group rack7", {"gpu": "mi300x", "nic": "thor2"})).states["n1"]
+    assert (state.gpu.count, state.gpu.pci_ids, state.gpu.rocm_min) == (8, ["1002:74a1"], "6.3.0")
+    assert state.tuning.numa_balancing is False
+    assert state.rdma.environment["RDMAV_DRIVERS"] == "bnxt_re"
+    assert state.smoke is None
+
+
+@pytest.mark.parametrize("gpu", names("gpu"))
+@pytest.mark.parametrize("nic", [None, *names("nic")])
+def test_every_profile_makes_a_whole_desired_state(gpu, nic):
+    state = one(("group all", {"gpu": gpu, **({"nic": nic} if nic else {})})).states["n1"]
+    assert state.gpu.profile == gpu
+    assert state.rdma.family == nic
+
+
+def test_host_over_group_over_profile_and_each_value_knows_its_layer():
+    resolved = one(
+        ("group rack7", {"gpu": "mi300x", "tuning": {"thp": "madvise"}, "system": {"disk_free": {"/data": "1T"}}}),
+        ("host n1", {"tuning": {"nofile": 4096}}),
+    )
+    state, merged = resolved.states["n1"], resolved.merged["n1"]
+    assert (state.tuning.thp, state.tuning.nofile, state.tuning.c2) == ("madvise", 4096, "disabled")
+    assert state.system.disk_free == {"/": 100 * 2**30, "/data": 2**40}
+    assert merged.origin_of("tuning.thp") == "group rack7"
+    assert merged.origin_of("tuning.nofile") == "host n1"
+    assert merged.origin_of("tuning.c2") == "profile mi300x"
+
+
+def test_every_error_at_once_each_with_layer_path_value_and_expectation():
+    found = problems(
+        ("group rack7", {"gpu": "mi300x", "tuning": {"numa_balancing": "off", "thp": "sometimes", "nofiles": 1}}),
+        ("host n1", {"images": {"megatron": {"tag": "x"}}, "smoke": {"image": "megatron", "iterations": 3}}),
+    )
+    assert found["tuning.numa_balancing"] == "group rack7: tuning.numa_balancing = 'off': expected a valid boolean"
+    assert "'always', 'madvise' or 'never'" in found["tuning.thp"]
+    assert "no such key" in found["tuning.nofiles"]
+    assert found["images.megatron.reference"].startswith("host n1: images.megatron.reference = nothing: expected a val")
+    assert "smoke.recipe" in found
+    assert "greater than or equal to 4" in found["smoke.iterations"]
+
+
+def test_a_number_is_no_boolean_and_a_text_is_no_number():
+    found = problems(("group all", {"tuning": {"numa_balancing": 0, "nofile": "1048576"}}))
+    assert set(found) == {"tuning.numa_balancing", "tuning.nofile"}
+
+
+def test_an_unknown_profile_is_told_with_those_that_there_are_and_beside_other_errors():
+    found = problems(("group all", {"gpu": "mi300", "nic": "thor3", "tuning": {"thp": 1}}))
+    assert "mi300x, mi325x" in found["gpu.profile"]
+    assert "ainic, cx7, thor2" in found["rdma.family"]
+    assert "tuning.thp" in found
+    assert "gpu.name" not in found, "what the unknown profile leads to is not a second error"
+
+
+def test_every_placeholder_is_told_not_the_first():
+    found = problems(
+        ("group all", {"images": {"a": "<changeme>", "b": "rocm/<changeme>-x"}, "smoke": {"recipe": "<changeme>"}})
+    )
+    assert {"images.a.reference", "images.b.reference", "smoke.recipe"} <= set(found)
+
+
+def test_a_misspelt_section_is_refused_and_other_peoples_data_is_not():
+    assert "the key 'tuning'" in problems(("host n1", {"tunning": {}}))["tunning"]
+    assert one(("group all", {"ssh_user": "root", "_sudo": True, "app_version": 3})).states["n1"].gpu.count == 0
+
+
+def test_one_error_of_a_group_is_told_once_for_all_its_hosts():
+    layer = Layer("group rack7", {"gpu": "mi301"})
+    with pytest.raises(DesiredStateError) as raised:
+        resolve([HostLayers(name, [layer]) for name in ("n1", "n2", "n3")])
+    (problem,) = raised.value.problems
+    assert problem.hosts == ("n1", "n2", "n3")
+
+
+def test_user_and_home_are_resolved_for_the_nodes_user():
+    layers = ("group all", {"smoke": {"recipe": "r", "volumes": {"{home}/data": "/data", "/home/{user-id}": "/h"}}})
+    assert one(layers, user="ada").states["n1"].smoke.volumes == {"/home/ada/data": "/data", "/home/ada": "/h"}
+    assert "/root/data" in one(layers, user="root").states["n1"].smoke.volumes
+
+
+def test_contradictions_that_no_single_field_shows():
+    image = {"reference": "r.example/x", "username": "u", "insecure": True, "ca_file": "/ca"}
+    found = problems(("group all", {"images": {"a": image}, "smoke": {"recipe": "r", "image": "b"}}))
+    assert "a name in images (a)" in found["smoke.image"]
+    assert "password" in found["images.a.username"]
+    assert "images.a" in found
+
+
+def test_profiles_say_what_the_field_notes_say():
+    assert load("gpu", "mi325x")["gpu"]["rocm_min"] == "6.3.2"
+    assert load("gpu", "mi355x")["gpu"]["pci_ids"] == ["1002:75a3"]
+    assert load("nic", "ainic")["rdma"]["usual_gid_index"] == 1
+    assert load("nic", "cx7")["rdma"].get("mounts") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("64G", 64 * 2**30), ("512MiB", 512 * 2**20), ("1.5k", 1536), ("7", 7), ("64X", "64X")]
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+def test_sizes_for_people():
+    assert [format_size(n) for n in (512, 1536, 64 * 2**30)] == ["512", "1.5K", "64.0G"]
