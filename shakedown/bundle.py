@@ -1,0 +1,138 @@
+"""The bundle that travels to the nodes: the probe, psutil, pyudev and AMD's Python package in one archive.
+
+It is found on a node by its digest, a sha256 over the path and content of every file, so a changed file is another
+bundle and an unchanged checkout always gives the same one. On the node `node/launch.py` verifies and runs what is
+cached; `node/install.py` puts it there first. Both go to the node as text on the command line.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+_NODE = Path(__file__).parent / "node"
+_SENT_AS_TEXT = {"launch.py", "install.py"}
+_WITHOUT = {"Linux": ("_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows", "glib", "pyqt", "pyside", "wx", "_qt")}
+# Where each package goes: the node's own amdsmi is preferred, so ours is kept off the ordinary search path.
+_PACKAGES = {"psutil": "", "pyudev": "", "amdsmi": "fallback/"}
+# Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so by exit 97.
+_PYTHONS = (
+    "python3",
+    "/usr/bin/python3",
+    "/usr/libexec/platform-python",
+    *(f"python3.{minor}" for minor in range(13, 7, -1)),
+)
+_TOO_OLD = 97
+
+
+class BundleError(Exception):
+    """The bundle cannot be built on this controller; says what to install."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """`files` by path inside the bundle; `digest` is 64 hexadecimal digits."""
+
+    files: dict[str, bytes]
+    digest: str
+
+    def archive(self) -> str:
+        """The files as a compressed tar archive in base64 text, the same for the same files."""
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name, data in sorted(self.files.items()):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+        return base64.encodebytes(zlib.compress(buffer.getvalue(), 9)).decode()
+
+
+def digest_of(files: dict[str, bytes]) -> str:
+    """The same as in node/launch.py: sha256 over path, length and bytes of each file, in the order of the paths."""
+    total = hashlib.sha256()
+    for path, data in sorted(files.items()):
+        total.update(f"{path}\0{len(data)}\0".encode() + data)
+    return total.hexdigest()
+
+
+def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
+    """The Python files and libraries of an installed package. psutil's library must be of the stable ABI for Linux
+    on x86_64: one file then serves every Python that the probe supports."""
+    try:
+        installed = distribution(package)
+    except PackageNotFoundError:
+        raise BundleError(f"{package} is not installed on this machine: pip install {package}") from None
+    for file in installed.files or []:
+        wanted = file.suffix in (".py", ".so") and file.parts[0] == package and "__pycache__" not in file.parts
+        if not wanted or file.name.startswith(_WITHOUT["Linux"]):
+            continue
+        if file.suffix == ".so" and ".abi3." not in file.name:
+            raise BundleError(f"{package} has {file.name}, not a library of the stable ABI: install its abi3 wheel")
+        yield str(file), Path(str(file.locate())).read_bytes()
+
+
+@cache
+def build() -> Bundle:
+    """The bundle of this checkout and environment. Raises BundleError where a package is missing."""
+    files = {"shakedown/__init__.py": b""}
+    for path in sorted(_NODE.iterdir()):
+        if path.suffix in (".py", ".txt") and path.name not in _SENT_AS_TEXT:
+            files[f"shakedown/node/{path.name}"] = path.read_bytes()
+    for package, prefix in _PACKAGES.items():
+        files.update((prefix + name, data) for name, data in _package_files(package))
+    return Bundle(files, digest_of(files))
+
+
+def _without_comments(path: Path) -> str:
+    """A script's code alone: what goes over the wire need not explain itself."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return ast.unparse(tree)
+
+
+def _script(digest: str, *names: str, last: str) -> str:
+    return "\n".join([*(_without_comments(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
+
+
+def _command(script: str, seconds: int) -> str:
+    """One line for any shell of a POSIX kind: the first Python that is new enough runs the script.
+
+    The line holds no newline, which csh (a login shell on some sites) would not carry into `sh -c`. It always ends
+    with exit 0: what went wrong is said in JSON, so that the fact can put it in words.
+    """
+    # No single quote inside: every one would grow fivefold in each of the two shells that it goes through.
+    program = "'exec(" + json.dumps(script).replace("'", "\\u0027") + ")'"
+    complaint = json.dumps({"shakedown_bundle": "found no python3 of version 3.8 or newer"})
+    failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
+    return (
+        f"for python in {' '.join(_PYTHONS)}; do "
+        'command -v "$python" >/dev/null 2>&1 || continue; '
+        f'timeout -k 5 {seconds} "$python" -I -S -c {program}; code=$?; '
+        f"if [ $code = {_TOO_OLD} ]; then continue; fi; "
+        f"if [ $code != 0 ]; then echo '{failure}'; fi; exit 0; done; "
+        f"echo '{complaint}'"
+    )
+
+
+@cache
+def launch_command(seconds: int = 60) -> str:
+    """The shell command of the steady state: verify and run what is cached, or say that it is missing."""
+    return _command(_script(build().digest, "launch.py", last="launch()"), seconds)
+
+
+@cache
+def install_command(seconds: int = 120) -> str:
+    """The shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
+    return _command(_script(build().digest, "launch.py", "install.py", last="install()"), seconds)

@@ -1,0 +1,97 @@
+"""Sent to the node after launch.py: take the bundle from standard input, put it in the cache, run the probe.
+
+Where the cache cannot be written (no home, read-only, full) the bundle lives in a temporary folder for this one run.
+Like launch.py it is never imported.
+"""
+
+import base64
+import io
+import shutil
+import tarfile
+import tempfile
+import time
+import zlib
+from py_compile import PycInvalidationMode, compile
+
+FORGOTTEN_AFTER_S = 24 * 3600
+
+
+def receive():
+    """The files of the bundle; refuses one that is not what DIGEST says."""
+    try:
+        archive = tarfile.open(fileobj=io.BytesIO(zlib.decompress(base64.b64decode(sys.stdin.read()))))
+        files = sorted((member.name, archive.extractfile(member).read()) for member in archive.getmembers())
+    except Exception as error:
+        answer("arrived damaged: {}".format(error))
+    if digest_of(files) != DIGEST:
+        answer("arrived with another digest")
+    return files
+
+
+def unpack(files, parent):
+    """A folder below `parent` with the files, their byte code, and the seal over both."""
+    folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
+    try:
+        for name, data in files:
+            path = os.path.join(folder, name)
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+            if name.endswith(".py"):
+                compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+        seal = digest_of(contents(folder))
+        with open(os.path.join(folder, "SEAL"), "w") as file:
+            file.write(seal)
+        return folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def forget_old(parent, current):
+    """Remove our other versions, unless somebody installed them within a day: two controllers may share a node."""
+    for name in os.listdir(parent):
+        path = os.path.join(parent, name)
+        ours = re.match(r"[0-9a-f]{64}-\w+-\d+$|\.new-\w+$", name)
+        if ours and path != current and time.time() - os.lstat(path).st_mtime > FORGOTTEN_AFTER_S:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def cache(files):
+    """The folder of the bundle in the cache. One that is there already is not whole, and is replaced."""
+    parent = cache_folder()
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    folder = os.path.join(parent, DIGEST + "-" + sys.implementation.cache_tag)
+    fresh = unpack(files, parent)
+    try:
+        if os.path.lexists(folder):
+            aside = tempfile.mkdtemp(prefix=".new-", dir=parent)
+            os.rename(folder, os.path.join(aside, "broken"))
+            shutil.rmtree(aside, ignore_errors=True)
+        os.rename(fresh, folder)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if not is_whole(folder):  # somebody else may have installed the same one at the same moment
+            raise
+    forget_old(parent, folder)
+    return folder
+
+
+def install():
+    os.umask(0o077)
+    files = receive()
+    try:
+        folder = cache(files)
+    except OSError:
+        folder = None
+    if folder:
+        run(folder)
+        return
+    try:
+        folder = unpack(files, None)
+    except OSError as error:
+        answer("found no folder to run in: {}".format(error))
+    try:
+        run(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
