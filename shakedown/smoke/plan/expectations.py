@@ -1,0 +1,39 @@
+"""Which figures are judged: the recipe's where they hold for this very job, and the site's own over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.smoke.launch import Derived
+from shakedown.smoke.options import Chosen
+
+
+def expected(
+    chosen: Chosen, smoke: Smoke, desired: Mapping[str, DesiredState]
+) -> tuple[dict[str, float], list[str], list[Derived]]:
+    """Metric -> bound, the metrics that are only recorded, and why figures of the recipe are not used."""
+    figures, told = _of_recipe(chosen, desired)
+    figures |= smoke.expect
+    recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
+    return figures, recorded, told
+
+
+def _of_recipe(chosen: Chosen, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
+    entry = chosen.recipe.entry
+    models = sorted({each.gpu.profile for each in desired.values()})
+    fitting = [expect for expect in entry.expect if models == [gpu for gpu in models if gpu in expect.gpus]]
+    if not fitting:
+        return {}, []
+    told = []
+    for expect in fitting:
+        shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
+        if expect.nodes != len(desired):
+            why = f"not judged: they hold for {expect.nodes} node(s), not for {len(desired)}"
+        elif chosen.changed:
+            why = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
+        else:
+            why = f"{expect.source}, for {expect.nodes} x {'/'.join(models)}"
+            return dict(expect.figures), [Derived(name="expected figures", value=shown, why=why)]
+        told.append(Derived(name="expected figures", value=shown, why=why))
+    return {}, told

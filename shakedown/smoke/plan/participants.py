@@ -1,0 +1,94 @@
+"""Who takes part, and with how many ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.desired.problems import Problem
+from shakedown.smoke.launch import Derived
+from shakedown.smoke.recipe import Recipe
+from shakedown.state import NodeState, is_unreadable
+
+# What may differ from node to node: each is about that node alone.
+OWN = ("interface", "venv", "volumes", "devices")
+
+
+def participants(
+    desired: Mapping[str, DesiredState],
+    states: Mapping[str, NodeState],
+    order: Sequence[str],
+    missing: Mapping[str, str],
+) -> tuple[list[str], list[Problem]]:
+    """The nodes of `order` that are ready, and why they may not start without the others."""
+    problems = []
+    names = []
+    for name in order:
+        if name in missing:
+            continue
+        if name not in states:
+            problems.append(Problem(name, "state", "nothing", "a node state"))
+        elif name not in desired or desired[name].smoke is None:
+            problems.append(Problem(name, "smoke", "nothing", "a smoke section, as the other nodes have"))
+        else:
+            names.append(name)
+    wanted = [smoke for name in order if name in desired and (smoke := desired[name].smoke) is not None]
+    least = wanted[0].min_nodes if wanted else None
+    seen = wanted[0].seen_nodes if wanted else None
+    who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "nobody is missing"
+    if missing and least is None:
+        expected = f"all {len(order)} nodes, since min_nodes is not set ({who})"
+        problems.append(Problem("plan", "nodes", str(len(names)), expected))
+    elif least is not None and len(names) < least:
+        problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))
+    elif not names and not problems:
+        problems.append(Problem("plan", "nodes", "0", "at least one node"))
+    if seen is not None and len(order) < seen:
+        problems.append(Problem("plan", "nodes", str(len(order)), f"at least seen_nodes = {seen} in the inventory"))
+    return names, problems
+
+
+def same_smoke(smokes: Mapping[str, Smoke]) -> list[Problem]:
+    """One job has one description."""
+    (first, reference), *others = smokes.items()
+    problems = []
+    for name, smoke in others:
+        for key in Smoke.model_fields:
+            mine, wanted = getattr(smoke, key), getattr(reference, key)
+            if key not in OWN and mine != wanted:
+                problems.append(Problem(name, f"smoke.{key}", repr(mine), f"{wanted!r} as on {first}"))
+    return problems
+
+
+def ranks_per_node(
+    recipe: Recipe,
+    smoke: Smoke,
+    states: Mapping[str, NodeState],
+    problems: list[Problem],
+    derived: list[Derived],
+) -> int | None:
+    """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
+    family = recipe.family
+    limit = family.limits.ranks_per_node if family.limits else None
+    counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}
+    asked = smoke.ranks_per_node or family.ranks_per_node
+    if asked is None:
+        for name, count in counts.items():
+            if not count:
+                actual = str(states[name].gpus) if count is None else "0"
+                expected = "GPUs, one for each rank, or smoke.ranks_per_node"
+                problems.append(Problem(name, "gpus", actual, expected))
+        if len(set(counts.values())) > 1 and all(counts.values()):
+            shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
+            problems.append(Problem("plan", "gpus", shown, "the same number on every node, or smoke.ranks_per_node"))
+        ranks, why = min(count or 0 for count in counts.values()), "one for each GPU"
+    else:
+        ranks, why = asked, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
+        for name, count in counts.items():
+            if count and count < ranks:
+                problems.append(Problem(name, "gpus", str(count), f"at least {ranks}, one for each rank"))
+    if ranks and limit is not None and ranks != limit:
+        reason = family.limits.why if family.limits else ""
+        problems.append(Problem("smoke", "smoke.ranks_per_node", str(ranks), f"{limit}: {reason}"))
+    derived.append(Derived(name="ranks per node", value=str(ranks), why=why))
+    return ranks or None

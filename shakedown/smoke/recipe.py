@@ -1,0 +1,271 @@
+"""Recipes: training jobs as data, one file per family under `recipes/`. Adding one needs no code.
+
+A family is one script or program with its documented options; a recipe is a name for some values of them, with the
+figures that are expected of it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from shakedown.desired.sizes import parse_size
+
+Value = bool | int | float | str
+Text = Annotated[str, Field(min_length=1)]
+
+_ROOT = files("shakedown.smoke") / "recipes"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Option(_Data):
+    """One documented option of a family, carried by the environment variable of its own name or by an argument."""
+
+    type: Literal["flag", "int", "float", "choice", "text", "path"]
+    description: Text
+    default: Value | None = None  # the program's own: planned with, and passed only where a role needs it
+    values: list[int | str] = []  # the only ones allowed; empty: any of the type
+    aliases: dict[str, int | str] = {}  # spellings of the document that the program itself does not take
+    minimum: float | None = None
+    maximum: float | None = None
+    argument: Text | None = None  # "--seq-length": appended to the program's command line
+    micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
+    affects_figures: bool = True  # a changed value makes the expected figures void
+
+    def parse(self, value: Value) -> Value:
+        """The value as the program takes it. ValueError with what was expected."""
+        if isinstance(value, str):
+            value = self.aliases.get(value, value)
+        kind = type(value)
+        if self.type == "flag" and value in (0, 1) and kind in (bool, int):
+            return bool(value)
+        if self.type == "int" and kind is int and self._allows(value):
+            return value
+        if self.type == "float" and kind in (int, float) and self._allows(value):
+            return float(value)
+        if self.type in ("choice", "text", "path") and kind is str and value and self._allows(value):
+            return value
+        raise ValueError(self.expected())
+
+    def _allows(self, value: Value) -> bool:
+        if self.values and value not in self.values:
+            return False
+        if isinstance(value, str):
+            return "\n" not in value
+        low, high = self.minimum, self.maximum
+        return (low is None or value >= low) and (high is None or value <= high)
+
+    def expected(self) -> str:
+        """What may stand here, for a person."""
+        if self.values:
+            return f"one of {', '.join(str(value) for value in [*self.values, *self.aliases])}"
+        words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
+        bounds = [("at least", self.minimum), ("at most", self.maximum)]
+        return ", ".join([words[self.type], *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
+
+    @model_validator(mode="after")
+    def _sound(self) -> Option:
+        if self.type == "choice" and not self.values:
+            raise ValueError("a choice needs values")
+        if self.default is not None:
+            self.parse(self.default)
+        return self
+
+
+class Roles(_Data):
+    """Which option carries what a plan reckons with. A role without an option is 1 (or not known)."""
+
+    micro_batch: Text
+    global_batch: Text
+    seq_length: Text
+    iterations: Text
+    tensor_parallel: Text | None = None
+    pipeline_parallel: Text | None = None
+    context_parallel: Text | None = None
+    layers: Text | None = None
+    heads: Text | None = None
+
+    def items(self) -> dict[str, str]:
+        """role -> option, for the roles that there are."""
+        return {role: option for role, option in self.model_dump().items() if option is not None}
+
+
+class Launch(_Data):
+    """The program's own variables for what the plan derives; None: the program has none for it."""
+
+    master_address: Text | None = None
+    master_port: Text | None = None
+    nodes: Text | None = None
+    node_rank: Text | None = None
+    ranks: Text | None = None  # processes on a node
+    visible_devices: Text | None = None  # set when fewer ranks are wanted than there are GPUs
+    log_dir: Text | None = None
+    log: Text | None = None  # the log in log_dir
+    cache_dir: Text | None = None  # the option of a cache that all nodes of a run with real data must share
+    real_data: dict[Text, Value] = {}  # the options' values with which that is so
+    hf_token: Text | None = None
+
+
+class Rule(_Data):
+    """With `when`, the options of `require` must have these values: others are errors, none given is set."""
+
+    when: dict[Text, Value]
+    require: dict[Text, Value]
+    why: Text
+
+
+class Conditional(_Data):
+    """Environment that goes with some values of the options."""
+
+    when: dict[Text, Value]
+    environment: dict[Text, str]
+
+
+class Model(_Data):
+    """What is known of a model's size, for the values of `when`."""
+
+    when: dict[Text, Value] = {}
+    parameters: float
+    layers: int | None = None
+    heads: int | None = None
+    sharded: dict[Text, Value] = {}  # the options' values with which everything is sharded over data parallel ranks
+    expert_parallel: int = 1
+    expert_parameters: float = 0.0  # of `parameters`, those that are spread over expert parallel ranks
+
+
+class Container(_Data):
+    """The documented container options."""
+
+    image: Text | None = None  # documented; the desired state decides
+    devices: list[Text] = []
+    optional_devices: list[Text] = []  # given to the container where the node has them
+    network: Text = "host"
+    ipc: Text = "host"
+    groups: list[Text] = []
+    capabilities: list[Text] = []
+    security: list[Text] = []
+    ulimits: dict[Text, Text] = {}
+    shm_size: Text | None = None
+    volumes: dict[Text, Text] = {}  # "{home}": home of the user on the node
+    privileged: bool = False  # as documented; used only where the desired state asks for it
+
+
+class Limits(_Data):
+    """Where the program itself ends."""
+
+    max_nodes: int | None = None
+    ranks_per_node: int | None = None  # the only number that works
+    why: Text
+
+
+class Expect(_Data):
+    """Figures for the recipe's own option values on these GPU models and this number of nodes."""
+
+    gpus: list[Text]
+    nodes: int
+    figures: dict[Text, float]
+    source: Text
+
+
+class Entry(_Data):
+    """One named recipe of a family."""
+
+    description: Text
+    document: Text | None = None  # when it is another than the family's
+    nodes: int | None = None  # documented for this many; another number is told
+    options: dict[Text, Value] = {}
+    expect: list[Expect] = []
+
+
+class Family(_Data):
+    """One program with its options, and the recipes that use it."""
+
+    description: Text
+    document: Text
+    runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
+    launcher: Literal["script", "torchrun"]  # who starts a node's ranks: the program itself, or torchrun around it
+    command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
+    workdir: Text | None = None
+    upload: list[Text] = []
+    modules: list[Text] = []  # process: what must be importable on the node
+    ranks_per_node: int | None = None  # unless asked for; None: one per GPU
+    host_bytes_per_rank: int | None = None  # process memory of one rank, measured
+    options: dict[Text, Option]
+    shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for
+    refused: dict[Text, Text] = {}  # option -> why there is none
+    roles: Roles
+    launch: Launch = Launch()
+    rules: list[Rule] = []
+    limits: Limits | None = None
+    container: Container = Container()
+    environment: dict[Text, str] = {}
+    conditional: list[Conditional] = []
+    models: list[Model] = []
+    metrics: list[Text] = []  # recorded; judged where a figure is expected
+    recipes: dict[Text, Entry]
+
+    @field_validator("host_bytes_per_rank", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Family:
+        """Every name in the file means an option of it, so that a typing error in data is found by loading it."""
+        used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.roles.items().values()))]
+        used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
+        used += [("rules", {**rule.when, **rule.require}) for rule in self.rules]
+        used += [("conditional", part.when) for part in self.conditional]
+        used += [("models", {**model.when, **model.sharded}) for model in self.models]
+        used += [("launch.real_data", self.launch.real_data)]
+        used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
+        for where, options in used:
+            for name, value in options.items():
+                if name not in self.options:
+                    raise ValueError(f"{where}: {name} is no option of this family")
+                if value is not None:
+                    self.options[name].parse(value)
+        return self
+
+
+class Recipe(_Data):
+    """A recipe with its family."""
+
+    name: str
+    family_name: str
+    family: Family
+    entry: Entry
+
+    @property
+    def document(self) -> str:
+        return self.entry.document or self.family.document
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family that is shipped, by the name of its file."""
+    found = {}
+    for path in sorted(_ROOT.iterdir(), key=lambda entry: entry.name):
+        if path.name.endswith(".toml"):
+            found[path.name[:-5]] = Family.model_validate(tomllib.loads(path.read_text("utf-8")))
+    return found
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe that is shipped, by name. ValueError if two families use one name."""
+    found: dict[str, Recipe] = {}
+    for family_name, family in families().items():
+        for name, entry in family.recipes.items():
+            if name in found:
+                raise ValueError(f"{name} is a recipe of {found[name].family_name} and of {family_name}")
+            found[name] = Recipe(name=name, family_name=family_name, family=family, entry=entry)
+    return found
