@@ -30,6 +30,7 @@ MODULES = (
     "gpu",
     "rdma",
     "provider",
+    "images",
 )
 
 _CHECKS: dict[str, Check] = {}

@@ -1,0 +1,146 @@
+"""The files under /dev that a job opens: /dev/kfd, /dev/dri/renderD*, /dev/infiniband/*."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.checks.several import missing
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.state import DeviceNode, NodeState, is_unreadable
+
+GPU_GROUP = "render"
+GPU_MODE = "0660"
+VERBS_MODE = "0666"  # what rdma-core's own udev rules give uverbs and rdma_cm
+VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
+
+
+@check("kfd")
+def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """/dev/kfd is the driver's (its major), belongs to render, and the job's user can open it."""
+    modules = desired.gpu.modules
+    if not modules:
+        return None
+    wanted = f"char device of KFD's major, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
+    mend = _mend("devices.kfd", f"load {', '.join(modules)} and set group and mode of /dev/kfd", modules=modules)
+    device, major = state.devices.kfd, state.devices.kfd_major
+    if missing(device) or missing(major):
+        what = "there is no /dev/kfd" if missing(device) else "/dev/kfd stands there, but no driver answers for it"
+        return _not_there("kfd", node, wanted, what, state, modules, mend)
+    if is_unreadable(device):
+        return unknown("kfd", node, wanted, device, evidence="/dev/kfd")
+    if is_unreadable(major):
+        return unknown("kfd", node, wanted, major, evidence="/proc/devices")
+    if device.kind != "char" or device.major != major:
+        actual = f"{device.kind} device with major {device.major}"
+        evidence = f"/proc/devices gives kfd the major {major}"
+        person = Remedy(text="remove the file and reload the driver: it is not KFD's, whatever made it")
+        return _finding("kfd", node, Verdict.FAIL, wanted, actual, evidence, person)
+    return _access("kfd", node, wanted, [device], state, mend)
+
+
+@check("dri")
+def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """One render node per GPU (a partitioned GPU has more), each openable by the job's user."""
+    count, modules = desired.gpu.count, desired.gpu.modules
+    if not count or not modules:
+        return None
+    wanted = f"{count} render nodes, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
+    mend = _mend("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
+    if is_unreadable(state.devices.dri):
+        return unknown("dri", node, wanted, state.devices.dri, evidence="/dev/dri")
+    render = [device for device in state.devices.dri if "/renderD" in device.path]
+    if len(render) < count:
+        return _not_there("dri", node, wanted, f"{len(render)} render nodes", state, modules, mend)
+    return _access("dri", node, wanted, render, state, mend)
+
+
+@check("infiniband")
+def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
+    if not desired.rdma.count:
+        return None
+    devices = len(state.rdma) if not is_unreadable(state.rdma) else desired.rdma.count
+    wanted = f"rdma_cm, {devices} uverbs and {devices} umad; rdma_cm and uverbs openable by {state.account.user}"
+    text = f"load {', '.join(VERBS_MODULES)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
+    mend = _mend("devices.infiniband", text, modules=VERBS_MODULES)
+    if is_unreadable(state.devices.infiniband):
+        return unknown("infiniband", node, wanted, state.devices.infiniband, evidence="/dev/infiniband")
+    present = {device.path.removeprefix("/dev/infiniband/"): device for device in state.devices.infiniband}
+    least = {"rdma_cm": 1, "uverbs": devices, "umad": devices}
+    few = {
+        kind: seen
+        for kind, number in least.items()
+        if (seen := sum(bool(re.fullmatch(rf"{kind}\d*", name)) for name in present)) < number
+    }
+    if few:
+        makers = {"rdma_cm": "rdma_ucm", "uverbs": "ib_uverbs", "umad": "ib_umad"}
+        what = ", ".join(f"{seen} {kind}" for kind, seen in few.items())
+        return _not_there("infiniband", node, wanted, what, state, [makers[kind] for kind in few], mend)
+    opened = [device for name, device in present.items() if not name.startswith(("umad", "issm"))]
+    return _access("infiniband", node, wanted, opened, state, mend, mode=VERBS_MODE, group=None)
+
+
+def _not_there(
+    name: str, node: str, wanted: str, what: str, state: NodeState, modules: Sequence[str], mend: Remedy
+) -> Finding:
+    """Drift where loading a module can make the files appear; fail where the modules are loaded already."""
+    loaded = state.modules.loaded
+    if is_unreadable(loaded):
+        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {loaded}", mend)
+    absent = [module for module in modules if module not in (*loaded, *state.modules.builtin)]
+    if absent:
+        barred = [module for module in absent if module in state.modules.blacklisted]
+        evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")
+        return _finding(name, node, Verdict.DRIFT, wanted, what, evidence, mend)
+    person = Remedy(text="the modules are loaded, so look for what they met: dmesg, and whether the hardware is there")
+    return _finding(name, node, Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
+
+
+def _access(
+    name: str,
+    node: str,
+    wanted: str,
+    devices: Iterable[DeviceNode],
+    state: NodeState,
+    mend: Remedy,
+    mode: str = GPU_MODE,
+    group: str | None = GPU_GROUP,
+) -> Finding:
+    """Who may open the files. With the right mode and group a user who still cannot lacks the group."""
+    devices = list(devices)
+    least = int(mode, 8)
+    misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]
+    if misset:
+        actual = {device.path: f"{device.mode} {device.group}" for device in misset}
+        return _finding(name, node, Verdict.DRIFT, wanted, actual, "stat", mend)
+    for device in devices:
+        if is_unreadable(device.openable):
+            return unknown(name, node, wanted, device.openable, evidence=device.path)
+    closed = [device.path for device in devices if not device.openable]
+    if not closed:
+        modes = dict.fromkeys(f"{device.mode} {device.group}" for device in devices)
+        return _finding(name, node, Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open", None)
+    user = state.account.user
+    if group is not None and group not in state.account.groups:
+        join = Remedy(
+            text=f"put {user} into the group {group}", operation="tuning.groups", arguments={"groups": [group]}
+        )
+        return _finding(name, node, Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
+    person = Remedy(text="mode and group allow it, so something else forbids it: a device cgroup, a container, SELinux")
+    return _finding(name, node, Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
+
+
+def _mend(operation: str, text: str, modules: Sequence[str]) -> Remedy:
+    return Remedy(text=text, operation=operation, arguments={"modules": list(modules)}, risk=Risk.SAFE)
+
+
+def _finding(
+    name: str, node: str, verdict: Verdict, wanted: str, actual: object, evidence: str, remedy: Remedy | None
+) -> Finding:
+    return Finding(
+        name=name, node=node, verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy
+    )

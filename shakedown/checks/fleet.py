@@ -1,0 +1,192 @@
+"""Across nodes: every value that should be equal on the nodes of a group, and the odd one out.
+
+The most frequent value of a group is what the others are held to; where two values are equally frequent nobody can say
+which is right, so every node of the group is a suspect. No operation of ours mends a difference in what a node is made
+of, so an odd one out is a fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import median
+
+from shakedown import images as references
+from shakedown.checks.provider import digest_of
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import NodeState, Reading, Unreadable, is_unreadable
+
+Values = dict[str, Reading[str]]  # subject -> what this node has
+
+
+def odd_ones_out(
+    states: Mapping[str, NodeState],
+    groups: Mapping[str, str],
+    desired: Mapping[str, DesiredState],
+    clock_offsets: Mapping[str, float] | None = None,
+) -> list[Finding]:
+    """Findings over the nodes of `states`; only nodes of one group (node -> group) are compared with each other.
+
+    `desired` says which images and which provider are meant. `clock_offsets` are seconds that a node's clock was ahead
+    of the controller's when its state was taken (the readings of different nodes are minutes apart): the clocks of all
+    nodes are compared. A node without a difference has one finding, `fleet`, that says what was compared.
+    """
+    members: dict[str, list[str]] = defaultdict(list)
+    for node in states:
+        members[groups.get(node, "")].append(node)
+    findings: list[Finding] = []
+    for group, nodes in members.items():
+        values = {node: comparable(states[node], desired.get(node)) for node in nodes}
+        found = [finding for subject in _subjects(values) for finding in _odd(subject, group, values)]
+        findings += found
+        odd = {finding.node for finding in found}
+        if len(nodes) > 1:
+            findings += [_equal(node, group, values) for node in nodes if node not in odd]
+    return findings + list(_clock_skew(clock_offsets or {}, desired))
+
+
+def comparable(state: NodeState, desired: DesiredState | None) -> Values:
+    """What should be equal on this node and its neighbours. What a node does not have is left out."""
+    verbs = state.verbs
+    values: Values = {
+        "kernel": state.system.kernel,
+        "bios": state.system.bios_version,
+        "product": state.system.product,
+        "os": state.system.os_name,
+        "rocm": state.rocm_version,
+        "libibverbs": verbs.abi if is_unreadable(verbs.abi) else f"provider ABI {verbs.abi}",
+    }
+    if not is_unreadable(state.gpus) and state.gpus:
+        values["gpu_driver"] = _set(gpu.driver for gpu in state.gpus)
+        blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
+        for block in sorted(blocks):
+            values[f"gpu_firmware.{block}"] = _set(
+                gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, "none") for gpu in state.gpus
+            )
+        unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
+        if not blocks and unread is not None:
+            values["gpu_firmware"] = unread
+    if not is_unreadable(state.rdma) and state.rdma:
+        values["nic_firmware"] = _set(device.firmware for device in state.rdma)
+    if desired:
+        values |= _declared(state, desired)
+    return values
+
+
+def _declared(state: NodeState, desired: DesiredState) -> Values:
+    """Digests of what the desired state names: the provider library, and each image under its tag."""
+    values: Values = {}
+    if desired.rdma.provider and (digest := digest_of(desired.rdma.provider, state.verbs)):
+        values[f"provider_library.{desired.rdma.provider.name}"] = digest
+    for name, image in desired.images.items():
+        reference = references.parse(image.reference)
+        if is_unreadable(state.containers.images):
+            values[f"image.{name}"] = state.containers.images
+            continue
+        tagged = [entry for entry in state.containers.images if references.has_tag(entry, reference)]
+        if tagged:
+            digests = references.digests_of(tagged[0], reference.name)
+            values[f"image.{name}"] = ", ".join(sorted(digests)) or tagged[0].id
+    return values
+
+
+def _set(readings: Iterable[Reading[str]]) -> Reading[str]:
+    """The different values of one node's devices as one text; unreadable where one of them is."""
+    values: list[str] = []
+    for reading in readings:
+        if is_unreadable(reading):
+            return reading
+        values.append(reading)
+    return ", ".join(sorted(set(values)))
+
+
+def _subjects(values: Mapping[str, Values]) -> list[str]:
+    """A part's firmware that could not be read on one node is not there by name: compare what any node has."""
+    return list(dict.fromkeys(subject for of_node in values.values() for subject in of_node))
+
+
+def _odd(subject: str, group: str, values: Mapping[str, Values]) -> Iterator[Finding]:
+    """The findings of one subject: the minority, or all where there is no majority, and what could not be read there
+    although it was read elsewhere."""
+    here = {node: of_node[subject] for node, of_node in values.items() if subject in of_node}
+    read = {node: value for node, value in here.items() if not is_unreadable(value)}
+    if not read:
+        return
+    for node, value in here.items():
+        if is_unreadable(value):
+            yield _unread(subject, node, value, read)
+    ranking = Counter(read.values()).most_common()
+    if len(ranking) == 1:
+        return
+    split = ranking[0][1] == ranking[1][1]
+    usual = ranking[0][0]
+    sides = "; ".join(f"{value}: {_names(read, value)}" for value, _ in ranking)
+    wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual
+    remedy = Remedy(
+        text=f"two or more values of {subject} are equally frequent: decide which is right, and change the others"
+        if split
+        else f"bring {subject} to {usual}, as on {_names(read, usual)}"
+    )
+    for node, value in read.items():
+        if split or value != usual:
+            yield Finding(
+                name=f"fleet.{subject}",
+                node=node,
+                verdict=Verdict.FAIL,
+                wanted=wanted,
+                actual=value,
+                evidence=sides,
+                remedy=remedy,
+            )
+
+
+def _unread(subject: str, node: str, reading: Unreadable, read: Mapping[str, str]) -> Finding:
+    others = "; ".join(dict.fromkeys(read.values()))
+    return Finding(
+        name=f"fleet.{subject}",
+        node=node,
+        verdict=Verdict.UNKNOWN,
+        wanted=others,
+        evidence=f"{reading}; it was read on {', '.join(read)}",
+    )
+
+
+def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
+    """That the comparison was made, and of what: silence would not tell equal from not compared."""
+    seen = [subject for subject, value in values[node].items() if not is_unreadable(value)]
+    return Finding(
+        name="fleet",
+        node=node,
+        verdict=Verdict.OK if seen else Verdict.UNKNOWN,
+        wanted=f"as the other nodes of {group}" if group else "as the other nodes",
+        actual="as they are" if seen else None,
+        evidence=f"compared over {len(values)} nodes: {', '.join(seen) or 'nothing could be read'}",
+    )
+
+
+def _clock_skew(offsets: Mapping[str, float], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
+    """The clocks lie within the limit. Where they do not, those further than half of it from the median are suspects:
+    one wrong clock must not make the others look wrong."""
+    if len(offsets) < 2:
+        return
+    middle, spread = median(offsets.values()), max(offsets.values()) - min(offsets.values())
+    for node, offset in offsets.items():
+        limit = desired[node].system.clock_skew_s if node in desired else None
+        if limit is None:
+            continue
+        right = spread <= limit or abs(offset - middle) <= limit / 2
+        yield Finding(
+            name="fleet.clock_skew",
+            node=node,
+            verdict=Verdict.OK if right else Verdict.FAIL,
+            wanted=f"within {limit:g} of each other",
+            actual=round(offset - middle, 3),
+            unit="s",
+            evidence=f"against the median of {len(offsets)} nodes, which span {spread:.3f} s; includes the exec's delay",
+            remedy=None if right else Remedy(text="start the node's time service, or step its clock"),
+        )
+
+
+def _names(read: Mapping[str, str], value: str) -> str:
+    return ", ".join(node for node, seen in read.items() if seen == value)

@@ -1,0 +1,264 @@
+"""The GPUs: how many, which, how they are partitioned and linked, whether they are sound and free."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.checks.several import compare_several, missing
+from shakedown.desired import profiles
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.state import Gpu, NodeState, Reading, is_unreadable
+
+# A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
+# eighth.
+VRAM_SHARE = 0.98
+
+
+@check("gpu_count")
+def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """As many GPUs on the PCI bus as the profile says; none where it is the CPU profile."""
+    wanted = desired.gpu.count
+    if is_unreadable(state.gpus):
+        return unknown("gpu_count", node, wanted, state.gpus)
+    found = state.gpus
+    if wanted == 0:
+        instinct = {gpu.pci_id: _instinct()[gpu.pci_id] for gpu in found if gpu.pci_id in _instinct()}
+        if not instinct:
+            return Finding(name="gpu_count", node=node, verdict=Verdict.OK, wanted=0, actual=0, evidence="PCI bus")
+        choice = " or ".join(f'gpu="{name}"' for name in sorted(set(instinct.values())))
+        return Finding(
+            name="gpu_count",
+            node=node,
+            verdict=Verdict.FAIL,
+            wanted=0,
+            actual=len(found),
+            evidence=f"profile {desired.gpu.profile}, but the PCI bus has {_places(found)}",
+            remedy=Remedy(text=f"set {choice} in the inventory: this node has Instinct GPUs"),
+        )
+    if len(found) == wanted:
+        return Finding(
+            name="gpu_count", node=node, verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found)
+        )
+    driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
+    text = (
+        "compare the PCI addresses with a sound node; power-cycle the node, reseat the GPU; dmesg may say when it left"
+    )
+    return Finding(
+        name="gpu_count",
+        node=node,
+        verdict=Verdict.FAIL,
+        wanted=wanted,
+        actual=len(found),
+        evidence=(_places(found) or "no GPU on the PCI bus") + driver,
+        remedy=Remedy(text=text),
+    )
+
+
+@check("gpu_model")
+def gpu_model(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """The PCI ids of the profile's model, and its memory."""
+    findings = []
+    wrong = Remedy(text="another model than the profile's: correct gpu= in the inventory, or the hardware")
+    if desired.gpu.pci_ids:
+        right = desired.gpu.pci_ids.__contains__
+        wanted = f"{desired.gpu.name} ({', '.join(desired.gpu.pci_ids)})"
+        findings += _per_gpu("gpu_model", desired, state, node, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong)
+    least = desired.gpu.vram_bytes
+    if least:
+        little = Remedy(text="a GPU with less memory than its model has: look for memory that RAS has retired")
+        findings += _per_gpu(
+            "gpu_model.vram",
+            desired,
+            state,
+            node,
+            least,
+            lambda gpu: gpu.vram_bytes,
+            lambda size: size >= least * VRAM_SHARE,
+            unit="bytes",
+            remedy=little,
+        )
+    return findings
+
+
+@check("gpu_partition")
+def gpu_partition(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """Compute and memory partition."""
+    modes: tuple[tuple[str, str | None, Callable[[Gpu], Reading[str]]], ...] = (
+        ("compute", desired.gpu.compute_partition, lambda gpu: gpu.compute_partition),
+        ("memory", desired.gpu.memory_partition, lambda gpu: gpu.memory_partition),
+    )
+    findings: list[Finding] = []
+    for kind, wanted, read in modes:
+        if wanted is None:
+            continue
+        remedy = Remedy(
+            text=f"amd-smi set --{kind}-partition {wanted}: nothing may use the GPUs meanwhile",
+            operation="devices.gpu_partition",
+            arguments={kind: wanted},
+            risk=Risk.DISRUPTIVE,
+        )
+        name, right = f"gpu_partition.{kind}", wanted.__eq__
+        findings += _per_gpu(name, desired, state, node, wanted, read, right, otherwise=Verdict.DRIFT, remedy=remedy)
+    return findings
+
+
+@check("gpu_link")
+def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
+    worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
+    gts, width = desired.gpu.link_gts, desired.gpu.link_width
+    findings = []
+    if gts is not None:
+        findings += _per_gpu(
+            "gpu_link.speed",
+            desired,
+            state,
+            node,
+            gts,
+            lambda gpu: gpu.link.speed_gts,
+            lambda speed: speed >= gts,
+            unit="GT/s",
+            remedy=worn,
+        )
+    if width is not None:
+        findings += _per_gpu(
+            "gpu_link.width",
+            desired,
+            state,
+            node,
+            width,
+            lambda gpu: gpu.link.width,
+            lambda lanes: lanes >= width,
+            unit="lanes",
+            remedy=worn,
+        )
+    return findings
+
+
+@check("gpu_ecc")
+def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """No uncorrectable memory error since the driver was loaded."""
+    remedy = Remedy(text="drain the node and reset the GPU; if the count comes back, the GPU has to be exchanged")
+    return _per_gpu(
+        "gpu_ecc", desired, state, node, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
+    )
+
+
+@check("gpu_idle")
+def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Nobody else's process holds a GPU: it would be measured with ours."""
+    if not desired.gpu.count:
+        return None
+    if is_unreadable(state.gpu_processes):
+        return unknown("gpu_idle", node, "no process", state.gpu_processes)
+    holders = {str(process.pid): process.name for process in state.gpu_processes}
+    remedy = Remedy(text="wait for these processes or ask their owners; none of them is ended from here")
+    return Finding(
+        name="gpu_idle",
+        node=node,
+        verdict=Verdict.FAIL if holders else Verdict.OK,
+        wanted="no process",
+        actual=holders or "no process",
+        evidence="processes that hold a GPU, by pid",
+        remedy=remedy if holders else None,
+    )
+
+
+@check("kfd_topology")
+def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """The compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
+    count, partition = desired.gpu.count, desired.gpu.compute_partition
+    if not count:
+        return None
+    seen = state.kfd.gpu_nodes
+    if is_unreadable(seen):
+        return unknown("kfd_topology", node, count, seen)
+    whole = partition in (None, "SPX")
+    right = seen == count if whole else seen >= count
+    remedy = Remedy(text="a GPU on the bus that the driver did not initialise: dmesg names it; reload amdgpu or reboot")
+    return Finding(
+        name="kfd_topology",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=count,
+        actual=seen,
+        unit="GPU nodes" if whole else f"GPU nodes at least, in {partition}",
+        evidence="/sys/class/kfd/kfd/topology/nodes",
+        remedy=None if right else remedy,
+    )
+
+
+@check("rocm_version")
+def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """At least the first ROCm that knows the model."""
+    least = desired.gpu.rocm_min
+    if least is None:
+        return None
+    installed = state.rocm_version
+    remedy = Remedy(text=f"install ROCm {least} or newer: drivers are not exchanged from here")
+    if is_unreadable(installed) and not missing(installed):
+        return unknown("rocm_version", node, f">= {least}", installed)
+    if is_unreadable(installed):
+        version, actual = None, "none installed"
+    else:
+        version, actual = parse_version(installed), installed
+        if version is None:
+            evidence = f"{installed!r} is not a version"
+            return Finding(
+                name="rocm_version", node=node, verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence
+            )
+    right = version is not None and version >= (parse_version(least) or ())
+    return Finding(
+        name="rocm_version",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=f">= {least}",
+        actual=actual,
+        evidence="/opt/rocm/.info/version" if version else str(installed),
+        remedy=None if right else remedy,
+    )
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """Major, minor and patch as numbers: "6.4.1-83" -> (6, 4, 1), "7.0" -> (7, 0, 0); None where it is no version."""
+    match = re.match(r"\s*v?(\d+)\.(\d+)(?:\.(\d+))?(?![\d])", text)
+    return tuple(int(part or 0) for part in match.groups()) if match else None
+
+
+def _per_gpu(
+    name: str,
+    desired: DesiredState,
+    state: NodeState,
+    node: str,
+    wanted: Any,
+    read: Callable[[Gpu], Reading[Any]],
+    right: Callable[[Any], bool],
+    *,
+    otherwise: Verdict = Verdict.FAIL,
+    unit: str | None = None,
+    remedy: Remedy | None = None,
+) -> list[Finding]:
+    """One finding over all GPUs. Nothing where no GPU is wanted, or none is there: gpu_count has said so."""
+    if not desired.gpu.count or state.gpus == []:
+        return []
+    if is_unreadable(state.gpus):
+        return [unknown(name, node, wanted, state.gpus)]
+    readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
+    return [compare_several(name, node, wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)]
+
+
+def _places(gpus: list[Gpu]) -> str:
+    return ", ".join(gpu.bdf for gpu in gpus)
+
+
+@functools.cache
+def _instinct() -> dict[str, str]:
+    """PCI id -> the profile that knows it."""
+    known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}
+    return {pci_id: name for name, gpu in known.items() for pci_id in gpu.get("pci_ids", [])}

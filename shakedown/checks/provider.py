@@ -1,0 +1,127 @@
+"""The libibverbs provider on the host. With the wrong one libibverbs warns, exits 0 and shows no devices, and the job
+falls back to TCP; so the files themselves are judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.checks.several import missing
+from shakedown.desired.models import DesiredState, Provider
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import NodeState, ProviderLibrary, Verbs, is_unreadable
+
+
+@check("provider_library")
+def provider_library(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
+    provider = desired.rdma.provider
+    if provider is None or not desired.rdma.count:
+        return None
+    name, verbs = "provider_library", state.verbs
+    if missing(verbs.library):
+        remedy = Remedy(text="install libibverbs (libibverbs1 on Debian, libibverbs on RHEL)")
+        evidence = str(verbs.library)
+        return Finding(
+            name=name, node=node, verdict=Verdict.FAIL, wanted="libibverbs", evidence=evidence, remedy=remedy
+        )
+    if is_unreadable(verbs.abi):
+        return unknown(name, node, f"lib{provider.name}-rdmav<abi>.so", verbs.abi)
+    wanted = expected_path(provider, verbs.abi) or f"lib{provider.name}-rdmav{verbs.abi}.so"
+    found = [library for library in verbs.providers if library.provider == provider.name]
+    verdict, evidence = _judge(provider, verbs.abi, found)
+    own = ", ".join(library.path for library in found if library.abi == verbs.abi)
+    return Finding(
+        name=name,
+        node=node,
+        verdict=verdict,
+        wanted=wanted,
+        actual=own or ", ".join(library.path for library in found) or "none",
+        evidence=evidence,
+        remedy=None if verdict is Verdict.OK else _remedy(provider, verbs.abi, found),
+    )
+
+
+@check("provider_driver")
+def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """A file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
+    provider = desired.rdma.provider
+    if provider is None or not desired.rdma.count or not provider.config_dirs:
+        return None
+    files = [path for path, driver in state.verbs.drivers.items() if driver == provider.name]
+    remedy = Remedy(
+        text=f"write {provider.config_dirs[0]}/{provider.name}.driver",
+        operation="provider.driver",
+        arguments={"provider": provider.name, "folder": provider.config_dirs[0]},
+    )
+    return Finding(
+        name="provider_driver",
+        node=node,
+        verdict=Verdict.OK if files else Verdict.DRIFT,
+        wanted=f"driver {provider.name}",
+        actual=", ".join(files) or "not named",
+        evidence=f"files of libibverbs.d: {', '.join(state.verbs.drivers) or 'none'}",
+        remedy=None if files else remedy,
+    )
+
+
+def expected_path(provider: Provider, abi: int) -> str | None:
+    """Where the desired state wants the library on the host."""
+    return provider.host_library.replace("{abi}", str(abi)) if provider.host_library else None
+
+
+def _judge(provider: Provider, abi: int, found: list[ProviderLibrary]) -> tuple[Verdict, str]:
+    """The verdict with its reason. Of several files with libibverbs' ABI only equal ones are harmless: which of two
+    different ones is loaded depends on the order of folders."""
+    bad = Verdict.DRIFT if provider.source else Verdict.FAIL
+    own = [library for library in found if library.abi == abi]
+    if not found:
+        return bad, f"no lib{provider.name}-rdmav*.so on this node"
+    if not own:
+        numbers = ", ".join(str(library.abi) for library in found)
+        return bad, f"ABI {numbers}, but libibverbs loads {abi} only: it would show no devices"
+    dangling = [library for library in own if missing(library.sha256)]
+    if dangling:
+        links = ", ".join(f"{library.path} -> {library.target}" for library in dangling)
+        return bad, f"a symbolic link that leads nowhere: {links}"
+    digests = {library.path: library.sha256 for library in own}
+    unread = [f"{path}: {digest}" for path, digest in digests.items() if is_unreadable(digest)]
+    if unread:
+        return Verdict.UNKNOWN, "; ".join(unread)
+    shown = "; ".join(f"{path} sha256 {digest}" for path, digest in digests.items())
+    if len(set(digests.values())) > 1:
+        return (
+            Verdict.FAIL,
+            f"{len(own)} different libraries of one provider, and the order of folders decides: {shown}",
+        )
+    path = expected_path(provider, abi)
+    if path and path not in digests:
+        return bad, f"not at {path}, which is mounted into the container: {shown}"
+    if provider.sha256 and provider.sha256 not in digests.values():
+        return bad, f"another build than the site's (sha256 {provider.sha256}): {shown}"
+    stray = [library.path for library in found if library.abi != abi]
+    return Verdict.OK, shown + (f"; never loaded (another ABI): {', '.join(stray)}" if stray else "")
+
+
+def _remedy(provider: Provider, abi: int, found: list[ProviderLibrary]) -> Remedy:
+    path = expected_path(provider, abi)
+    own = {library.path for library in found if library.abi == abi}
+    if path and provider.source and own <= {path}:
+        arguments: dict[str, Any] = {"source": provider.source, "path": path}
+        return Remedy(text=f"put {provider.source} at {path}", operation="provider.library", arguments=arguments)
+    if len(own) > 1:
+        return Remedy(text="keep the one that belongs to the NIC's firmware and move the other out of libibverbs' way")
+    text = f"install the vendor's {provider.name} library built for ABI {abi}"
+    if path and own:
+        text += f", or set rdma.provider.host_library to {', '.join(own)}"
+    return Remedy(text=f"{text}, or name the site's file as rdma.provider.source")
+
+
+def digest_of(provider: Provider, verbs: Verbs) -> str | None:
+    """The digest of the library that would be mounted into a container; None where it is not known."""
+    if is_unreadable(verbs.abi):
+        return None
+    path = expected_path(provider, verbs.abi)
+    own = [x for x in verbs.providers if x.provider == provider.name and x.abi == verbs.abi and path in (None, x.path)]
+    return None if not own or is_unreadable(own[0].sha256) else own[0].sha256

@@ -1,0 +1,200 @@
+"""The RDMA devices: how many, their ports, links, GIDs and firmware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.checks.several import common, compare_several
+from shakedown.desired.models import DesiredState, Rdma
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.gid import NoGid, addresses_of, gid_index
+from shakedown.state import NodeState, RdmaDevice, Reading, is_unreadable
+
+CABLE = Remedy(
+    text="look at cable, transceiver and switch port of the devices named, then at `ip link` and `rdma link`"
+)
+
+
+@check("rdma_count")
+def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """As many devices of the NIC family as the node should have."""
+    wanted = desired.rdma.count
+    if not wanted:
+        return None
+    if is_unreadable(state.rdma):
+        return unknown("rdma_count", node, wanted, state.rdma, evidence="/sys/class/infiniband")
+    ours = [device.name for device in state.rdma if of_family(desired.rdma, device)]
+    others = [device.name for device in state.rdma if device.name not in ours]
+    evidence = ", ".join(ours) or "no device of the family in /sys/class/infiniband"
+    if others:
+        evidence += f"; not of the family {desired.rdma.family}: {', '.join(others)}"
+    right = len(ours) == wanted
+    text = "compare `lspci` and `rdma link` with a sound node; the driver may not be loaded, or the NIC is gone"
+    return Finding(
+        name="rdma_count",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=wanted,
+        actual=len(ours),
+        evidence=evidence,
+        remedy=None if right else Remedy(text=text),
+    )
+
+
+@check("rdma_state")
+def rdma_state(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """Every port ACTIVE with its link up."""
+    right: Callable[[str], bool]
+    findings = []
+    ports: tuple[tuple[str, str, Callable[[RdmaDevice], Reading[Any]]], ...] = (
+        ("rdma_state", "ACTIVE", lambda device: device.state),
+        ("rdma_state.link", "LinkUp", lambda device: device.phys_state),
+    )
+    for name, wanted, read in ports:
+        right = wanted.__eq__
+        findings += _per_device(name, desired, state, node, wanted, read, right, remedy=CABLE)
+    return findings
+
+
+@check("rdma_rate")
+def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """Every port at its full rate."""
+    rate = desired.rdma.rate_gbps
+    if rate is None:
+        return []
+    remedy = Remedy(
+        text="the port came up slower: look at the transceiver, the cable and the switch port's speed and FEC"
+    )
+    return _per_device(
+        "rdma_rate",
+        desired,
+        state,
+        node,
+        rate,
+        lambda device: device.rate_gbps,
+        lambda seen: seen >= rate,
+        unit="Gb/s",
+        remedy=remedy,
+    )
+
+
+@check("rdma_link")
+def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """PCIe speed and width of each NIC. A software device has no PCIe link, and is left out."""
+    worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
+    gts, width = desired.rdma.link_gts, desired.rdma.link_width
+    findings = []
+    if gts is not None:
+        findings += _per_device(
+            "rdma_link.speed",
+            desired,
+            state,
+            node,
+            gts,
+            lambda device: device.link.speed_gts if device.link else None,
+            lambda speed: speed is None or speed >= gts,
+            unit="GT/s",
+            remedy=worn,
+        )
+    if width is not None:
+        findings += _per_device(
+            "rdma_link.width",
+            desired,
+            state,
+            node,
+            width,
+            lambda device: device.link.width if device.link else None,
+            lambda lanes: lanes is None or lanes >= width,
+            unit="lanes",
+            remedy=worn,
+        )
+    return findings
+
+
+@check("rdma_gid")
+def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
+    differs from the published one, or from device to device, is told and is no fault."""
+    if not desired.rdma.count or state.rdma == []:
+        return None
+    wanted = "a RoCE v2 GID of the interface's IPv4 address"
+    if is_unreadable(state.rdma):
+        return unknown("rdma_gid", node, wanted, state.rdma)
+    if is_unreadable(state.interfaces):
+        return unknown("rdma_gid", node, wanted, state.interfaces)
+    devices = [device for device in state.rdma if of_family(desired.rdma, device)]
+    results = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in devices}
+    found = {name: index for name, index in results.items() if not isinstance(index, NoGid)}
+    reasons = [result for result in results.values() if isinstance(result, NoGid)]
+    evidence = [str(reason) for reason in reasons] + _told(found, desired.rdma.usual_gid_index)
+    without = {name: "none" for name, result in results.items() if isinstance(result, NoGid) and not result.unread}
+    verdict = Verdict.FAIL if without else Verdict.UNKNOWN if reasons or not found else Verdict.OK
+    remedy = Remedy(
+        text="give the interface named an IPv4 address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
+    )
+    return Finding(
+        name="rdma_gid",
+        node=node,
+        verdict=verdict,
+        wanted=wanted,
+        actual=without or (common({name: f"index {index}" for name, index in found.items()}) if found else None),
+        evidence="; ".join(evidence),
+        remedy=remedy if without else None,
+    )
+
+
+@check("rdma_firmware")
+def rdma_firmware(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """The NICs of one node run one firmware."""
+    if not desired.rdma.count or state.rdma == []:
+        return None
+    if is_unreadable(state.rdma):
+        return unknown("rdma_firmware", node, "equal", state.rdma)
+    versions = {device.name: device.firmware for device in state.rdma if of_family(desired.rdma, device)}
+    read = [version for version in versions.values() if not is_unreadable(version)]
+    usual = max(read, key=read.count, default="equal on all")
+    remedy = Remedy(text="flash the devices named to the firmware of the others, with the vendor's tool")
+    return compare_several("rdma_firmware", node, usual, versions, usual.__eq__, remedy=remedy)
+
+
+def of_family(rdma: Rdma, device: RdmaDevice) -> bool:
+    """Whether a device is one of the family's: by PCI vendor where both are known (names vary), else by name."""
+    if rdma.vendor and device.vendor:
+        return device.vendor == rdma.vendor
+    return not rdma.devices or any(fnmatchcase(device.name, pattern) for pattern in rdma.devices)
+
+
+def _told(found: dict[str, int], usual: int | None) -> list[str]:
+    different = sorted(set(found.values()))
+    told = []
+    if len(different) > 1:
+        told.append("the index differs from device to device: " + ", ".join(f"{k} {v}" for k, v in found.items()))
+    if usual is not None and different and different != [usual]:
+        told.append(f"published settings for this family say {usual}; the table decides")
+    return told
+
+
+def _per_device(
+    name: str,
+    desired: DesiredState,
+    state: NodeState,
+    node: str,
+    wanted: Any,
+    read: Callable[[RdmaDevice], Reading[Any]],
+    right: Callable[[Any], bool],
+    *,
+    unit: str | None = None,
+    remedy: Remedy | None = None,
+) -> list[Finding]:
+    """One finding over the devices of the family. Nothing where none is wanted, or none is there: rdma_count has said
+    so."""
+    if not desired.rdma.count or state.rdma == []:
+        return []
+    if is_unreadable(state.rdma):
+        return [unknown(name, node, wanted, state.rdma)]
+    readings = {device.name: read(device) for device in state.rdma if of_family(desired.rdma, device)}
+    return [compare_several(name, node, wanted, readings, right, unit=unit, remedy=remedy)]

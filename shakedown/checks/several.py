@@ -1,0 +1,58 @@
+"""One reading of several devices, compared with one wanted value: one finding, which names the devices that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import Reading, Unreadable, is_unreadable
+
+
+def compare_several(
+    name: str,
+    node: str,
+    wanted: Any,
+    readings: Mapping[str, Reading[Any]],
+    right: Callable[[Any], bool],
+    *,
+    otherwise: Verdict = Verdict.FAIL,
+    unit: str | None = None,
+    evidence: str = "",
+    remedy: Remedy | None = None,
+) -> Finding:
+    """The finding over `readings` (device -> reading). `actual` maps only the devices that differ to what they have;
+    where all are right it is their common value. Without any device nothing was seen to be right: unknown."""
+    read = {key: value for key, value in readings.items() if not is_unreadable(value)}
+    wrong = {key: value for key, value in read.items() if not right(value)}
+    unread = {key: value for key, value in readings.items() if is_unreadable(value)}
+    parts = [evidence, *(f"{key}: {value}" for key, value in unread.items())]
+    if not readings:
+        parts.append("there is no such device")
+    if wrong:
+        verdict, actual = otherwise, wrong
+    elif unread or not readings:
+        verdict, actual = Verdict.UNKNOWN, None
+    else:
+        verdict, actual = Verdict.OK, common(read)
+    return Finding(
+        name=name,
+        node=node,
+        verdict=verdict,
+        wanted=wanted,
+        actual=actual,
+        unit=unit,
+        evidence="; ".join(part for part in parts if part),
+        remedy=None if verdict is Verdict.OK else remedy,
+    )
+
+
+def common(values: Mapping[str, Any]) -> Any:
+    """The one value that all have, or the mapping itself where they differ."""
+    different = list(dict.fromkeys(str(value) for value in values.values()))
+    return next(iter(values.values())) if len(different) == 1 else dict(values)
+
+
+def missing(reading: object) -> bool:
+    """True where the reading says that the thing itself is not there, which is knowledge, not ignorance."""
+    return isinstance(reading, Unreadable) and reading.unreadable == "missing"

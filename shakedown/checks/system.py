@@ -1,0 +1,124 @@
+"""The machine besides its tuning: container engine, clock, disk room, the kernel's log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.checks.several import missing
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.state import Disk, NodeState, is_unreadable
+
+
+@check("container_engine")
+def container_engine(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Docker or podman answers."""
+    wanted = desired.system.container_engine
+    if wanted is None:
+        return None
+    engine = state.containers.engine
+    label = "docker or podman" if wanted == "any" else wanted
+    install = Remedy(text=f"install {label} and let the job's user talk to it (group docker)")
+    if is_unreadable(engine) and not missing(engine):
+        start = Remedy(text="start the engine (systemctl start docker), or put the job's user into the group docker")
+        return unknown("container_engine", node, label, engine, remedy=start)
+    right = not is_unreadable(engine) and wanted in ("any", engine)
+    version = "" if is_unreadable(state.containers.version) else state.containers.version
+    return Finding(
+        name="container_engine",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=label,
+        actual="none" if is_unreadable(engine) else f"{engine} {version}".strip(),
+        evidence=str(engine) if is_unreadable(engine) else "",
+        remedy=None if right else install,
+    )
+
+
+@check("clock")
+def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """A time service keeps the clock."""
+    wanted = desired.system.clock_synchronised
+    if wanted is None:
+        return None
+    reading = state.clock.synchronised
+    if is_unreadable(reading):
+        return unknown("clock", node, _synchronised(wanted), reading)
+    service = "no time service" if is_unreadable(state.clock.service) else state.clock.service
+    offset = "" if is_unreadable(state.clock.offset_s) else f", offset {state.clock.offset_s:+.6f} s"
+    right = reading or not wanted
+    remedy = Remedy(text="start the node's time service (chrony, systemd-timesyncd) and check that it reaches a server")
+    return Finding(
+        name="clock",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=_synchronised(wanted),
+        actual=_synchronised(reading),
+        evidence=service + offset,
+        remedy=None if right else remedy,
+    )
+
+
+@check("disk_free")
+def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+    """Room for an ordinary user on the file system that holds each path."""
+    for path, wanted in desired.system.disk_free.items():
+        name = f"disk_free.{path}"
+        if is_unreadable(state.disks):
+            yield unknown(name, node, wanted, state.disks)
+            continue
+        disk = mount_of(path, state.disks)
+        if disk is None:
+            evidence = f"no mounted file system holds {path}"
+            yield Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
+        elif is_unreadable(disk.free_bytes):
+            yield unknown(name, node, wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
+        else:
+            right = disk.free_bytes >= wanted
+            remedy = Remedy(text=f"make room on {disk.mount}; nothing of anybody's is deleted from here")
+            yield Finding(
+                name=name,
+                node=node,
+                verdict=Verdict.OK if right else Verdict.FAIL,
+                wanted=wanted,
+                actual=disk.free_bytes,
+                unit="bytes",
+                evidence=f"{disk.fstype} on {disk.mount} ({disk.device})",
+                remedy=None if right else remedy,
+            )
+
+
+@check("kernel_log")
+def kernel_log(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """No fault in the kernel's log since boot."""
+    if not desired.system.kernel_log_clean:
+        return None
+    wanted = "no fault since boot"
+    log = state.kernel_log
+    if is_unreadable(log.count):
+        return unknown("kernel_log", node, wanted, log.count)
+    newest = [] if is_unreadable(log.errors) else log.errors[-3:]
+    remedy = Remedy(text="read the lines with dmesg -T; mend what they name; a reboot clears the log", risk=Risk.REBOOT)
+    return Finding(
+        name="kernel_log",
+        node=node,
+        verdict=Verdict.FAIL if log.count else Verdict.OK,
+        wanted=wanted,
+        actual=f"{log.count} lines" if log.count else wanted,
+        evidence="\n".join(newest),
+        remedy=remedy if log.count else None,
+    )
+
+
+def mount_of(path: str, disks: list[Disk]) -> Disk | None:
+    """The mounted file system that holds a path: the one with the longest mount point that contains it."""
+    wanted = PurePosixPath(path)
+    holding = [disk for disk in reversed(disks) if wanted.is_relative_to(disk.mount)]  # the newest covers the others
+    return max(holding, key=lambda disk: len(PurePosixPath(disk.mount).parts), default=None)
+
+
+def _synchronised(value: bool) -> str:
+    return "synchronised" if value else "not synchronised"
