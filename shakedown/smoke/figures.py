@@ -88,13 +88,14 @@ def measure(
     """
     steady = iterations[warmup:-1]
     figures = {name: _figure(metric, _values(steady, metric.source)) for name, metric in METRICS.items()}
-    if figures["tokens_per_gpu"] is None and seq_length and world_size:
+    if figures["tokens_per_gpu"] is None and figures["elapsed_time_per_iteration"] and seq_length and world_size:
         tokens = [
             it.global_batch_size * seq_length * 1000.0 / (it.elapsed_ms * world_size)
             for it in steady
-            if it.global_batch_size is not None and it.elapsed_ms and it.tokens_per_gpu_per_s is None
+            if it.global_batch_size is not None and it.elapsed_ms
         ]
-        figures["tokens_per_gpu"] = _figure(METRICS["tokens_per_gpu"], tokens, derived=True)
+        if not any(it.tokens_per_gpu_per_s is not None for it in steady):
+            figures["tokens_per_gpu"] = _figure(METRICS["tokens_per_gpu"], tokens, derived=True)
     return Figures(steady=len(steady), **figures)
 
 

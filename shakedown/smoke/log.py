@@ -71,6 +71,12 @@ class _Field(NamedTuple):
     preference: int = 0  # two names for one target on the same line: the lowest wins
     at_line_end: bool = False  # may stand last in a dialect that does not close its last field with "|"
 
+    def read(self, text: str) -> float:
+        """The value in the target's unit."""
+        if self.value is _INTEGER:
+            return int(text)
+        return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
+
 
 _FIELDS = {
     "consumed samples": _Field("consumed_samples", _INTEGER),
@@ -154,8 +160,7 @@ class _Record:
         self._names.add(name)
         known = self._values.get(field.target)
         if known is None or field.preference < known[0]:
-            value = int(match[1]) if field.value is _INTEGER else round(float(match[1]) * field.scale, 12)
-            self._values[field.target] = (field.preference, value)
+            self._values[field.target] = (field.preference, field.read(match[1]))
 
     def _take_tail(self, tail: str, terminated: bool) -> None:
         """The text behind the last `|`: nothing, a last field that the dialect leaves open, or somebody else's."""
@@ -178,7 +183,7 @@ def _records(line: str) -> Iterator[_Record]:
     line = strip_ansi(line)
     headers = list(_HEADER.finditer(line))
     ends = [header.start() for header in headers[1:]] + [len(line)]
-    for header, end in zip(headers, ends, strict=True):
+    for header, end in zip(headers, ends, strict=False):  # without a header there is still one end
         yield _Record(header, line[header.end() : end], terminated and end == len(line))
 
 

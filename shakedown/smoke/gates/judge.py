@@ -85,12 +85,12 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
     if len(with_lines) < 2:
         return []
     fullest = max(with_lines, key=lambda name: len(with_lines[name].iterations))
-    known = {it.iteration: it for it in with_lines[fullest].iterations}
+    known = {it.iteration: it.model_dump_json() for it in with_lines[fullest].iterations}  # as text, NaN equals NaN
     cut = set(with_lines[fullest].damaged)
     said = []
     for name, log in with_lines.items():
         whole = [it for it in log.iterations if it.iteration not in cut | set(log.damaged)]
-        if different := [it.iteration for it in whole if known.get(it.iteration) != it]:
+        if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
             said.append(f"{name} and {fullest} differ in iteration {some(different)}")
     return said
 

@@ -1,0 +1,102 @@
+"""What must hold for the parser whatever the log: no wrong numbers, no matter where it is cut, mixed or chunked."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shakedown.smoke.gates import judge_log, read_log
+from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
+
+LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
+DIALECTS = ["upstream", "rocm", "primus", "primus_new", "deepspeed", "fork_tok_s_gpu", "fork_tokens_sec_gpu"]
+LINES = [
+    next(line for line in path.read_text().splitlines(keepends=True) if parse_line(line))
+    for path in LOGS
+    if path.stem in DIALECTS
+]
+HEADER, *FIELDS = [
+    "[2026-09-24 09:43:42] iteration        2/      20",
+    "consumed samples:           32",
+    "elapsed time per iteration (ms): 658.3/660.1",
+    "mem usages: 0.5462",
+    "throughput per GPU (TFLOP/s/GPU): 1441.4",
+    "tokens per GPU (tokens/s/GPU): 9801.4/9807.3",
+    "learning rate: 1.000000E-04",
+    "global batch size:    16",
+    "lm loss: 1.250274E+01",
+    "loss scale: 1.0",
+    "grad norm: 2.772",
+    "number of skipped iterations:   0",
+    "number of nan iterations:   0",
+]
+
+
+def agrees(part: Iteration | None, whole: Iteration) -> bool:
+    return part is None or all(value is None or value == getattr(whole, field) for field, value in part)
+
+
+def read(chunks: list[bytes]) -> tuple[list[str], int, list[int], str]:
+    reader = LogReader()
+    iterations = [it for chunk in chunks for it in reader.feed(chunk)] + reader.close()
+    return [it.model_dump_json() for it in iterations], reader.lines, reader.damaged, reader.summary.model_dump_json()
+
+
+def test_every_dialect_is_among_the_lines():
+    assert len(LINES) == len(DIALECTS)
+
+
+def test_a_line_cut_anywhere_gives_no_wrong_number():
+    for line in LINES:
+        whole = parse_line(line)
+        assert all(agrees(parse_line(line[:end]), whole) for end in range(len(line)))
+
+
+@given(
+    st.sampled_from(LINES), st.data(), st.sampled_from(["[rank5]: UserWarning: x", "W0924 09:43 a | b |", "\n", "\x00"])
+)
+def test_output_that_lands_anywhere_in_a_line_gives_no_wrong_number(line, data, intruder):
+    line = line.split("  | rocm mem usage")[
+        0
+    ]  # Primus has two memory figures: the second is right where the first is lost
+    at = data.draw(st.integers(0, len(line)))
+    assert agrees(parse_line(line[:at] + intruder + line[at:]), parse_line(line))
+
+
+@given(st.sampled_from(LOGS), st.lists(st.integers(0, 20_000), max_size=20))
+def test_chunks_of_any_size_give_the_same(path, cuts):
+    text = path.read_bytes()
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    assert read([text[a:b] for a, b in pairwise(edges)]) == read([text])
+
+
+@given(
+    st.permutations(FIELDS), st.lists(st.sampled_from(["num zeros: 960902016.0", "params norm: 1.5", "MoE aux: a:b"]))
+)
+def test_fields_come_in_any_order_among_unknown_ones(fields, unknown):
+    line = " | ".join([HEADER, *unknown, *fields]) + " |\n"
+    assert parse_line(line) == parse_line(" | ".join([HEADER, *FIELDS]) + " |\n")
+
+
+@given(
+    st.floats(0, 1e9).map(lambda value: round(value, 1)),
+    st.floats(allow_nan=False).map(lambda value: float(f"{value:.6E}")),
+    st.integers(0, 10**12),
+)
+def test_what_megatron_prints_is_what_is_read(elapsed, loss, samples):
+    line = (
+        f" iteration {3:8d}/{9:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): {elapsed:.1f} |"
+    )
+    iteration = parse_line(f"{line} lm loss: {loss:.6E} |\n")
+    assert (iteration.consumed_samples, iteration.elapsed_ms, iteration.lm_loss) == (samples, elapsed, loss)
+
+
+@given(st.lists(st.binary(max_size=200) | st.sampled_from([line.encode() for line in LINES])))
+@settings(max_examples=200)
+def test_no_input_stops_the_reader_or_the_judge(chunks):
+    log = read_log(chunks)
+    assert all(gate.verdict in ("ok", "fail", "unknown") for gate in judge_log(log, {"mem_usage": 1.0}))
+    list(parse(chunks))

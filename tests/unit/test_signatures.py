@@ -1,0 +1,156 @@
+"""Failure signatures: which lines mean failure, which do not, and that each says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke import signatures
+from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure, kernel_log, load, rccl
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1", "nccl_error"),
+        ("[rank1]: NCCL error: unhandled system error", "nccl_error"),
+        ("[rank3]:[E924] Some NCCL operations have failed or timed out.", "collective_timeout"),
+        ("NCCL timeout in collective 7", "collective_timeout"),
+        ("ncclRemoteError: A call failed possibly due to a network error", "nccl_remote_error"),
+        ("[rank3]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", "collective_timeout"),
+        ("HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang", "gpu_hang"),
+        ("reason :GPU Hang", "gpu_hang"),
+        ("GPU Reset", "gpu_hang"),
+        ("Uncorrectable error on GPU 3", "uncorrectable_error"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "rank_failed"),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB", "out_of_memory"),
+        ("RuntimeError: CUDA out of memory", "out_of_memory"),
+        ("Fatal Python error: Segmentation fault", "segmentation_fault"),
+        ("failed (exitcode: -9) local_rank: 3 (pid: 904) of binary: python", "killed"),
+        ("  exitcode  : 137 (pid: 904)", "killed"),
+        ("Process group initialization failed", "rendezvous"),
+        ("RuntimeError: No CUDA GPUs are available", "gpu_not_visible"),
+        ("OSError: You are trying to access a gated repo.", "gated_repo"),
+        ("errno: 98 - Address already in use", "address_in_use"),
+        ("RuntimeError: Gloo connectFullMesh failed with ...", "gloo_interface"),
+        ("AssertionError: Rank 3: found NaN in local forward loss calculation.", "nan_loss"),
+    ],
+)
+def test_each_failure_of_a_training_log_is_named(line, name):
+    match = first_failure(["fine\n", line + "\n"])
+    assert (match.name, match.line_number, match.line) == (name, 2, line.strip())
+    assert match.cause
+    assert match.remedy
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  exit_signal_handler ............................. False",
+        "  check_for_nan_in_loss_and_grad .................. True",
+        "NCCL version 2.22.3-HEAD:5cf7b4f",
+        "process finished with exit code: 0",
+        "  exitcode  : 0 (pid: 904)",
+        "W0924 Sending process 4026324 closing signal SIGKILL",
+    ],
+)
+def test_ordinary_lines_are_no_failure(line):
+    assert first_failure([line]) is None
+
+
+def test_torchruns_traceback_on_sigterm_is_no_failure_and_what_follows_still_is():
+    assert "Traceback" in CLEAN_STOP[0]
+    assert first_failure(CLEAN_STOP) is None
+    assert first_failure([f"[default0]:{line}" for line in CLEAN_STOP]) is None
+    assert first_failure([*CLEAN_STOP, "Segmentation fault\n"]).name == "segmentation_fault"
+    killed = [line.replace("signal: 15", "signal: 9") for line in CLEAN_STOP]
+    assert first_failure(killed).name == "traceback"
+
+
+def test_a_traceback_is_named_by_its_exception_even_when_two_ranks_are_mixed():
+    match = first_failure((LOGS / "out_of_memory.log").open())
+    assert (match.name, match.line_number) == ("out_of_memory", 35)
+    assert match.line.startswith("[rank3]: torch.OutOfMemoryError")
+
+
+def test_other_output_inside_a_traceback_does_not_end_it():
+    mixed = [*CLEAN_STOP[:5], "Number of parameters in billions: 6.98\n", *CLEAN_STOP[5:]]
+    assert first_failure(mixed) is None
+    quoting = [*CLEAN_STOP[:2], '    raise RuntimeError("NCCL error: " + text)\n', *CLEAN_STOP[2:]]
+    assert first_failure(quoting) is None
+
+
+def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
+    match = first_failure(["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ValueError: bad\n"])
+    assert (match.name, match.line_number, match.line) == ("traceback", 3, "ValueError: bad")
+
+
+def test_a_traceback_that_was_cut_is_a_failure():
+    match = first_failure(["ok\n", "Traceback (most recent call last):\n", '  File "a.py", line 1\n'])
+    assert (match.name, match.line_number) == ("traceback", 2)
+
+
+def test_a_live_log_tells_on_the_very_line():
+    scanner = FailureScanner()
+    assert [scanner.line(line) for line in ("fine\n", "fine\n")] == [None, None]
+    assert scanner.line("HIP out of memory\n").line_number == 3
+    assert scanner.line("Segmentation fault\n") is None  # only the first
+    assert scanner.first.name == "out_of_memory"
+
+
+def test_batches_find_the_same_as_single_lines():
+    for path in LOGS.glob("*.log"):
+        lines = path.read_text().splitlines(keepends=True)
+        scanner, tuning = FailureScanner(), Scanner(load().rccl, rdma=True)
+        for start in range(0, len(lines), 7):
+            scanner.batch(lines[start : start + 7])
+            tuning.batch(lines[start : start + 7])
+        scanner.close()
+        assert scanner.first == first_failure(lines)
+        assert tuning.matches == rccl(lines, rdma=True)
+        assert scanner.lines == tuning.lines == len(lines)
+
+
+def test_rccl_lines_and_those_that_matter_only_with_rdma():
+    lines = (LOGS / "rccl_untuned.log").read_text().splitlines()
+    assert [match.name for match in rccl(lines)] == ["numa_balancing", "iommu_pt", "libibverbs_missing"]
+    assert [match.name for match in rccl(lines, rdma=True)][-1] == "tcp_fallback"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!", "gpu_reset"),
+        ("amdgpu: Fatal error during GPU init", "amdgpu_fatal"),
+        ("amdgpu 0000:c1:00.0: ras error", "ras_error"),
+        ("amdgpu: 3 uncorrectable hardware errors detected in umc block", "uncorrectable"),
+        ("amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:0)", "page_fault"),
+        ("amdgpu: VM_L2_PROTECTION_FAULT_STATUS:0x00801031", "page_fault"),
+        ("amdgpu: Queue preemption failed for queue with doorbell_id", "queue_preemption"),
+        ("bnxt_en 0000:06:00.0 ens1: NIC Link is Down", "link_down"),
+        ("bnxt_re: error CQE, status 5", "cqe_error"),
+        ("mce: [Hardware Error]: Machine check events logged", "machine_check"),
+        ('"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.', "hung_task"),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", "soft_lockup"),
+        ("infiniband bnxt_re0: ib_umem_get failed! rc = -14", "umem"),
+    ],
+)
+def test_each_fault_of_the_kernel_log_is_named(line, name):
+    assert [match.name for match in kernel_log(["[1.0] boot", f"[9.1] {line}"])] == [name]
+
+
+def test_what_every_boot_prints_is_no_fault():
+    assert kernel_log(["mce: CPU supports 32 MCE banks", "amdgpu: 0 uncorrectable hardware errors detected"]) == []
+
+
+def test_every_signature_and_advice_says_what_to_do_under_a_name_of_its_own():
+    everything = load()
+    for group in (everything.failure, everything.rccl, everything.kernel):
+        assert len({entry.name for entry in group}) == len(group)
+        assert all(entry.cause and entry.remedy and all(entry.text) for entry in group)
+    with pytest.raises(KeyError):
+        signatures.advice("no such advice")
