@@ -133,7 +133,8 @@ def test_the_partition_is_mended_by_an_operation_that_jobs_notice() -> None:
 
 
 def test_partitioned_gpus_may_be_more_nodes_than_gpus() -> None:
-    cpx = desired(gpu={"profile": "mi300x", "compute_partition": "CPX"})
+    whole = desired()
+    cpx = whole.model_copy(update={"gpu": whole.gpu.model_copy(update={"compute_partition": "CPX"})})
     assert checks.kfd_topology(cpx, with_(healthy(), {"kfd.gpu_nodes": 64}), "n").verdict == "ok"  # type: ignore[union-attr]
 
 

@@ -1,0 +1,100 @@
+"""The provider library on the host: what libibverbs would silently do without is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shakedown.checks.provider import provider_driver, provider_library
+from shakedown.findings import Finding
+from tests.states import bare, desired, healthy, unreadable, with_
+
+PATH = "/usr/local/lib/libbnxt_re-rdmav34.so"
+INBOX = "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav34.so"
+
+
+def library(path: str = PATH, digest: Any = "ab" * 32, target: str | None = None) -> dict[str, Any]:
+    abi = int(path.rpartition("rdmav")[2].removesuffix(".so"))
+    return {"path": path, "provider": "bnxt_re", "abi": abi, "sha256": digest, "target": target}
+
+
+def seen(changes: dict[Any, Any], check: Any = provider_library, **provider: Any) -> Finding:
+    want = desired(rdma={"family": "thor2", "provider": provider}, nic=None) if provider else desired()
+    finding = check(want, with_(healthy(), changes), "node01")
+    assert isinstance(finding, Finding)
+    return finding
+
+
+def test_a_healthy_node_shows_the_digest() -> None:
+    finding = seen({})
+    assert finding.verdict == "ok" and finding.actual == PATH and "ab" * 32 in finding.evidence
+    assert seen({}, provider_driver).verdict == "ok"
+
+
+def test_nothing_is_asked_where_no_rdma_is_wanted() -> None:
+    want = desired("cpu", nic=None)
+    assert provider_library(want, bare(), "n") is None and provider_driver(want, bare(), "n") is None
+
+
+@pytest.mark.parametrize(
+    ("providers", "says"),
+    [
+        ([], "no libbnxt_re-rdmav*.so"),
+        ([library("/usr/local/lib/libbnxt_re-rdmav59.so")], "ABI 59, but libibverbs loads 34"),
+        ([library(digest=unreadable("missing"), target="/opt/gone.so")], f"{PATH} -> /opt/gone.so"),
+        ([library(), library(INBOX, "cd" * 32)], "2 different libraries"),
+        ([library(INBOX)], f"not at {PATH}"),
+    ],
+)
+def test_what_would_leave_the_job_without_devices_fails(providers: list[Any], says: str) -> None:
+    finding = seen({"verbs.providers": providers})
+    assert finding.verdict == "fail" and says in finding.evidence
+    assert finding.remedy is not None and finding.remedy.operation is None
+
+
+@pytest.mark.parametrize(
+    "providers",
+    [
+        [library(), library(INBOX)],
+        [library(), library(INBOX, target=PATH)],
+        [library(), library(INBOX.replace("34", "59"), "cd" * 32)],
+    ],
+)
+def test_a_second_file_that_changes_nothing_is_harmless(providers: list[Any]) -> None:
+    assert seen({"verbs.providers": providers}).verdict == "ok"
+
+
+def test_the_wrong_abi_of_libibverbs_itself_is_found() -> None:
+    assert seen({"verbs.abi": 59}).verdict == "fail"
+
+
+def test_a_site_that_names_its_file_gets_it_put_in_place() -> None:
+    finding = seen({"verbs.providers": []}, source="files/libbnxt_re.so")
+    assert finding.verdict == "drift" and finding.remedy is not None
+    assert finding.remedy.operation == "provider.library"
+    assert finding.remedy.arguments == {"source": "files/libbnxt_re.so", "path": PATH}
+
+
+def test_another_build_than_the_sites_is_found() -> None:
+    assert seen({}, sha256="cd" * 32).verdict == "fail"
+    assert seen({}, sha256="cd" * 32, source="files/libbnxt_re.so").verdict == "drift"
+    assert seen({}, sha256="ab" * 32).verdict == "ok"
+
+
+def test_two_different_libraries_are_never_settled_by_adding_a_third() -> None:
+    finding = seen({"verbs.providers": [library(), library(INBOX, "cd" * 32)]}, source="files/libbnxt_re.so")
+    assert finding.verdict == "fail" and finding.remedy is not None and finding.remedy.operation is None
+
+
+def test_a_node_without_libibverbs_fails_and_one_that_cannot_be_read_is_unknown() -> None:
+    gone = {"verbs.library": unreadable("missing"), "verbs.abi": unreadable("missing")}
+    assert seen(gone).verdict == "fail"
+    assert seen({"verbs.abi": unreadable("malformed")}).verdict == "unknown"
+    assert seen({"verbs.providers": [library(digest=unreadable("not permitted"))]}).verdict == "unknown"
+
+
+def test_a_driver_that_no_file_names_is_drift() -> None:
+    finding = seen({"verbs.drivers": {"/etc/libibverbs.d/mlx5.driver": "mlx5"}}, provider_driver)
+    assert finding.verdict == "drift" and finding.remedy is not None
+    assert finding.remedy.arguments == {"provider": "bnxt_re", "folder": "/etc/libibverbs.d"}

@@ -1,0 +1,93 @@
+"""Container engine, clock, disk room, kernel log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shakedown.checks.system import clock, container_engine, disk_free, kernel_log
+from shakedown.findings import Finding
+from tests.states import GIB, bare, desired, healthy, unreadable, with_
+
+
+def seen(check: Any, changes: dict[Any, Any], **system: Any) -> Finding:
+    result = check(desired(system=system) if system else desired(), with_(healthy(), changes), "node01")
+    found = list(result) if isinstance(result, Iterator) else [result]
+    assert len(found) == 1
+    assert isinstance(found[0], Finding)
+    return found[0]
+
+
+@pytest.mark.parametrize("check", [container_engine, clock, disk_free, kernel_log])
+def test_a_healthy_node_is_ok(check: Any) -> None:
+    assert seen(check, {}).verdict == "ok"
+
+
+@pytest.mark.parametrize("check", [container_engine, clock, kernel_log])
+def test_nothing_is_asked_that_is_not_desired(check: Any) -> None:
+    assert check(desired("cpu", nic=None), bare(), "node01") is None
+
+
+def test_a_node_without_an_engine_fails_and_one_that_does_not_answer_is_unknown() -> None:
+    assert seen(container_engine, {"containers.engine": unreadable("missing")}).verdict == "fail"
+    finding = seen(container_engine, {"containers.engine": unreadable("not permitted", "/run/docker.sock")})
+    assert finding.verdict == "unknown" and finding.remedy is not None and "group docker" in finding.remedy.text
+
+
+def test_the_other_engine_than_the_one_wanted_fails() -> None:
+    finding = seen(container_engine, {}, container_engine="podman")
+    assert finding.verdict == "fail" and finding.actual == "docker 27.5.1"
+
+
+def test_a_clock_that_nothing_keeps_fails() -> None:
+    assert seen(clock, {"clock.synchronised": False}).verdict == "fail"
+    assert seen(clock, {"clock.synchronised": unreadable("missing")}).verdict == "unknown"
+
+
+def disk(mount: str, free: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "mount": mount,
+        "device": f"dev{mount}",
+        "fstype": "ext4",
+        "total_bytes": 900 * GIB,
+        "free_bytes": free,
+        "network": False,
+        **more,
+    }
+
+
+def test_room_is_looked_for_on_the_file_system_that_holds_the_path() -> None:
+    disks = [disk("/", GIB), disk("/var", 500 * GIB), disk("/variable", 1)]
+    wanted = desired(system={"disk_free": {"/var/lib/docker": "100G"}})
+    found = {finding.name: finding for finding in disk_free(wanted, with_(healthy(), {"disks": disks}), "node01")}  # type: ignore[union-attr]
+    assert found["disk_free./var/lib/docker"].verdict == "ok"
+    assert found["disk_free./"].verdict == "fail"
+
+
+def test_little_room_fails_naming_the_mount() -> None:
+    finding = seen(disk_free, {"disks.0.free_bytes": 99 * GIB})
+    assert finding.verdict == "fail" and finding.unit == "bytes" and "on / " in finding.evidence
+    assert finding.wanted == 100 * GIB and finding.actual == 99 * GIB
+
+
+def test_of_two_mounts_on_one_point_the_newer_counts() -> None:
+    assert seen(disk_free, {"disks": [disk("/", 500 * GIB), disk("/", 1)]}).verdict == "fail"
+
+
+@pytest.mark.parametrize("change", [{"disks.0.free_bytes": unreadable("timed out")}, {"disks": []}])
+def test_a_file_system_that_does_not_answer_is_unknown(change: dict[Any, Any]) -> None:
+    assert seen(disk_free, change).verdict == "unknown"
+
+
+def test_faults_in_the_kernel_log_fail_and_the_newest_are_shown() -> None:
+    lines = [f"amdgpu: ras error {number}" for number in range(9)]
+    finding = seen(kernel_log, {"kernel_log": {"errors": lines, "count": 9}})
+    assert finding.verdict == "fail" and finding.actual == "9 lines"
+    assert finding.evidence.splitlines() == lines[-3:]
+
+
+def test_a_log_that_may_not_be_read_is_unknown() -> None:
+    unread = unreadable("not permitted", "dmesg")
+    assert seen(kernel_log, {"kernel_log": {"errors": unread, "count": unread}}).verdict == "unknown"
