@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import linear_regression
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from tests import torchrun
@@ -132,6 +132,14 @@ def test_a_signal_ends_it_within_seconds(two_agents: list[subprocess.Popen[str]]
         agent.send_signal(number)
     assert seconds_until_gone(processes, two_agents) < 10
     assert all(agent.returncode not in (0, None) for agent in two_agents)
+
+
+def test_a_rank_that_waits_for_a_frozen_one_can_be_interrupted(two_agents: list[subprocess.Popen[str]]) -> None:
+    psutil.Process(two_agents[0].pid).children()[0].suspend()
+    processes = tree(two_agents[1])
+    time.sleep(1)  # until the other rank waits in a collective
+    two_agents[1].send_signal(signal.SIGINT)
+    assert seconds_until_gone(processes, two_agents[1:]) < 10
 
 
 COUNT = """

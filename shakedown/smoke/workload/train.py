@@ -48,6 +48,7 @@ def run(arguments: Arguments) -> None:
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         timeout=timedelta(minutes=arguments.distributed_timeout_minutes),
+        device_id=device if device.type == "cuda" else None,
     )
     from megatron.core import parallel_state
 

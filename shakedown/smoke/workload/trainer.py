@@ -48,6 +48,7 @@ class Trainer:
         self.arguments, self.device, self.world_size = arguments, device, dist.get_world_size()
         seed_everything(arguments.seed)
         self.model, self.optimizer = build(arguments, device)
+        self.dtype = next(self.model.parameters()).dtype
         self.is_last_stage = parallel_state.is_pipeline_last_stage()
         self.data_parallel_group = parallel_state.get_data_parallel_group()
         self.batches = MockData(arguments.vocab_size, arguments.seq_length, arguments.seed).micro_batches(
@@ -119,7 +120,7 @@ def train(arguments: Arguments, device: torch.device) -> None:
     if is_last_rank:
         say(
             f"megatron-core {megatron.core.__version__}, torch {torch.__version__},"
-            f" {dist.get_backend()} on {device.type};"
+            f" {dist.get_backend()} on {device.type}, {str(trainer.dtype).removeprefix('torch.')};"
             f" world size {trainer.world_size} = TP {arguments.tensor_parallel} x PP {arguments.pipeline_parallel}"
             f" x DP {arguments.data_parallel(trainer.world_size)};"
             f" {arguments.micro_batches(trainer.world_size)} micro batches of {arguments.micro_batch_size}"
