@@ -1,0 +1,114 @@
+"""One smoke job and what became of it, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.log import Iteration
+
+Outcome = Literal["completed", "failed", "interrupted", "not started"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Failure(_Part):
+    """Something that went wrong on a node, and when (by the controller's clock, whatever the node's says).
+
+    `kind` is a signature of `signatures.toml`, or: busy, not ready, exit, early exit, no start, stall, timeout,
+    unreachable, watchdog, interrupted.
+    """
+
+    node: str | None  # None: not one node's
+    kind: str
+    text: str  # what a person reads
+    at: datetime
+    line: str | None = None  # the line of the node's log that shows it, or the last one before it
+    line_number: int | None = None  # from 1, as `grep -n` counts
+    cause: str | None = None
+    remedy: str | None = None
+
+
+class NodeResult(_Part):
+    """One node's part of the job."""
+
+    name: str
+    exit_code: int | None  # of the leader; negative: the signal that killed it; None: it never started or is not known
+    started_at: datetime | None
+    ended_at: datetime | None  # when the leader exited
+    logs: list[Path]  # on the controller; the leader's output first
+    notes: list[str]  # what a person should know: what is left on the node, logs that could not be fetched
+
+
+class JobResult(_Part):
+    """What became of a job. `completed` says that every leader exited with 0: the gates judge the rest."""
+
+    run_id: str
+    outcome: Outcome
+    reason: str
+    first_failure: Failure | None
+    failures: list[Failure]  # all that were seen before the job was stopped, in the order of time
+    nodes: list[NodeResult]
+    last_iteration: int | None
+    started_at: datetime | None  # None: nothing was started
+    finished_at: datetime
+
+    @property
+    def completed(self) -> bool:
+        """Every rank exited with 0."""
+        return self.outcome == "completed"
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that a person who watches wants to see."""
+
+    kind: Literal["phase", "node", "iteration", "failure"]
+    text: str
+    node: str | None = None
+    iteration: Iteration | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Times in seconds."""
+
+    poll_s: float = 1.0  # between two polls of a node
+    poll_timeout_s: float = 5.0  # for one command on a node
+    unreachable_s: float = 12.0  # without an answer until the job is stopped for it
+    lease_s: float = 30.0  # without a poll until the node ends the job by itself
+    grace_s: float = 3.0  # between SIGTERM and SIGKILL
+    prepare_s: float = 300.0  # for uploads and the setup commands
+    settle_s: float = 30.0  # for all leaders to exit after the first one has
+    stop_s: float = 60.0  # for ending, cleanup and collecting
+    echo_s: float = 1.5  # a failure that can be the echo of another node's waits so long for that one
+
+
+@dataclass
+class Job:
+    """What a deploy hands to `operations.smoke.run`. The plan is made when the job runs: after the changes.
+
+    `result` is None as long as no job has run: an absent result is a failed smoke run, never a passed one.
+    """
+
+    make_plan: Callable[[], LaunchPlan]
+    log_dir: Path  # on the controller
+    on_event: Callable[[Event], None] = lambda event: None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
+    limits: Limits = field(default_factory=Limits)
+    plan: LaunchPlan | None = None
+    result: JobResult | None = None
+    error: str | None = None  # why there is no result
+
+
+def at(epoch_s: float) -> datetime:
+    """A time of the controller's clock, in UTC."""
+    return datetime.fromtimestamp(epoch_s, UTC)

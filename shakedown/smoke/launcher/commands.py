@@ -1,0 +1,191 @@
+"""The launcher's commands. Each prints one JSON document; `error` in it says that the command was refused."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+import zlib
+from typing import Any, Dict, List
+
+from . import control, folder, processes, watchdog
+
+_FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
+
+
+def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
+    """Leave a watchdog behind for the job (as `remote.py` describes it), and say where its folder is.
+
+    The watchdog is forked here, so that secrets go from standard input into its memory and never to a disk.
+    """
+    reader, writer = os.pipe()
+    if os.fork():
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            answer = json.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
+        assert isinstance(answer, dict)
+        return answer
+    os.close(reader)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    try:
+        _become_watchdog(job, sources, writer)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
+    answer: Dict[str, Any] = {}
+    server = None
+    try:
+        server = control.take()
+        path = folder.create(job["run_id"], {**job.pop("files"), **sources})
+        job = _substitute(job, path)
+        _write_documents(job, path)
+        answer = {"run_dir": path, "python": sys.executable}
+    except control.Busy as error:
+        answer = {"error": str(error), "kind": "busy"}
+    except (folder.Unusable, OSError, ValueError) as error:
+        answer = {"error": str(error), "kind": "unusable"}
+    output = os.open(
+        os.path.join(answer["run_dir"], folder.OWN, "watchdog.log") if "run_dir" in answer else os.devnull,
+        os.O_WRONLY | os.O_CREAT,
+        0o600,
+    )
+    silence = os.open(os.devnull, os.O_RDONLY)
+    for standard, target in ((0, silence), (1, output), (2, output)):
+        os.dup2(target, standard)
+    with os.fdopen(writer, "wb") as pipe:
+        pipe.write(json.dumps(answer).encode())
+    if server is not None and "error" not in answer:
+        watchdog.Watchdog(server, path, job).serve()
+
+
+def _substitute(value: Any, path: str) -> Any:
+    """`{run_dir}` in every text of the job."""
+    if isinstance(value, str):
+        return value.replace("{run_dir}", path)
+    if isinstance(value, list):
+        return [_substitute(item, path) for item in value]
+    if isinstance(value, dict):
+        return {key: _substitute(item, path) for key, item in value.items()}
+    return value
+
+
+def _write_documents(job: Dict[str, Any], path: str) -> None:
+    """What later commands need (without the secrets), and the env file of a container."""
+    folder.write_json(path, "job.json", {**job, "secrets": sorted(job["secrets"]), "environment": {}})
+    if job["env_file"]:
+        values = {**job["environment"], **job["secrets"], processes.MARK: job["mark"]}
+        broken = sorted(name for name, value in values.items() if "\n" in value)
+        if broken:
+            raise folder.Unusable("a container's variables cannot hold line ends: " + ", ".join(broken))
+        lines = "".join("%s=%s\n" % item for item in sorted(values.items()))
+        folder.write(folder.inside(path, job["env_file"]), lines.encode())
+
+
+class _Visit:
+    """A command of a run that is there: it speaks with the watchdog, or does without when that has died."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.run_id = os.path.basename(path)
+
+    def ask(self, command: str, **more: Any) -> Dict[str, Any]:
+        """The watchdog's answer; of one that has died, what it wrote down last. Raises Silent."""
+        try:
+            return {"watchdog": True, **control.ask({"command": command, "run_id": self.run_id, **more})}
+        except control.Dead:
+            return {**folder.read_json(self.path, "status.json"), "marks": [], "watchdog": False}
+
+    def poll(self, offset: int) -> Dict[str, Any]:
+        """The status, and the leader's log from `offset`."""
+        answer = self.ask("poll", offset=offset)
+        answer.update(self.fetch(folder.LEADER_LOG, offset))
+        answer["disk_free_bytes"] = shutil.disk_usage(self.path).free
+        return answer
+
+    def fetch(self, name: str, offset: int) -> Dict[str, Any]:
+        """A part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the file's."""
+        try:
+            full = os.path.join(self.path, name.replace("{run_dir}", self.path))
+            data, offset, size = folder.chunk(full, offset, _FETCH_LIMIT)
+        except OSError as error:
+            return {"data": "", "offset": offset, "size": offset, "missing": "%s: %s" % (name, error.strerror or error)}
+        return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
+
+    def stop(self, why: str) -> Dict[str, Any]:
+        """Have the run ended; where the watchdog has died or does not answer, end both here."""
+        try:
+            answer = self.ask("stop", why=why)
+        except control.Silent:
+            answer = {**folder.read_json(self.path, "status.json"), "watchdog": False}
+        if answer["watchdog"] or answer.get("state") == watchdog.OVER:
+            return answer
+        job = folder.read_json(self.path, "job.json")
+        survivors = processes.end(lambda: self._alive(answer), float(job.get("grace_s", 3)), 10)
+        answer.update(
+            state=watchdog.OVER,
+            ending=why,
+            survivors=[str(process) for process in survivors],
+            cleanup_errors=self._clean_up(job),
+        )
+        folder.write_json(self.path, "status.json", answer)
+        return answer
+
+    def _alive(self, status: Dict[str, Any]) -> List[processes.Process]:
+        mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
+        return processes.members(mark, None) + processes.find(*status.get("process", [0, 0]))
+
+    def _clean_up(self, job: Dict[str, Any]) -> List[str]:
+        errors = []
+        for argv in job.get("cleanup", []):
+            try:
+                subprocess.run(
+                    argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=60, check=True, cwd=self.path
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                errors.append(str(error))
+        if job.get("env_file"):
+            folder.unlink(folder.inside(self.path, job["env_file"]))
+        return errors
+
+    def remove(self) -> Dict[str, Any]:
+        """Remove the run's folder and let go of the node."""
+        answer = self.ask("remove")
+        if answer["watchdog"]:
+            return answer
+        alive = self._alive(answer)
+        if alive:
+            return {"error": "still running: " + ", ".join(str(process) for process in alive)}
+        return {"left": folder.remove(self.path)}
+
+
+def main(arguments: List[str]) -> None:
+    """One command of a run whose folder holds this file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["go", "poll", "fetch", "stop", "remove"])
+    parser.add_argument("--offset", type=int, default=0)
+    parser.add_argument("--file", default="")
+    parser.add_argument("--why", default="stopped")
+    given = parser.parse_args(arguments)
+    visit = _Visit(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    commands = {
+        "go": lambda: visit.ask("go"),
+        "poll": lambda: visit.poll(given.offset),
+        "fetch": lambda: visit.fetch(given.file, given.offset),
+        "stop": lambda: visit.stop(given.why),
+        "remove": visit.remove,
+    }
+    try:
+        print(json.dumps(commands[given.command]()))
+    except control.Silent as error:
+        sys.exit(str(error))

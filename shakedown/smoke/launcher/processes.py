@@ -1,0 +1,140 @@
+"""Processes of a run: who they are, and their end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from typing import Callable, Dict, List, NamedTuple, Optional
+
+MARK = "SHAKEDOWN_RUN"  # stands in the environment of everything that a run starts: "<run id>/<node>"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat. A pid and its start time name a process for good, a pid alone does not."""
+
+    pid: int
+    started: int  # clock ticks since boot
+    parent: int
+    state: str  # "R", "S", "D", "T", "Z"
+    command: str
+
+    def __str__(self) -> str:
+        return "%d %s (%s)" % (self.pid, self.command, self.state)
+
+
+def read(pid: int) -> Optional[Process]:
+    """The process with that pid, or None."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except OSError:
+        return None
+    opening, closing = text.index("("), text.rindex(")")  # the command may hold spaces and brackets
+    fields = text[closing + 2 :].split()
+    return Process(pid, int(fields[19]), int(fields[1]), fields[0], text[opening + 1 : closing])
+
+
+def _carries_mark(pid: int, entry: bytes) -> bool:
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return entry in file.read().split(b"\0")
+    except OSError:
+        return False  # gone, or another user's
+
+
+def identity(pid: int) -> List[int]:
+    """The pid with its start time: what `find` takes."""
+    process = read(pid)
+    return [pid, process.started if process else 0]
+
+
+def find(pid: int, started: int) -> List[Process]:
+    """The process of that identity, if it is alive."""
+    process = read(pid)
+    return [process] if process and process.started == started and process.state not in "ZX" else []
+
+
+def members(mark: str, watchdog: Optional[int]) -> List[Process]:
+    """What a run has running: descendants of its watchdog, and whatever carries its mark wherever it has gone to.
+
+    The watchdog inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its
+    parents, and one that outlived the watchdog by its mark.
+    """
+    table: Dict[int, Process] = {}
+    for name in os.listdir("/proc"):
+        process = read(int(name)) if name.isdigit() else None
+        if process and process.state not in "ZX":
+            table[process.pid] = process
+    entry = ("%s=%s" % (MARK, mark)).encode()
+
+    def descends(process: Optional[Process]) -> bool:
+        while process is not None and process.pid > 1:
+            if process.parent == watchdog:
+                return True
+            process = table.get(process.parent)
+        return False
+
+    outsiders = {os.getpid(), watchdog}
+    return [
+        process
+        for process in table.values()
+        if process.pid not in outsiders and ((watchdog and descends(process)) or _carries_mark(process.pid, entry))
+    ]
+
+
+def _signal(process: Process, number: int) -> None:
+    now = read(process.pid)
+    if now is not None and now.started == process.started:
+        try:
+            os.kill(process.pid, number)
+        except OSError:
+            pass  # ended meanwhile, or not ours: it then stays among the survivors
+
+
+def end(
+    alive_now: Callable[[], List[Process]], grace_s: float, kill_s: float, pause: Callable[[float], None] = time.sleep
+) -> List[Process]:
+    """End everything that `alive_now` finds: SIGTERM, after `grace_s` SIGKILL, and again for `kill_s` what comes anew.
+
+    Returns the processes that could not be ended (uninterruptible sleep, another user's).
+    """
+    began = time.monotonic()
+    asked = set()
+    while True:
+        alive = alive_now()
+        waited = time.monotonic() - began
+        if not alive or waited > grace_s + kill_s:
+            return alive
+        for process in alive:
+            if waited >= grace_s:
+                _signal(process, signal.SIGKILL)
+            elif process[:2] not in asked:
+                asked.add(process[:2])
+                _signal(process, signal.SIGTERM)
+                _signal(process, signal.SIGCONT)  # a stopped process acts on SIGTERM only when it goes on
+        pause(0.1)
+
+
+def adopt_orphans() -> None:
+    """Make the calling process the parent of its orphaned descendants, in place of init."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Have the kernel send SIGTERM to the calling process when its parent dies: no job without its watchdog."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def reap_orphans(own: List[int]) -> None:
+    """Collect the exit of adopted processes. `own` are children that somebody else waits for."""
+    while True:
+        try:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if found is None or found.si_pid in own:
+            return
+        os.waitpid(found.si_pid, 0)

@@ -1,0 +1,278 @@
+"""The process that stays on the node for one run: it holds the lock, runs the setup, the leader and the cleanup."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import select
+import signal
+import socket
+import subprocess
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from . import control, folder, processes
+
+_TURN_S = 0.1  # how often children, the log and the lease are looked at; the resolution of the times in a poll
+_CLEANUP_S = 60.0  # for each cleanup command
+_KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
+_MARKS = 10_000  # times of log growth that are kept
+
+SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping", "over"
+
+
+class Watchdog:
+    """One run on one node: setup, ready, running, stopping, over. `ending` is why it ends other than by itself."""
+
+    def __init__(self, server: socket.socket, path: str, job: Dict[str, Any]) -> None:
+        self._server = server
+        self._path = path
+        self._job = job
+        self._state = SETUP
+        self._go = False
+        self._removed = False
+        self._ending: Optional[str] = None
+        self._setup_error: Optional[str] = None
+        self._exit_code: Optional[int] = None
+        self._started: Optional[float] = None
+        self._exited: Optional[float] = None
+        self._running_at_end: List[str] = []
+        self._survivors: List[str] = []
+        self._cleanup_errors: List[str] = []
+        self._children: Dict[int, "subprocess.Popen[bytes]"] = {}
+        self._marks: List[Tuple[int, float]] = []  # (bytes in the leader's log, when it had them)
+        self._renewed = time.monotonic()
+        self._since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        self._umask = os.umask(0o077)
+
+    def serve(self) -> None:
+        """The whole life of a run. Whatever goes wrong in here, what was started is ended."""
+        processes.adopt_orphans()
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._end("the watchdog was sent SIGTERM"))
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            self._work()
+        except Exception:
+            self._end("the watchdog failed: " + traceback.format_exc())
+        self._finish()
+        while not self._removed and not self._lease_is_over():
+            self._turn()
+        self._server.close()
+
+    def _work(self) -> None:
+        for argv in self._job["setup"]:
+            error = self._run(argv, "setup.log", None)
+            if error:
+                self._setup_error = error
+                return
+            if self._ending:
+                return
+        self._enter(READY)
+        self._wait(lambda: self._go)
+        if self._ending:
+            return
+        leader = self._start(
+            self._job["command"],
+            folder.LEADER_LOG,
+            self._environment(),
+            keep=(self._server.fileno(),),  # the node stays locked while the leader lives, come what may
+        )
+        self._started = time.monotonic()
+        self._enter(RUNNING)
+        self._wait(lambda: leader.poll() is not None)
+        self._note_exit(leader)
+        if not self._ending:
+            self._enter(STOPPING)
+
+    def _finish(self) -> None:
+        self._enter(STOPPING)
+        self._running_at_end = [str(process) for process in self._members()]
+        left = processes.end(self._members, float(self._job["grace_s"]), _KILL_S, self._turn)
+        self._survivors = [str(process) for process in left]
+        for leader in self._children.values():
+            self._note_exit(leader)
+        for argv in self._job["cleanup"]:
+            error = self._run(argv, "cleanup.log", _CLEANUP_S)
+            if error:
+                self._cleanup_errors.append(error)
+        if self._job["env_file"]:
+            try:
+                folder.unlink(folder.inside(self._path, self._job["env_file"]))
+            except OSError as error:
+                self._cleanup_errors.append("environment file: %s" % error.strerror)
+        self._job["secrets"] = {}
+        self._enter(OVER)
+
+    # -- children ------------------------------------------------------------------------------------------------
+
+    def _environment(self) -> Dict[str, str]:
+        """Of the leader; values that a container gets stand in the env file and not here."""
+        own = {} if self._job["env_file"] else {**self._job["environment"], **self._job["secrets"]}
+        return {**os.environ, **own, processes.MARK: self._job["mark"]}
+
+    def _start(
+        self, argv: List[str], log: str, environment: Dict[str, str], keep: Tuple[int, ...] = ()
+    ) -> "subprocess.Popen[bytes]":
+        def prepare_child() -> None:
+            processes.end_with_parent()
+            os.umask(self._umask)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+        output = os.open(os.path.join(self._path, log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._path,
+                env=environment,
+                start_new_session=True,
+                preexec_fn=prepare_child,
+                pass_fds=keep,
+            )
+        finally:
+            os.close(output)
+        self._children[child.pid] = child
+        return child
+
+    def _run(self, argv: List[str], log: str, timeout: Optional[float]) -> Optional[str]:
+        """Run a setup or cleanup command to its end; what went wrong, or None. A timeout of None: until `ending`."""
+        began = time.monotonic()
+        mark = {processes.MARK: self._job["mark"]} if timeout is None else {}
+        own = {} if self._job["env_file"] else self._job["environment"]
+        try:
+            child = self._start(argv, log, {**os.environ, **own, **mark})
+        except OSError as error:
+            return "%s: %s" % (argv[0], error.strerror)
+        while child.poll() is None:
+            self._turn()
+            late = timeout is not None and time.monotonic() - began > timeout
+            if late or (timeout is None and self._ending):
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                del self._children[child.pid]
+                return "%s: no end after %.0f s" % (" ".join(argv), time.monotonic() - began)
+        del self._children[child.pid]
+        if child.returncode == 0:
+            return None
+        return "%s: exit code %d: %s" % (" ".join(argv), child.returncode, self._tail(log))
+
+    def _tail(self, log: str) -> str:
+        try:
+            with open(os.path.join(self._path, log), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
+                return file.read().decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+    def _note_exit(self, leader: "subprocess.Popen[bytes]") -> None:
+        if leader.poll() is not None and self._exited is None and self._started is not None:
+            self._exit_code, self._exited = leader.returncode, time.monotonic()
+
+    def _members(self) -> List[processes.Process]:
+        for child in self._children.values():
+            child.poll()
+        processes.reap_orphans(list(self._children))
+        return processes.members(self._job["mark"], os.getpid())
+
+    # -- one turn ------------------------------------------------------------------------------------------------
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        while not until() and not self._ending:
+            self._turn()
+
+    def _turn(self, seconds: float = _TURN_S) -> None:
+        """Answer who asks, for at most `seconds`; then look at the log and the lease."""
+        if select.select([self._server], [], [], seconds)[0]:
+            connection, _ = self._server.accept()
+            with connection:
+                connection.settimeout(1)
+                self._serve_one(connection)
+        self._mark_growth()
+        if self._lease_is_over():
+            self._end("no word from the controller for %d s" % self._job["lease_s"])
+
+    def _lease_is_over(self) -> bool:
+        return time.monotonic() - self._renewed > float(self._job["lease_s"])
+
+    def _end(self, why: str) -> None:
+        if self._ending is None and self._state not in (STOPPING, OVER):
+            self._ending = why
+
+    def _mark_growth(self) -> None:
+        try:
+            size = os.stat(os.path.join(self._path, folder.LEADER_LOG)).st_size
+        except OSError:
+            return
+        if not self._marks or self._marks[-1][0] != size:
+            self._marks.append((size, time.monotonic()))
+            del self._marks[:-_MARKS]
+
+    def _enter(self, state: str) -> None:
+        self._state = state
+        try:
+            folder.write_json(self._path, "status.json", self._status(0))
+        except OSError:
+            pass  # a full disk: a poll still hears it from the watchdog itself
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def _serve_one(self, connection: socket.socket) -> None:
+        try:
+            _, uid = control.peer(connection)
+            request = control.receive(connection)
+            control.send(connection, self._answer(request, uid))
+        except (OSError, ValueError):
+            pass  # who asked has gone away or speaks nonsense: not our trouble
+
+    def _answer(self, request: Dict[str, Any], uid: int) -> Dict[str, Any]:
+        command = request.get("command")
+        if command == "who":
+            return self._who()
+        if uid not in (0, os.getuid()):
+            return {"error": "this run belongs to another user"}
+        if request.get("run_id") != self._job["run_id"]:
+            return {"error": "this node runs %s" % self._job["run_id"]}
+        self._renewed = time.monotonic()
+        if command == "go":
+            self._go = self._state in (READY, RUNNING)
+        elif command == "stop":
+            self._end(str(request.get("why", "stopped")))
+        elif command == "remove":
+            return self._remove()
+        return self._status(int(request.get("offset", 0)))
+
+    def _who(self) -> Dict[str, Any]:
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = str(os.getuid())
+        return {"run_id": self._job["run_id"], "user": user, "pid": os.getpid(), "since": self._since}
+
+    def _remove(self) -> Dict[str, Any]:
+        if self._state != OVER:
+            return {"error": "the run is not over"}
+        left = folder.remove(self._path)
+        self._removed = True
+        self._server.close()  # before the answer: who is told that the node is free finds it free
+        return {"left": left}
+
+    def _status(self, offset: int) -> Dict[str, Any]:
+        """Times are given as seconds ago: the node's clock need not be right."""
+        now = time.monotonic()
+        self._marks = [mark for mark in self._marks if mark[0] > offset] or self._marks[-1:]
+        return {
+            "state": self._state,
+            "process": processes.identity(os.getpid()),
+            "ending": self._ending,
+            "setup_error": self._setup_error,
+            "exit_code": self._exit_code,
+            "started_ago_s": None if self._started is None else now - self._started,
+            "exited_ago_s": None if self._exited is None else now - self._exited,
+            "marks": [[size, now - at] for size, at in self._marks if size > offset],
+            "running_at_end": self._running_at_end,
+            "survivors": self._survivors,
+            "cleanup_errors": self._cleanup_errors,
+        }

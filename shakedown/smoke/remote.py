@@ -1,0 +1,203 @@
+"""The controller's side of the launcher: what travels to a node, and the launcher's answers as typed values."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.smoke.launch import LaunchPlan, NodePlan
+
+ENV_FILE = "container.env"  # in the run folder, with a container's variables, secrets among them; removed at the end
+_SOURCES = ("__init__", "processes", "control", "folder", "watchdog", "commands")  # in the order of their imports
+_ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
+
+# Takes the launcher from the first line of standard input and the job from the second: the package has to run before
+# it has a folder to lie in, and secrets must not stand in argv.
+_BOOTSTRAP = """
+import json, sys, types
+sources = json.loads(sys.stdin.readline())
+for name, text in sources:
+    full = "launcher" if name == "__init__" else "launcher." + name
+    module = sys.modules[full] = types.ModuleType(full)
+    module.__package__, module.__path__ = "launcher", []
+    if full != "launcher":
+        setattr(sys.modules["launcher"], name, module)
+    exec(compile(text, full, "exec"), module.__dict__)
+files = json.loads(sys.stdin.readline())
+print(json.dumps(sys.modules["launcher.commands"].prepare(json.loads(sys.stdin.readline()), files)))
+"""
+
+
+class Remote(Protocol):
+    """A way to run a command on a node, by its name in the plan.
+
+    Returns whether it came to exit code 0, and the lines of its standard output and standard error. It never raises
+    for a node that does not answer: that is (False, [], [why]) within about `timeout` seconds.
+    """
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]: ...
+
+
+class NoAnswer(Exception):
+    """The node did not answer, or not with what the launcher prints."""
+
+
+class Refused(Exception):
+    """The launcher on the node refused: `kind` is "busy" (another run holds the node) or "unusable"."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Status(BaseModel):
+    """One poll of a node. Times are seconds before the poll, by the node's own monotonic clock."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    watchdog: bool  # False: it has died, and `state` is the last one that it wrote down
+    state: str = "unknown"  # setup, ready, running, stopping, over
+    ending: str | None = None  # why the run was ended from outside
+    setup_error: str | None = None
+    exit_code: int | None = None  # of the leader; negative: the signal that killed it
+    started_ago_s: float | None = None
+    exited_ago_s: float | None = None
+    marks: list[tuple[int, float]] = []  # (bytes in the leader's log, seconds ago)
+    running_at_end: list[str] = []
+    survivors: list[str] = []
+    cleanup_errors: list[str] = []
+    disk_free_bytes: int | None = None
+    offset: int = 0
+    size: int = 0
+    log: bytes = b""
+
+    @property
+    def over(self) -> bool:
+        """Nothing of the run is left running that could be ended, and its cleanup has run."""
+        return self.state == "over"
+
+
+def _compressed(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def _tree(folder: Traversable, path: str) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            files |= _tree(entry, f"{path}/{entry.name}")
+        elif entry.is_file():
+            files[f"{path}/{entry.name}"] = _compressed(entry.read_bytes())
+    return files
+
+
+def _package(dotted: str) -> Traversable:
+    top, *rest = dotted.split(".")
+    return resources.files(top).joinpath(*rest)
+
+
+def upload_folder(dotted: str) -> str:
+    """Where a folder of the package lands, below the run folder: "shakedown.smoke.workload" is `workload`."""
+    return dotted.rpartition(".")[2]
+
+
+class Node:
+    """One node of a run: the launcher's commands as methods. Each raises NoAnswer or Refused."""
+
+    def __init__(self, plan: LaunchPlan, node: NodePlan, remote: Remote, poll_timeout_s: float) -> None:
+        self.name = node.name
+        self.plan = node
+        self._job = plan
+        self._remote = remote
+        self._timeout_s = poll_timeout_s
+        self._visit: list[str] = []  # how the launcher on the node is called, known after prepare
+
+    def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> None:
+        """Take the node's lock, make the run folder, and have the watchdog begin with the setup."""
+        texts = _launcher_sources()
+        files = {f".launcher/launcher/{name}.py": _compressed(text.encode()) for name, text in texts}
+        files[".launcher/__main__.py"] = _compressed(_ENTRY.encode())
+        lines = [json.dumps(texts), json.dumps(files), json.dumps(self._description(secrets, lease_s, grace_s))]
+        answer = self._call(["python3", "-c", _BOOTSTRAP], "\n".join(lines) + "\n", self._timeout_s * 4)
+        self._visit = [answer["python"], "-E", "-s", "-S", f"{answer['run_dir']}/.launcher"]
+
+    def _description(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> dict[str, Any]:
+        node = self.plan
+        files = {name: _compressed(text.encode()) for name, text in node.files.items()}
+        for dotted in node.upload:
+            files |= _tree(_package(dotted), upload_folder(dotted))
+        return {
+            "run_id": self._job.run_id,
+            "mark": f"{self._job.run_id}/{node.name}",
+            "command": node.command,
+            "environment": node.environment,
+            "secrets": {name: secrets[name] for name in node.secrets},
+            "env_file": ENV_FILE if self._job.runtime == "container" else None,
+            "files": files,
+            "setup": node.setup,
+            "cleanup": node.cleanup,
+            "lease_s": lease_s,
+            "grace_s": grace_s,
+        }
+
+    def go(self) -> Status:
+        """Start the leader."""
+        return self._status(self._call([*self._visit, "go"]))
+
+    def poll(self, offset: int) -> Status:
+        """The status, and the leader's log from `offset` (at most a megabyte of it). Renews the lease."""
+        return self._status(self._call([*self._visit, "poll", "--offset", str(offset)]))
+
+    def stop(self, why: str) -> Status:
+        """Have the run ended; it is over when a poll says so."""
+        return self._status(self._call([*self._visit, "stop", "--why", why], timeout=self._timeout_s * 2))
+
+    def fetch(self, file: str, offset: int) -> tuple[bytes, int, int]:
+        """A part of a log of the plan: the bytes, the offset behind them, the file's size. Refused: not readable."""
+        answer = self._call([*self._visit, "fetch", "--file", file, "--offset", str(offset)])
+        if "missing" in answer:
+            raise Refused("missing", answer["missing"])
+        return _expand(answer["data"]), answer["offset"], answer["size"]
+
+    def remove(self) -> list[str]:
+        """Remove the run's folder and let go of the node; returns what could not be removed."""
+        left: list[str] = self._call([*self._visit, "remove"]).get("left", [])
+        return left
+
+    @property
+    def prepared(self) -> bool:
+        """Whether there is anything on the node to stop and remove."""
+        return bool(self._visit)
+
+    def _status(self, answer: dict[str, Any]) -> Status:
+        return Status.model_validate({**answer, "log": _expand(answer.get("data", ""))})
+
+    def _call(self, argv: list[str], stdin: str | None = None, timeout: float | None = None) -> dict[str, Any]:
+        limit = timeout or self._timeout_s
+        ok, out, err = self._remote(self.name, argv, stdin, limit)
+        try:
+            answer = json.loads(out[-1]) if ok and out else None
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise NoAnswer(" ".join((err or out)[-3:]) or f"no answer within {limit:.0f} s")
+        if "error" in answer:
+            raise Refused(answer.get("kind", "refused"), answer["error"])
+        return answer
+
+
+def _expand(data: str) -> bytes:
+    return zlib.decompress(base64.b64decode(data)) if data else b""
+
+
+def _launcher_sources() -> list[tuple[str, str]]:
+    folder = resources.files("shakedown.smoke.launcher")
+    return [(name, folder.joinpath(f"{name}.py").read_text("utf-8")) for name in _SOURCES]

@@ -1,0 +1,314 @@
+"""Run a launch plan as one distributed job: all nodes start or none, and when one fails all are stopped.
+
+Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler` runs the nodes' tasks side by side.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from shakedown.smoke.job import Event, Failure, Job, JobResult, Limits, Outcome, at
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.member import Member
+from shakedown.smoke.remote import Node, Remote
+
+__all__ = ["Job", "JobResult", "Limits", "Scheduler", "Threads", "run_job"]
+
+_TICK_S = 0.1
+_ECHO_WINDOW_S = 20.0  # a failure is an echo only of one that close to it
+
+# What ranks say when a rank of another node has gone: true, and never the beginning of the story while there is
+# another failure. The same holds for an exit code that only says that something was wrong.
+_ECHO = re.compile(
+    r"closed by peer|reset by peer|Broken pipe|Connection refused|Connection closed|ncclRemoteError|remote process"
+    r"|collective operation timeout|NCCL timeout|Socket Timeout|timed out waiting|heartbeat",
+    re.IGNORECASE,
+)
+_ECHO_KINDS = ("rank_failed", "collective_timeout", "nccl_remote_error", "early exit", "stall", "no start", "timeout")
+
+
+class Scheduler(Protocol):
+    """Runs functions side by side: threads, or greenlets under pyinfra."""
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        """Begin to run the function."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others run."""
+
+
+class Threads:
+    """The scheduler of plain Python."""
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        """Run it in a thread that does not keep the process alive."""
+        threading.Thread(target=function, daemon=True).start()
+
+    def sleep(self, seconds: float) -> None:
+        """time.sleep."""
+        time.sleep(seconds)
+
+
+def run_job(
+    plan: LaunchPlan,
+    remote: Remote,
+    log_dir: Path,
+    *,
+    secrets: Mapping[str, str] | None = None,
+    on_event: Callable[[Event], None] = lambda event: None,
+    interrupted: Callable[[], str | None] = lambda: None,
+    scheduler: Scheduler | None = None,
+    limits: Limits | None = None,
+) -> JobResult:
+    """Run the job to its end and return what became of it, with every node's log in `log_dir`.
+
+    `secrets` holds the values of the variables that the nodes' plans name; `interrupted` says why the job is to be
+    stopped from outside (Ctrl-C), None otherwise. Raises KeyError for a secret that is not given, before anything
+    is started; a KeyboardInterrupt stops the job like `interrupted` does.
+    """
+    values = dict(secrets or {})
+    absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
+    if absent:
+        raise KeyError(f"secrets without a value: {', '.join(absent)}")
+    return _Supervisor(
+        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), limits or Limits()
+    ).run()
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        plan: LaunchPlan,
+        remote: Remote,
+        log_dir: Path,
+        secrets: dict[str, str],
+        on_event: Callable[[Event], None],
+        interrupted: Callable[[], str | None],
+        scheduler: Scheduler,
+        limits: Limits,
+    ) -> None:
+        self._plan = plan
+        self._secrets = secrets
+        self._on_event = on_event
+        self._interrupted = interrupted
+        self._scheduler = scheduler
+        self._limits = limits
+        self._members = [
+            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep)
+            for node in plan.nodes
+        ]
+        self._reporter = self._members[-1]
+        self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt
+        self._went: float | None = None
+        self._stopped: float | None = None
+        self._last_iteration: int | None = None
+        self._progress_at = 0.0
+
+    def run(self) -> JobResult:
+        self._say("phase", "preparing " + ", ".join(member.name for member in self._members))
+        for member in self._members:
+            self._scheduler.spawn(lambda member=member: member.live(self._secrets))  # type: ignore[misc]
+        try:
+            if self._prepare():
+                self._watch()
+        except KeyboardInterrupt:
+            self._fail("interrupted", "stopped by Ctrl-C")
+        self._end()
+        return self._result()
+
+    # -- the three parts of a job ----------------------------------------------------------------------------------
+
+    def _prepare(self) -> bool:
+        """Wait until every node is ready. False where one is not to be had."""
+        deadline = time.time() + self._limits.prepare_s
+        while not all(member.ready for member in self._members):
+            for member in self._members:
+                if member.status.setup_error:
+                    member.fail("not ready", f"setup failed: {member.status.setup_error}")
+            if time.time() > deadline:
+                late = ", ".join(member.name for member in self._members if not member.ready)
+                self._fail("not ready", f"not ready within {self._limits.prepare_s:.0f} s: {late}")
+            if self._trouble():
+                return False
+            self._scheduler.sleep(_TICK_S)
+        return True
+
+    def _watch(self) -> None:
+        """Start every leader, and watch until all have exited with 0 or something is wrong."""
+        self._say("phase", "all nodes are ready: starting")
+        self._went = self._progress_at = time.time()
+        for member in self._members:
+            member.go = True
+        while not all(member.status.over for member in self._members):
+            self._report()
+            self._judge_progress()
+            trouble = self._trouble()
+            if trouble and not self._may_be_echo(trouble):
+                return
+            self._scheduler.sleep(_TICK_S)
+
+    def _end(self) -> None:
+        """Stop what runs, wait until it is over everywhere, collect and remove; nobody waits for a node for ever."""
+        trouble = self._trouble()
+        if trouble:
+            self._stopped = time.time()
+            self._say("failure", self._first(trouble).text, self._first(trouble).node)
+            self._say("phase", "stopping all nodes")
+            for member in self._members:
+                member.stop = self._first(trouble).text
+        for member in self._members:
+            member.finish = True
+        deadline = time.time() + self._limits.stop_s
+        while not all(self._through(member) for member in self._members) and time.time() < deadline:
+            self._report()
+            self._scheduler.sleep(_TICK_S)
+        for member in self._members:
+            member.given_up = True
+        self._report()
+
+    def _through(self, member: Member) -> bool:
+        """Nothing more is to be had from the node: all done, or silent for long."""
+        return (
+            member.done or time.time() - member.answered_at > self._limits.unreachable_s + self._limits.poll_timeout_s
+        )
+
+    # -- judging ---------------------------------------------------------------------------------------------------
+
+    def _trouble(self) -> list[Failure]:
+        """Every failure so far, in the order of time. What a job says after it was told to stop is none."""
+        why = self._interrupted()
+        if why and not any(failure.kind == "interrupted" for failure in self._failures):
+            self._fail("interrupted", why)
+        if self._stopped is None:
+            for member in self._members:
+                self._judge(member)
+        failures = self._failures + [failure for member in self._members for failure in member.failures]
+        return sorted(
+            (failure for failure in failures if self._stopped is None or failure.at <= at(self._stopped)),
+            key=lambda failure: failure.at,
+        )
+
+    def _judge(self, member: Member) -> None:
+        status = member.status
+        known = {failure.kind for failure in member.failures}
+        if status.exit_code and "exit" not in known:
+            member.fail("exit", f"{member.name}: the job ended with {_exit_text(status.exit_code)}", member.exited_at)
+        elif status.ending and "watchdog" not in known:
+            member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}")
+        elif not status.watchdog and "watchdog" not in known:
+            member.fail("watchdog", f"{member.name}: its watchdog has died")
+        silent = time.time() - member.answered_at
+        if member.silence and silent > self._limits.unreachable_s and "unreachable" not in known:
+            member.fail("unreachable", f"{member.name}: no answer for {silent:.0f} s: {member.silence}")
+
+    def _judge_progress(self) -> None:
+        """No first iteration, no further one, no end in time, or one node that is through before the others."""
+        if self._failures or self._went is None:
+            return
+        now, plan = time.time(), self._plan
+        waited = now - self._progress_at
+        where = self._reporter.name
+        if now - self._went > plan.timeout_s:
+            self._fail("timeout", f"not over within {plan.timeout_s:g} s", where)
+        elif self._last_iteration is None and waited > plan.start_timeout_s:
+            self._fail("no start", f"{where}: no iteration within {plan.start_timeout_s:g} s", where)
+        elif self._last_iteration is not None and waited > plan.stall_timeout_s:
+            text = f"{where}: nothing for {plan.stall_timeout_s:g} s after iteration {self._last_iteration}"
+            self._fail("stall", text, where)
+        through = [member for member in self._members if member.exited_at is not None]
+        first = min(through, key=lambda member: member.exited_at or 0.0, default=None)
+        if first and len(through) < len(self._members) and now - (first.exited_at or now) > self._limits.settle_s:
+            others = ", ".join(member.name for member in self._members if member not in through)
+            self._fail("early exit", f"{first.name} was through, and not after {self._limits.settle_s:g} s: {others}")
+
+    def _may_be_echo(self, trouble: list[Failure]) -> bool:
+        """Whether to wait a moment for the failure that this one is an echo of."""
+        recent = time.time() - trouble[0].at.timestamp() < self._limits.echo_s + self._limits.poll_s
+        return recent and all(_is_echo(failure) for failure in trouble)
+
+    @staticmethod
+    def _first(trouble: list[Failure]) -> Failure:
+        """The failure that began it: the earliest one that is no echo of another, close to the earliest of all."""
+        window = trouble[0].at.timestamp() + _ECHO_WINDOW_S
+        near = [failure for failure in trouble if failure.at.timestamp() <= window]
+        return next((failure for failure in near if not _is_echo(failure)), trouble[0])
+
+    def _fail(self, kind: str, text: str, node: str | None = None) -> None:
+        member = self._reporter if node == self._reporter.name else None
+        self._failures.append(
+            Failure(
+                node=node,
+                kind=kind,
+                text=text,
+                at=at(time.time()),
+                line=(member.line or None) if member else None,
+                line_number=(member.line_number or None) if member else None,
+            )
+        )
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        """Hand on the iterations that have come in. Only the last global rank prints any."""
+        for member in self._members:
+            while member.iterations:
+                when, iteration = member.iterations.popleft()
+                self._last_iteration, self._progress_at = iteration.iteration, max(self._progress_at, when)
+                self._on_event_safely(Event("iteration", "", member.name, iteration))
+
+    def _say(self, kind: str, text: str, node: str | None = None) -> None:
+        self._on_event_safely(Event(kind, text, node))  # type: ignore[arg-type]
+
+    def _on_event_safely(self, event: Event) -> None:
+        """A terminal that has gone away must not end the supervision of a job."""
+        try:
+            self._on_event(event)
+        except Exception:
+            self._on_event = lambda event: None
+
+    def _result(self) -> JobResult:
+        trouble = self._trouble()
+        first = self._frozen(self._first(trouble)) if trouble else None
+        outcome: Outcome = "failed" if first else "completed"
+        if first and self._went is None:
+            outcome = "not started"
+        if first and first.kind == "interrupted":
+            outcome = "interrupted"
+        if not first and not all(member.status.exit_code == 0 for member in self._members):
+            outcome = "failed"
+        return JobResult(
+            run_id=self._plan.run_id,
+            outcome=outcome,
+            reason=first.text if first else "every leader exited with 0",
+            first_failure=first,
+            failures=trouble,
+            nodes=[member.result() for member in self._members],
+            last_iteration=self._last_iteration,
+            started_at=at(self._went) if self._went else None,
+            finished_at=at(time.time()),
+        )
+
+    def _frozen(self, first: Failure) -> Failure:
+        """A job that stood still has stood still because of somebody: the node with a process that was stopped."""
+        if first.kind not in ("stall", "no start"):
+            return first
+        for member in self._members:
+            for process in member.status.running_at_end:
+                if process.endswith(("(T)", "(D)", "(t)")):
+                    text = f"{first.text}; on {member.name} this process did not run: {process}"
+                    return first.model_copy(update={"node": member.name, "text": text})
+        return first
+
+
+def _is_echo(failure: Failure) -> bool:
+    weak_exit = failure.kind == "exit" and "signal" not in failure.text
+    return failure.kind in _ECHO_KINDS or weak_exit or _ECHO.search(failure.line or "") is not None
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
