@@ -22,7 +22,7 @@ from pathlib import Path
 
 _NODE = Path(__file__).parent / "node"
 _SENT_AS_TEXT = {"launch.py", "install.py"}
-_WITHOUT = {"Linux": ("_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows", "glib", "pyqt", "pyside", "wx", "_qt")}
+_NOT_FOR_LINUX = ("_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows", "glib", "pyqt", "pyside", "wx", "_qt")
 # Where each package goes: the node's own amdsmi is preferred, so ours is kept off the ordinary search path.
 _PACKAGES = {"psutil": "", "pyudev": "", "amdsmi": "fallback/"}
 # Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so by exit 97.
@@ -74,7 +74,7 @@ def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
         raise BundleError(f"{package} is not installed on this machine: pip install {package}") from None
     for file in installed.files or []:
         wanted = file.suffix in (".py", ".so") and file.parts[0] == package and "__pycache__" not in file.parts
-        if not wanted or file.name.startswith(_WITHOUT["Linux"]):
+        if not wanted or file.name.startswith(_NOT_FOR_LINUX):
             continue
         if file.suffix == ".so" and ".abi3." not in file.name:
             raise BundleError(f"{package} has {file.name}, not a library of the stable ABI: install its abi3 wheel")
@@ -93,17 +93,35 @@ def build() -> Bundle:
     return Bundle(files, digest_of(files))
 
 
-def _without_comments(path: Path) -> str:
+class _Bare(ast.NodeTransformer):
+    """Takes out what a script does not need on its way: docstrings, annotations, and imports of its own kind."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if ast.get_docstring(node):
+            node.body = node.body[1:]
+        node.returns = None
+        for argument in node.args.args:
+            argument.annotation = None
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        assert node.value is not None
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        return None if node.level or node.module == "typing" else node
+
+
+def _bare(path: Path) -> str:
     """A script's code alone: what goes over the wire need not explain itself."""
     tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node):
-            node.body = node.body[1:]
-    return ast.unparse(tree)
+    tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
+    # `from shakedown.node.__main__ import main` stays: it is inside a function and absolute.
+    return ast.unparse(ast.fix_missing_locations(_Bare().visit(tree)))
 
 
 def _script(digest: str, *names: str, last: str) -> str:
-    return "\n".join([*(_without_comments(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
+    return "\n".join([*(_bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
 
 
 def _command(script: str, seconds: int) -> str:

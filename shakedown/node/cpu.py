@@ -41,7 +41,7 @@ def _c2_enabled(tree: Tree, cpus: list[int]) -> int:
 
 def read(tree: Tree) -> Part:
     # Only the beginning: the kernel writes this file processor by processor, and a rack's node has hundreds.
-    info = attempt(lambda: parse_cpuinfo(tree.bytes("/proc/cpuinfo", 4096).decode("utf-8", "replace")))
+    info = attempt(lambda: parse_cpuinfo(tree.raw("/proc/cpuinfo", 4096).decode("utf-8", "replace")))
     names = [name for name in tree.names(_FOLDER) if re.match(r"cpu\d+$", name)]
     online = attempt(lambda: parse_cpu_list(tree.text(_FOLDER + "/online")))
     cpus = online if isinstance(online, list) else sorted(int(name[3:]) for name in names)

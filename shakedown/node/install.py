@@ -1,26 +1,34 @@
 """Sent to the node after launch.py: take the bundle from standard input, put it in the cache, run the probe.
 
 Where the cache cannot be written (no home, read-only, full) the bundle lives in a temporary folder for this one run.
-Like launch.py it is never imported.
+Like launch.py it is sent as text, after that one's.
 """
 
 import base64
 import io
+import os
+import re
 import shutil
+import sys
 import tarfile
 import tempfile
 import time
 import zlib
 from py_compile import PycInvalidationMode, compile
+from typing import List, Optional, Tuple
+
+from .launch import DIGEST, answer, cache_folder, contents, digest_of, is_whole, run
 
 FORGOTTEN_AFTER_S = 24 * 3600
 
 
-def receive():
+def receive() -> List[Tuple[str, bytes]]:
     """The files of the bundle; refuses one that is not what DIGEST says."""
     try:
-        archive = tarfile.open(fileobj=io.BytesIO(zlib.decompress(base64.b64decode(sys.stdin.read()))))
-        files = sorted((member.name, archive.extractfile(member).read()) for member in archive.getmembers())
+        data = zlib.decompress(base64.b64decode(sys.stdin.read()))
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            opened = [(member.name, archive.extractfile(member)) for member in archive.getmembers()]
+            files = sorted((name, file.read()) for name, file in opened if file)
     except Exception as error:
         answer("arrived damaged: {}".format(error))
     if digest_of(files) != DIGEST:
@@ -28,7 +36,7 @@ def receive():
     return files
 
 
-def unpack(files, parent):
+def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
     """A folder below `parent` with the files, their byte code, and the seal over both."""
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     try:
@@ -48,7 +56,7 @@ def unpack(files, parent):
         raise
 
 
-def forget_old(parent, current):
+def forget_old(parent: str, current: str) -> None:
     """Remove our other versions, unless somebody installed them within a day: two controllers may share a node."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
@@ -57,7 +65,7 @@ def forget_old(parent, current):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def cache(files):
+def cache(files: List[Tuple[str, bytes]]) -> str:
     """The folder of the bundle in the cache. One that is there already is not whole, and is replaced."""
     parent = cache_folder()
     os.makedirs(parent, mode=0o700, exist_ok=True)
@@ -77,21 +85,19 @@ def cache(files):
     return folder
 
 
-def install():
+def install() -> None:
     os.umask(0o077)
     files = receive()
+    temporary = None
     try:
         folder = cache(files)
     except OSError:
-        folder = None
-    if folder:
-        run(folder)
-        return
-    try:
-        folder = unpack(files, None)
-    except OSError as error:
-        answer("found no folder to run in: {}".format(error))
+        try:
+            folder = temporary = unpack(files, None)
+        except OSError as error:
+            answer("found no folder to run in: {}".format(error))
     try:
         run(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)

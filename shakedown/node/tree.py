@@ -72,28 +72,32 @@ class Tree:
     def path(self, path: str) -> str:
         return self.root + path
 
-    def bytes(self, path: str, limit: int = 1 << 22) -> bytes:
+    def raw(self, path: str, limit: int = 1 << 22) -> bytes:
         """The content of a file, at most about `limit` bytes of it. Plain read(2): open() costs five times as much,
         and a file of sysfs always comes whole in one read."""
-        handle = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            chunk = os.read(handle, min(limit, 65536))
-            if path.startswith("/sys/") or limit <= 65536:
-                return chunk
-            chunks: list[bytes] = []
-            while chunk and limit > 0:
-                chunks.append(chunk)
-                limit -= len(chunk)
-                chunk = os.read(handle, 65536)
-            return b"".join(chunks)
+            handle = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self._read(handle, limit, whole=not path.startswith("/sys/") and limit > 65536)
+            finally:
+                os.close(handle)
         except OSError as error:
             error.filename = path
             raise
-        finally:
-            os.close(handle)
+
+    def _read(self, handle: int, limit: int, whole: bool) -> bytes:
+        chunk = os.read(handle, min(limit, 65536))
+        if not whole:
+            return chunk
+        chunks: list[bytes] = []
+        while chunk and limit > 0:
+            chunks.append(chunk)
+            limit -= len(chunk)
+            chunk = os.read(handle, 65536)
+        return b"".join(chunks)
 
     def text(self, path: str) -> str:
-        return self.bytes(path).decode("utf-8", "replace").strip()
+        return self.raw(path).decode("utf-8", "replace").strip()
 
     def lines(self, path: str) -> list[str]:
         return self.text(path).splitlines()

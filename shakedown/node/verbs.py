@@ -64,7 +64,7 @@ def _providers(tree: Tree) -> list[Part]:
                         "path": path,
                         "provider": provider[0],
                         "abi": provider[1],
-                        "sha256": attempt(lambda p: hashlib.sha256(tree.bytes(p)).hexdigest(), path),
+                        "sha256": attempt(lambda p: hashlib.sha256(tree.raw(p)).hexdigest(), path),
                         "target": os.readlink(tree.path(path)) if tree.is_link(path) else None,
                     }
                 )
@@ -85,7 +85,7 @@ def read(tree: Tree) -> Part:
     library = attempt(_library, tree)
     return {
         "library": library,
-        "abi": attempt(lambda: parse_abi(tree.bytes(library))) if isinstance(library, str) else library,
+        "abi": attempt(lambda: parse_abi(tree.raw(library))) if isinstance(library, str) else library,
         "providers": _providers(tree),
         "drivers": _drivers(tree),
     }
