@@ -85,3 +85,77 @@ class PciRegisters(FactBase[dict[str, str]]):
 
     def process(self, output: Any) -> dict[str, str]:
         return dict(line.split() for line in output if len(line.split()) == 2)
+
+
+class Modules(FactBase[dict[str, bool]]):
+    """
+    Returns whether each kernel module is there now: loaded, or built into the kernel.
+
+    .. code:: python
+
+        {"amdgpu": True, "bnxt_re": False}
+    """
+
+    @staticmethod
+    def default() -> dict[str, bool]:
+        return {}
+
+    def command(self, names: list[str]) -> str:
+        for name in names:
+            if not re.fullmatch(r"\w+", name):
+                raise OperationValueError(f"not the name of a kernel module: {name!r}")
+        return (
+            f"for m in {' '.join(names)}; do if [ -d /sys/module/$m ] || "
+            'tr - _ < "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | grep -q "/$m.ko"; '
+            'then echo "$m 1"; else echo "$m 0"; fi; done'
+        )
+
+    def process(self, output: Any) -> dict[str, bool]:
+        return {name: there == "1" for name, there in (line.split() for line in output)}
+
+
+class Tools(FactBase[dict[str, str]]):
+    """
+    Returns where each program is, also outside the PATH of a non-login shell. One that is not there is left out.
+
+    .. code:: python
+
+        {"update-grub": "/usr/sbin/update-grub"}
+    """
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        return {}
+
+    def command(self, names: list[str]) -> str:
+        for name in names:
+            if not re.fullmatch(r"[\w-]+", name):
+                raise OperationValueError(f"not the name of a program: {name!r}")
+        return (
+            f"for t in {' '.join(names)}; do for d in /usr/sbin /sbin /usr/bin /bin; do "
+            '[ -x "$d/$t" ] && echo "$t $d/$t" && break; done; done; true'
+        )
+
+    def process(self, output: Any) -> dict[str, str]:
+        return dict(line.split(maxsplit=1) for line in output)
+
+
+class GrubbyArguments(FactBase[list[list[str]]]):
+    """
+    Returns the arguments of every kernel that grubby knows. Needs root.
+
+    .. code:: python
+
+        [["ro", "iommu=pt"], ["ro"]]
+    """
+
+    @staticmethod
+    def default() -> list[list[str]]:
+        return []
+
+    def command(self, grubby: str = "/usr/sbin/grubby") -> str:
+        return f"{grubby} --info=ALL"
+
+    def process(self, output: Any) -> list[list[str]]:
+        found = [re.match(r'args="(.*)"$', line.strip()) for line in output]
+        return [match[1].split() for match in found if match]

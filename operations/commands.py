@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
-from pyinfra.api.exceptions import OperationError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
 
 Commands = Generator[PyinfraCommand, None, None]
 
@@ -13,13 +15,14 @@ Commands = Generator[PyinfraCommand, None, None]
 def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
     """A command that reads the node again and fails this host with what `wrong` says, if it says anything.
 
-    An exception inside a FunctionCommand fails one host; in an operation's generator it would end the run for all.
+    Raising in an operation's generator would end the run for all hosts, and raising here would show a traceback.
     """
 
-    def verified() -> None:
+    def verified(state: State, host: Host) -> bool:
         problem = wrong()
         if problem:
-            raise OperationError(problem)
+            host.log_styled(problem, fg="red", log_func=logger.error)
+        return problem is None
 
     return FunctionCommand(verified, (), {})
 

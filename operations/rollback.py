@@ -1,29 +1,73 @@
 """
-Restore what stood on a node before the first change: values from the records, and no file of ours left.
+The way back: what stood on a node before the first change to each setting.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from facts.settings import Contents
-from operations import atomic, sysctl_files
-from operations.commands import Commands, verify
+from facts.settings import Contents, Tools
+from operations import atomic, boot, cmdline, sysctl_d, tuning
+from operations.commands import Commands, refuse, verify
 from operations.record import FOLDER, Step
 
-OUR_FILES = [sysctl_files.OURS]
+# Removed where they carry our header. The unit goes first: it must not run without its script.
+OUR_FILES = [
+    boot.UNIT,
+    boot.SCRIPT,
+    boot.CONF,
+    cmdline.DROPIN,
+    sysctl_d.OURS,
+    tuning.LIMITS,
+    tuning.MODULES,
+]
+
+_SBIN = "PATH=$PATH:/usr/sbin:/sbin;"
 
 
-def _write(step: Step) -> StringCommand:
-    return StringCommand("echo", QuoteString(step.value), ">", QuoteString(step.target))
+def _file(step: Step) -> StringCommand:
+    # An interface or a CPU may have gone since, and what is not there needs no restoring.
+    target = QuoteString(step.target)
+    return StringCommand("[ ! -e", target, "] || echo", QuoteString(step.value), ">", target)
 
 
-UNDO: dict[str, Callable[[Step], StringCommand]] = {"file": _write}
+def _pci(step: Step) -> StringCommand:
+    function, register = step.target.split()
+    return StringCommand(f"{_SBIN} setpci -s", QuoteString(function), QuoteString(f"{register}={step.value}"))
+
+
+def _member(step: Step) -> StringCommand:
+    return StringCommand("gpasswd --delete", QuoteString(step.value), QuoteString(step.target))
+
+
+def _group(step: Step) -> StringCommand:
+    return StringCommand(f"{_SBIN} groupdel", QuoteString(step.target))
+
+
+def _parameter(step: Step) -> StringCommand:
+    return StringCommand(f"{_SBIN} grubby --update-kernel=ALL", QuoteString(f"--remove-args={step.target}"))
+
+
+def _module(step: Step) -> StringCommand:
+    # One that is in use stays until the next boot: somebody came to need it since.
+    if step.value == "loaded":
+        return StringCommand("true")
+    return StringCommand(f"{_SBIN} modprobe -r", QuoteString(step.target), "|| true")
+
+
+UNDO: dict[str, Callable[[Step], StringCommand]] = {
+    "file": _file,
+    "pci": _pci,
+    "member": _member,
+    "group": _group,
+    "parameter": _parameter,
+    "module": _module,
+}
 
 
 @operation()
@@ -38,23 +82,67 @@ def rollback() -> Commands:
         from operations import rollback
         rollback.rollback(name="As it was before")
     """
-    files = host.get_fact(Contents, patterns=[f"{FOLDER}/*.json", *OUR_FILES])
-    records = [path for path in files if path.startswith(FOLDER)]
+    files = host.get_fact(Contents, patterns=[FOLDER, f"{FOLDER}/*.json", boot.ENABLED, *OUR_FILES])
     ours = [path for path in OUR_FILES if atomic.is_ours(files.get(path))]
-    if not records and not ours:
+    if files.get(FOLDER, []) is None:
+        yield refuse(f"{FOLDER} can be read by root only: use _sudo=True")
+        return
+    if FOLDER not in files and not ours:
         host.noop("nothing of ours is on this node")
         return
+    steps, broken = _steps(files)
+    if broken:
+        yield refuse(f"not a record of ours, so nothing is restored: {', '.join(broken)}")
+        return
+
+    if boot.ENABLED in files:
+        yield StringCommand("systemctl disable shakedown-boot.service")
     if ours:
         yield StringCommand("rm -f", *(QuoteString(path) for path in ours))
-    steps = [Step(**step) for path in records for step in json.loads("\n".join(files[path] or []))["restore"]]
-    for step in steps:
-        yield UNDO[step.kind](step)
-
-    def wrong() -> str | None:
-        written = {step.target: step.value for step in steps if step.kind == "file"}
-        now = host.get_fact(Contents, patterns=list(written)) if written else {}
-        bad = [path for path, value in written.items() if " ".join(now.get(path) or []).split() != value.split()]
-        return f"not restored: {', '.join(bad)}" if bad else None
-
-    yield verify(wrong)
+    if boot.UNIT in ours:
+        yield StringCommand("systemctl daemon-reload")
+    if boot.CONF in ours:
+        yield StringCommand("rmdir /etc/shakedown 2>/dev/null || true")
+    if cmdline.DROPIN in ours:
+        yield StringCommand(host.get_fact(Tools, names=["update-grub"]).get("update-grub", "update-grub"))
+    yield from _undo(steps)
+    yield verify(lambda: _wrong(steps))
     yield StringCommand(f"rm -rf {FOLDER} && {{ rmdir {FOLDER.rpartition('/')[0]} 2>/dev/null || true; }}")
+
+
+def _steps(files: Mapping[str, list[str] | None]) -> tuple[list[Step], list[str]]:
+    """The steps of all records, and the records that make no sense. A group goes after its members."""
+    steps: list[Step] = []
+    broken: list[str] = []
+    for path, lines in files.items():
+        if not path.startswith(f"{FOLDER}/"):
+            continue
+        try:
+            steps += [Step(**step) for step in json.loads("\n".join(lines or []))["restore"]]
+        except (ValueError, KeyError, TypeError):
+            broken.append(path)
+    broken += [f"a step of kind {step.kind}" for step in steps if step.kind not in UNDO]
+    return sorted(steps, key=lambda step: step.kind == "group"), broken
+
+
+def _undo(steps: list[Step]) -> Commands:
+    """One command for all CPUs: a node has hundreds, and each command is a round trip."""
+    together: dict[str, list[Step]] = {}
+    for step in steps:
+        together.setdefault(step.kind, []).append(step)
+    for kind, same in together.items():
+        commands = [UNDO[kind](step).get_raw_value() for step in same]
+        for first in range(0, len(commands), 200):
+            yield StringCommand("set -e;", "; ".join(commands[first : first + 200]))
+
+
+def _wrong(steps: list[Step]) -> str | None:
+    written = {step.target: step.value for step in steps if step.kind == "file"}
+    now = host.get_fact(Contents, patterns=list(written)) if written else {}
+    bad = [path for path, lines in now.items() if not _stands(" ".join(lines or []), written[path])]
+    return f"not restored, so the records are kept: {', '.join(bad)}" if bad else None
+
+
+def _stands(content: str, value: str) -> bool:
+    """A choice shows the value in brackets: always [madvise] never."""
+    return content.split() == value.split() or f"[{value}]" in content.split()

@@ -303,7 +303,13 @@ def _base(hostname: str) -> dict[str, Any]:
         "kernel_log": {"errors": [], "count": 0},
         "boot_unit": {
             "enabled": True,
-            "settings": {"cpu_governor": "performance", "c2": "disabled", "thp": "always", "pcie_acs": "off"},
+            "settings": {
+                "cpu_governor": "performance",
+                "c2": "disabled",
+                "thp": "always",
+                "acs": "off",
+                "max_read_request.14e4": "4096",
+            },
         },
         "counters": {},
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import BootUnit, Reading, Setting, Unreadable, is_unreadable
+from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
 
@@ -65,3 +66,11 @@ def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
     if is_unreadable(unit.settings):
         return None if unit.settings.unreadable == "missing" else unit.settings
     return unit.settings.get(key)
+
+
+def boot_remedy(text: str, settings: Mapping[str, str | int], state: NodeState, risk: Risk = Risk.SAFE) -> Remedy:
+    """The operation that sets something now and, by our unit, at every boot. Without systemd it holds until the next
+    boot only, and the finding stays drift."""
+    systemd = state.system.service_manager == "systemd"
+    when = "now and at boot" if systemd else "now only: without systemd nothing of ours runs at boot"
+    return Remedy(text=f"{text}, {when}", operation="boot.settings", arguments={"settings": dict(settings)}, risk=risk)

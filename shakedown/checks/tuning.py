@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shakedown.checks import check
-from shakedown.checks.compare import compare_setting
+from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state import NodeState, Setting, is_unreadable
 
 NUMA_BALANCING = "/proc/sys/kernel/numa_balancing, sysctl.d"
 
@@ -31,3 +33,68 @@ def numa_balancing(desired: DesiredState, state: NodeState, node: str) -> Findin
     return compare_setting(
         "numa_balancing", node, str(int(wanted)), state.numa.balancing, evidence=NUMA_BALANCING, remedy=remedy
     )
+
+
+@check("sysctl")
+def sysctl(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+    """One finding per key."""
+    for key, value in desired.tuning.sysctl.items():
+        name, wanted = f"sysctl.{key}", " ".join(str(value).split())
+        evidence = f"/proc/sys/{key.replace('.', '/')}, sysctl.d"
+        if key not in state.sysctl:
+            evidence = f"{key} is not among the keys that the probe reads"
+            yield Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
+            continue
+        remedy = Remedy(
+            text=f"set {key} to {wanted}, now and at boot",
+            operation="tuning.sysctl",
+            arguments={"key": key, "value": wanted},
+        )
+        yield compare_setting(name, node, wanted, state.sysctl[key], evidence=evidence, remedy=remedy)
+
+
+@check("cpu_governor")
+def cpu_governor(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Every CPU that is online. A machine without cpufreq may be slowed by something that cannot be seen: unknown."""
+    wanted = desired.tuning.cpu_governor
+    if wanted is None:
+        return None
+    governors = state.cpu.governors
+    evidence = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    if is_unreadable(governors):
+        return unknown("cpu_governor", node, wanted, governors, evidence=evidence)
+    others = {governor: count for governor, count in governors.items() if governor != wanted}
+    if others:
+        evidence += f": {', '.join(f'{count} CPUs {governor}' for governor, count in sorted(others.items()))}"
+    running = wanted if not others and governors else ", ".join(sorted(governors))
+    setting = Setting(running=running, persisted=at_boot(state.boot_unit, "cpu_governor"))
+    remedy = boot_remedy(f"governor {wanted} on every CPU", {"cpu_governor": wanted}, state)
+    return compare_setting("cpu_governor", node, wanted, setting, evidence=evidence, remedy=remedy)
+
+
+@check("c2")
+def c2(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Idle state 2 is off on every CPU. Without cpuidle nobody knows what the CPUs do when idle: unknown."""
+    wanted = desired.tuning.c2
+    if wanted is None:
+        return None
+    enabled = state.cpu.c2_enabled
+    evidence = "/sys/devices/system/cpu/cpu*/cpuidle/state2/disable"
+    if is_unreadable(enabled):
+        return unknown("c2", node, wanted, enabled, evidence=evidence)
+    if enabled:
+        evidence += f": enabled on {enabled} of {state.cpu.count} CPUs"
+    setting = Setting(running="enabled" if enabled else "disabled", persisted=at_boot(state.boot_unit, "c2"))
+    remedy = boot_remedy("disable idle state C2 on every CPU", {"c2": wanted}, state)
+    return compare_setting("c2", node, wanted, setting, evidence=evidence, remedy=remedy)
+
+
+@check("thp")
+def thp(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Transparent huge pages."""
+    wanted = desired.tuning.thp
+    if wanted is None:
+        return None
+    evidence = "/sys/kernel/mm/transparent_hugepage/enabled"
+    remedy = boot_remedy(f"transparent huge pages: {wanted}", {"thp": wanted}, state)
+    return compare_setting("thp", node, wanted, state.memory.thp, evidence=evidence, remedy=remedy)

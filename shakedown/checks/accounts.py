@@ -1,0 +1,77 @@
+"""The user that runs jobs: limits and groups. A session keeps what it began with, so the next login counts too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.checks import check
+from shakedown.checks.compare import compare_setting
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import Account, NodeState, Setting
+
+_LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
+_NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions")
+
+
+@check("memlock")
+def memlock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Memory that may be locked, which RDMA registers."""
+    wanted = desired.tuning.memlock
+    return None if wanted is None else _limit("memlock", wanted, state.limits.memlock, "KiB", state, node)
+
+
+@check("nofile")
+def nofile(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Files that may be open at once."""
+    wanted = desired.tuning.nofile
+    return None if wanted is None else _limit("nofile", wanted, state.limits.nofile, "files", state, node)
+
+
+def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: NodeState, node: str) -> Finding:
+    user = state.account.user
+    remedy = Remedy(
+        text=f"limits.d: {name} {wanted} for everybody, from the next login on",
+        operation="tuning.limits",
+        arguments={name: wanted, "user": user},
+    )
+    evidence = f"/proc/self/limits of {user}, /etc/security/limits.d"
+    found = compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
+    # Written down and not in this session: it is a login that is waited for, not a boot.
+    return found.model_copy(update={"reboot_pending": False, "remedy": _NEW_LOGIN}) if found.reboot_pending else found
+
+
+@check("groups")
+def groups(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+    """One finding per group: it exists, the user is a member, and the session has it. Root's sessions need none."""
+    for group in desired.tuning.groups:
+        yield _group(group, state.account, node)
+
+
+def _group(group: str, account: Account, node: str) -> Finding:
+    user = account.user
+    in_session = group in account.groups
+    # Of a group whose members are not read, the session is all the evidence there is.
+    member = user in account.members.get(group, []) if group in _LISTED else in_session
+    if member and (in_session or user == "root"):
+        actual, remedy = "member", None
+    elif member:
+        actual, remedy = "member, not in this session", _NEW_LOGIN
+    else:
+        exists = group not in _LISTED or group in account.members
+        actual = "not a member" if exists else "no such group"
+        remedy = Remedy(
+            text=f"make {user} a member of {group}",
+            operation="tuning.groups",
+            arguments={"user": user, "groups": [group]},
+        )
+    return Finding(
+        name=f"groups.{group}",
+        node=node,
+        verdict=Verdict.DRIFT if remedy else Verdict.OK,
+        wanted="member",
+        actual=actual,
+        persisted="member" if member else None,
+        evidence=f"/etc/group, groups of the session of {user}",
+        remedy=remedy,
+    )

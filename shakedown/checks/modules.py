@@ -1,0 +1,40 @@
+"""Kernel modules: loaded or built in now, and loaded at every boot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.checks import check
+from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import NodeState, Setting, is_unreadable
+
+
+@check("modules")
+def modules(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+    """One finding per module that the tuning, the GPUs or the RDMA devices need."""
+    for module in dict.fromkeys([*desired.tuning.modules, *desired.gpu.modules, *desired.rdma.modules]):
+        yield _module(module.replace("-", "_"), state, node)
+
+
+def _module(module: str, state: NodeState, node: str) -> Finding:
+    name = f"modules.{module}"
+    if module in state.modules.builtin:
+        evidence = "modules.builtin"
+        return Finding(name=name, node=node, verdict=Verdict.OK, wanted="loaded", actual="built in", evidence=evidence)
+    if is_unreadable(state.modules.loaded):
+        return unknown(name, node, "loaded", state.modules.loaded, evidence="/proc/modules")
+    running = "loaded" if module in state.modules.loaded else "absent"
+    if module in state.modules.blacklisted:
+        # systemd-modules-load obeys a blacklist, our unit loads by name.
+        evidence = f"/proc/modules; {module} is blacklisted (modprobe.d or modprobe.blacklist=)"
+        setting = Setting(running=running, persisted=at_boot(state.boot_unit, name.replace("modules", "module")))
+        remedy = boot_remedy(f"load {module} in spite of its blacklist", {f"module.{module}": "loaded"}, state)
+        return compare_setting(name, node, "loaded", setting, evidence=evidence, remedy=remedy)
+    persisted = "loaded" if module in state.modules.persisted else None
+    remedy = Remedy(text=f"load {module}, now and at boot", operation="tuning.modules", arguments={"modules": [module]})
+    evidence = "/proc/modules, modules-load.d"
+    return compare_setting(
+        name, node, "loaded", Setting(running=running, persisted=persisted), evidence=evidence, remedy=remedy
+    )

@@ -1,0 +1,56 @@
+"""PCI Express settings that slow down transfers between GPUs and NICs: access control, size of read requests."""
+
+from __future__ import annotations
+
+from shakedown.checks import check
+from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Risk
+from shakedown.state import NodeState, Setting, is_unreadable
+
+
+@check("pcie_acs")
+def pcie_acs(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Off on every function: access control sends peer-to-peer transfers through the root complex."""
+    wanted = desired.tuning.pcie_acs
+    if wanted is None:
+        return None
+    evidence = "PCI configuration space, ACS control"
+    enabled = state.acs.enabled
+    if is_unreadable(enabled):
+        return unknown("pcie_acs", node, wanted, enabled, evidence=evidence)
+    if enabled:
+        more = f" and {len(enabled) - 4} more" if len(enabled) > 4 else ""
+        evidence += f": on at {', '.join(enabled[:4])}{more}"
+    setting = Setting(running="on" if enabled else "off", persisted=at_boot(state.boot_unit, "acs"))
+    remedy = boot_remedy("switch PCIe ACS off on every function", {"acs": wanted}, state)
+    return compare_setting("pcie_acs", node, wanted, setting, evidence=evidence, remedy=remedy)
+
+
+@check("max_read_request")
+def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """Of every RDMA device on PCI of the wanted vendor; devices in software have none."""
+    wanted, vendor = desired.rdma.max_read_request, desired.rdma.vendor
+    if wanted is None:
+        return None
+    name, evidence, unit = "max_read_request", "PCI configuration space, device control", "bytes"
+    if is_unreadable(state.rdma):
+        return unknown(name, node, wanted, state.rdma, evidence="/sys/class/infiniband")
+    devices = [device for device in state.rdma if device.bdf and vendor in (None, device.vendor)]
+    if not devices:
+        return None  # that they are missing is a finding of its own
+    for device in devices:
+        if is_unreadable(device.max_read_request):
+            return unknown(name, node, wanted, device.max_read_request, evidence=f"{device.name}: {evidence}")
+    sizes = {device.name: str(device.max_read_request) for device in devices}
+    others = {device: size for device, size in sizes.items() if size != str(wanted)}
+    if others:
+        evidence += f": {', '.join(f'{device} {size}' for device, size in others.items())}"
+    key = f"max_read_request.{vendor}" if vendor else "max_read_request"
+    setting = Setting(
+        running=", ".join(sorted(set(others.values()), key=int)) if others else str(wanted),
+        persisted=at_boot(state.boot_unit, key),
+    )
+    text = f"PCIe read requests of {wanted} bytes for {', '.join(others or sizes)}"
+    remedy = boot_remedy(text, {key: wanted}, state, Risk.DISRUPTIVE)
+    return compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
