@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 
-ENV_FILE = "container.env"  # in the run folder, with a container's variables, secrets among them; removed at the end
 _SOURCES = ("__init__", "processes", "control", "folder", "watchdog", "commands")  # in the order of their imports
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
 
@@ -104,6 +103,14 @@ def _package(dotted: str) -> Traversable:
     return resources.files(top).joinpath(*rest)
 
 
+def _folders(node: NodePlan) -> list[str]:
+    """Folders of the run folder that the job writes into, made beforehand: what a container's root writes into a
+    folder of the user's the user can remove, but not a folder that the container has made."""
+    logs = [log.removeprefix("{run_dir}/").rpartition("/")[0] for log in node.logs if log.startswith("{run_dir}/")]
+    caches = [f"{upload_folder(dotted)}/__pycache__" for dotted in node.upload]
+    return sorted({folder for folder in logs + caches if folder})
+
+
 def upload_folder(dotted: str) -> str:
     """Where a folder of the package lands, below the run folder: "shakedown.smoke.workload" is `workload`."""
     return dotted.rpartition(".")[2]
@@ -138,10 +145,11 @@ class Node:
             "run_id": self._job.run_id,
             "mark": f"{self._job.run_id}/{node.name}",
             "command": node.command,
-            "environment": node.environment,
+            # A container's variables stand in a file of the plan; the engine's client gets the secrets alone.
+            "environment": {} if self._job.runtime == "container" else node.environment,
             "secrets": {name: secrets[name] for name in node.secrets},
-            "env_file": ENV_FILE if self._job.runtime == "container" else None,
             "files": files,
+            "folders": _folders(node),
             "setup": node.setup,
             "cleanup": node.cleanup,
             "lease_s": lease_s,

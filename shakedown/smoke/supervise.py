@@ -119,7 +119,9 @@ class _Supervisor:
         except KeyboardInterrupt:
             self._fail("interrupted", "stopped by Ctrl-C")
         self._end()
-        return self._result()
+        result = self._result()
+        self._say("phase", f"{result.outcome}: {result.reason}")
+        return result
 
     # -- the three parts of a job ----------------------------------------------------------------------------------
 

@@ -47,9 +47,9 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
     server = None
     try:
         server = control.take()
-        path = folder.create(job["run_id"], {**job.pop("files"), **sources})
+        path = folder.create(job["run_id"], {**job.pop("files"), **sources}, job["folders"])
         job = _substitute(job, path)
-        _write_documents(job, path)
+        folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
         answer = {"run_dir": path, "python": sys.executable}
     except control.Busy as error:
         answer = {"error": str(error), "kind": "busy"}
@@ -78,18 +78,6 @@ def _substitute(value: Any, path: str) -> Any:
     if isinstance(value, dict):
         return {key: _substitute(item, path) for key, item in value.items()}
     return value
-
-
-def _write_documents(job: Dict[str, Any], path: str) -> None:
-    """What later commands need (without the secrets), and the env file of a container."""
-    folder.write_json(path, "job.json", {**job, "secrets": sorted(job["secrets"]), "environment": {}})
-    if job["env_file"]:
-        values = {**job["environment"], **job["secrets"], processes.MARK: job["mark"]}
-        broken = sorted(name for name, value in values.items() if "\n" in value)
-        if broken:
-            raise folder.Unusable("a container's variables cannot hold line ends: " + ", ".join(broken))
-        lines = "".join("%s=%s\n" % item for item in sorted(values.items()))
-        folder.write(folder.inside(path, job["env_file"]), lines.encode())
 
 
 class _Visit:
@@ -154,8 +142,6 @@ class _Visit:
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 errors.append(str(error))
-        if job.get("env_file"):
-            folder.unlink(folder.inside(self.path, job["env_file"]))
         return errors
 
     def remove(self) -> Dict[str, Any]:

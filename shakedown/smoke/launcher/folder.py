@@ -29,8 +29,8 @@ def path_of(run_id: str) -> str:
     return os.path.join(home, ".cache", "shakedown", "runs", run_id)
 
 
-def create(run_id: str, files: Dict[str, str]) -> str:
-    """Make the folder with its files (path inside it -> base64 of the zlib-compressed content).
+def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
+    """Make the folder with its files (path inside it -> base64 of the zlib-compressed content) and empty folders.
 
     Raises Unusable when it is there already, or cannot be made or filled; nothing is left behind then.
     """
@@ -46,6 +46,8 @@ def create(run_id: str, files: Dict[str, str]) -> str:
         os.mkdir(os.path.join(path, OWN), 0o700)
         for name, content in files.items():
             write(inside(path, name), zlib.decompress(base64.b64decode(content)))
+        for name in folders:
+            os.makedirs(inside(path, name), mode=0o700, exist_ok=True)
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
         raise Unusable("cannot fill the run folder %s: %s" % (path, error.strerror)) from None
@@ -101,14 +103,6 @@ def chunk(name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
         file.seek(offset)
         data = file.read(limit)
     return data, offset + len(data), max(about.st_size, offset + len(data))
-
-
-def unlink(path: str) -> None:
-    """Remove a file that may be gone already."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def remove(path: str) -> List[str]:

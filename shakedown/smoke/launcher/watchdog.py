@@ -72,18 +72,28 @@ class Watchdog:
         self._wait(lambda: self._go)
         if self._ending:
             return
-        leader = self._start(
-            self._job["command"],
-            folder.LEADER_LOG,
-            self._environment(),
-            keep=(self._server.fileno(),),  # the node stays locked while the leader lives, come what may
-        )
         self._started = time.monotonic()
+        try:
+            leader = self._start(
+                self._job["command"],
+                folder.LEADER_LOG,
+                self._environment(),
+                keep=(self._server.fileno(),),  # the node stays locked while the leader lives, come what may
+            )
+        except OSError as error:
+            self._cannot_start(error)
+            return
         self._enter(RUNNING)
         self._wait(lambda: leader.poll() is not None)
         self._note_exit(leader)
         if not self._ending:
             self._enter(STOPPING)
+
+    def _cannot_start(self, error: OSError) -> None:
+        """Where the leader's output would be, say why there is none; the exit code is the shell's for this."""
+        with open(os.path.join(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
+            log.write("shakedown: cannot start %s: %s\n" % (self._job["command"][0], error.strerror))
+        self._exit_code, self._exited = 127, time.monotonic()
 
     def _finish(self) -> None:
         self._enter(STOPPING)
@@ -96,20 +106,19 @@ class Watchdog:
             error = self._run(argv, "cleanup.log", _CLEANUP_S)
             if error:
                 self._cleanup_errors.append(error)
-        if self._job["env_file"]:
-            try:
-                folder.unlink(folder.inside(self._path, self._job["env_file"]))
-            except OSError as error:
-                self._cleanup_errors.append("environment file: %s" % error.strerror)
         self._job["secrets"] = {}
         self._enter(OVER)
 
     # -- children ------------------------------------------------------------------------------------------------
 
     def _environment(self) -> Dict[str, str]:
-        """Of the leader; values that a container gets stand in the env file and not here."""
-        own = {} if self._job["env_file"] else {**self._job["environment"], **self._job["secrets"]}
-        return {**os.environ, **own, processes.MARK: self._job["mark"]}
+        """Of everything but the cleanup, which must outlive the end of all that carries the mark."""
+        return {
+            **os.environ,
+            **self._job["environment"],
+            **self._job["secrets"],
+            processes.MARK: self._job["mark"],
+        }
 
     def _start(
         self, argv: List[str], log: str, environment: Dict[str, str], keep: Tuple[int, ...] = ()
@@ -140,10 +149,8 @@ class Watchdog:
     def _run(self, argv: List[str], log: str, timeout: Optional[float]) -> Optional[str]:
         """Run a setup or cleanup command to its end; what went wrong, or None. A timeout of None: until `ending`."""
         began = time.monotonic()
-        mark = {processes.MARK: self._job["mark"]} if timeout is None else {}
-        own = {} if self._job["env_file"] else self._job["environment"]
         try:
-            child = self._start(argv, log, {**os.environ, **own, **mark})
+            child = self._start(argv, log, self._environment() if timeout is None else dict(os.environ))
         except OSError as error:
             return "%s: %s" % (argv[0], error.strerror)
         while child.poll() is None:

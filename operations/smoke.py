@@ -1,0 +1,166 @@
+"""
+The smoke run: one distributed job over all hosts that are still there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import gevent  # type: ignore[import-untyped]
+from paramiko import SSHException
+from pyinfra import logger
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+
+from shakedown.smoke.supervise import Job, run_job
+
+_CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
+_SLACK_S = 3.0  # over a command's own limit: for a channel that does not open, which `_timeout` does not cover
+_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "the terminal is gone (SIGHUP)"}
+
+
+@operation(is_idempotent=False)
+def run(job: Job) -> Generator[FunctionCommand, None, None]:
+    """
+    Run one distributed job over all hosts on which this operation is declared, and keep what became of it.
+
+    + job: makes the launch plan once every host is ready, and takes the result
+
+    Declare it on all participants on one line of the deploy. The first of them in the inventory's order that is still
+    active drives the job; the others do not wait. The operation succeeds whenever there is a record of the job,
+    `job.result` or `job.error`, so that evidence can still be read on every node: `smoke.require` judges it.
+
+    **Example:**
+
+    .. code:: python
+
+        job = Job(make_plan=lambda: make(...), log_dir=run.folder / "logs")
+        smoke.run(name="Train together", job=job)
+        smoke.require(name="The job must have completed", job=job)
+    """
+    if sys.stderr.isatty():
+        os.environ["PYINFRA_PROGRESS"] = "off"  # its spinner and the job's live line would overwrite each other
+    yield FunctionCommand(_drive, [job], {})
+
+
+@operation(is_idempotent=False)
+def require(job: Job) -> Generator[FunctionCommand, None, None]:
+    """
+    Fail every host on which this is declared unless the job has completed on all nodes.
+
+    + job: what was given to `smoke.run`; one that never ran has not completed
+
+    **Example:**
+
+    .. code:: python
+
+        smoke.require(name="The job must have completed", job=job)
+    """
+    yield FunctionCommand(_require, [job], {})
+
+
+def _require(state: State, host: Host, job: Job) -> bool:
+    if job.result is not None and job.result.completed:
+        return True
+    reason = job.result.reason if job.result else job.error or "the job was never run"
+    host.log_styled(f"smoke run: {reason}", fg="red", log_func=logger.error)
+    return False
+
+
+def _drive(state: State, host: Host, job: Job) -> bool:
+    """On the driver, run the job. What goes wrong becomes the record: an exception would fail one innocent host."""
+    operation_hash = host.executing_op_hash or ""
+    active = set(state.inventory.get_active_hosts())
+    hosts = [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
+    if host is not hosts[0]:
+        return True
+    try:
+        job.plan = job.make_plan()
+        with _interrupts() as interrupted:
+            job.result = run_job(
+                job.plan,
+                _Remote(state, {each.name: each for each in hosts}, operation_hash),
+                job.log_dir,
+                secrets=job.secrets,
+                on_event=job.on_event,
+                interrupted=interrupted,
+                scheduler=_Greenlets(),
+                limits=job.limits,
+            )
+    except Exception as error:
+        job.error = str(error) or type(error).__name__
+        logger.debug("the smoke run ended without a result", exc_info=True)
+    return True
+
+
+class _Greenlets:
+    """The scheduler of pyinfra's own world. Not on its pool: a job needs all its nodes at once."""
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        gevent.spawn(function)
+
+    def sleep(self, seconds: float) -> None:
+        gevent.sleep(seconds)
+
+
+class _Remote:
+    """Runs the launcher's commands over pyinfra's connections, as the user that the operation was declared with."""
+
+    def __init__(self, state: State, hosts: dict[str, Host], operation_hash: str) -> None:
+        self._hosts = hosts
+        self._arguments: dict[str, dict[str, Any]] = {}
+        for name, host in hosts.items():
+            given: dict[str, Any] = dict(state.get_op_data_for_host(host, operation_hash).global_arguments)
+            keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key in given and key not in _CONTROL]
+            self._arguments[name] = {key: given[key] for key in keys}
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        if node not in self._hosts:
+            return False, [], [f"{node} is not among the active hosts"]
+        limit = ["timeout", "-k", "2", str(timeout)]  # `_timeout` would leave the command running on the node
+        command = StringCommand(*(QuoteString(word) for word in [*limit, *argv]))
+        try:
+            with gevent.Timeout(timeout + _SLACK_S, TimeoutError(f"no answer within {timeout:g} s")):
+                ok, output = self._hosts[node].run_shell_command(
+                    command,
+                    print_output=False,
+                    print_input=False,
+                    _stdin=stdin,
+                    _timeout=timeout + _SLACK_S,
+                    **self._arguments[node],
+                )
+        except (TimeoutError, OSError, EOFError, SSHException, PyinfraError) as error:
+            return False, [], [str(error) or type(error).__name__]
+        return ok, output.stdout_lines, output.stderr_lines
+
+
+@contextmanager
+def _interrupts() -> Generator[Callable[[], str | None], None, None]:
+    """While it holds, the first Ctrl-C (or SIGTERM, SIGHUP) ends the job everywhere; the second ends the program."""
+    received: list[str] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if received:
+            signal.signal(number, signal.SIG_DFL)  # not pyinfra's handler, which would exit with 0
+            os.kill(os.getpid(), number)
+        received.append(_SIGNALS[signal.Signals(number)])
+
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
+    before: dict[int, Any] = {number: signal.signal(number, handle) for number in heeded}
+    try:
+        yield lambda: f"stopped by {received[0]}" if received else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
