@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from paramiko import SSHException
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import FactProcessError, PyinfraError
 from pyinfra.api.facts import FactBase
@@ -22,7 +22,6 @@ _MARKER = "shakedown_bundle"
 _WORDS = {
     "exit 124": "the probe did not end in time",
     "exit 137": "the probe did not end in time and was killed",
-    "exit 127": "the node has no timeout(1)",
 }
 
 
@@ -36,6 +35,13 @@ def parse(lines: list[str]) -> dict[str, Any]:
                 raise FactProcessError(f"the probe's output is cut short or garbled: {error}") from None
             return document
     raise FactProcessError(f"the probe printed no document: {' '.join(lines)[:200]!r}")
+
+
+def _read(document: dict[str, Any]) -> dict[str, Any]:
+    if _MARKER in document:
+        said = str(document[_MARKER])
+        raise FactProcessError(f"no node state: {_WORDS.get(said, 'the node ' + said)}")
+    return document
 
 
 class NodeState(FactBase[dict[str, Any]]):
@@ -71,10 +77,7 @@ class NodeState(FactBase[dict[str, Any]]):
         document = parse(output)
         if document.get(_MARKER) == "missing":
             document = parse(self._install(_connector_arguments()))
-        if _MARKER in document:
-            said = str(document[_MARKER])
-            raise FactProcessError(f"no node state: {_WORDS.get(said, 'the node ' + said)}")
-        return document
+        return _read(document)
 
     def _install(self, arguments: dict[str, Any]) -> list[str]:
         """Send the bundle on standard input and run the probe; returns its output."""
@@ -90,6 +93,24 @@ class NodeState(FactBase[dict[str, Any]]):
         if not status:
             raise FactProcessError(f"the probe could not be sent: {output.stderr[-300:] or output.stdout[-300:]}")
         return output.stdout_lines
+
+
+def read_node(host: Host, timeout: int = 60) -> dict[str, Any]:
+    """The same document for a host at hand, with the host's own connector arguments (_sudo and its like). Unlike
+    get_fact it says why there is none: raises FactProcessError, or what the connection raises."""
+    fact = NodeState()
+    fact.host = host
+    arguments, _ = pop_global_arguments(host.state, host, {})
+    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    # The probe bounds itself; this is for a node that stops answering altogether.
+    connector["_timeout"] = timeout + 15
+    status, output = host.run_shell_command(StringCommand(fact.command(timeout)), **connector)
+    if not status:
+        raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
+    document = parse(output.stdout_lines)
+    if document.get(_MARKER) == "missing":
+        document = parse(fact._install(connector))
+    return _read(document)
 
 
 def _connector_arguments() -> dict[str, Any]:

@@ -25,14 +25,16 @@ _SENT_AS_TEXT = {"launch.py", "install.py"}
 _NOT_FOR_LINUX = ("_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows", "glib", "pyqt", "pyside", "wx", "_qt")
 # Where each package goes: the node's own amdsmi is preferred, so ours is kept off the ordinary search path.
 _PACKAGES = {"psutil": "", "pyudev": "", "amdsmi": "fallback/"}
-# Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so by exit 97.
+# Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so itself.
 _PYTHONS = (
     "python3",
     "/usr/bin/python3",
     "/usr/libexec/platform-python",
     *(f"python3.{minor}" for minor in range(13, 7, -1)),
 )
-_TOO_OLD = 97
+# Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
+_NOT_THIS_ONE = "97|126|127"
+NO_PYTHON = "found no python3 of version 3.8 or newer that timeout(1) could run"
 
 
 class BundleError(Exception):
@@ -132,14 +134,13 @@ def _command(script: str, seconds: int) -> str:
     """
     # No single quote inside: every one would grow fivefold in each of the two shells that it goes through.
     program = "'exec(" + json.dumps(script).replace("'", "\\u0027") + ")'"
-    complaint = json.dumps({"shakedown_bundle": "found no python3 of version 3.8 or newer"})
+    complaint = json.dumps({"shakedown_bundle": NO_PYTHON})
     failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
     return (
         f"for python in {' '.join(_PYTHONS)}; do "
         'command -v "$python" >/dev/null 2>&1 || continue; '
         f'timeout -k 5 {seconds} "$python" -I -S -c {program}; code=$?; '
-        f"if [ $code = {_TOO_OLD} ]; then continue; fi; "
-        f"if [ $code != 0 ]; then echo '{failure}'; fi; exit 0; done; "
+        f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0; done; "
         f"echo '{complaint}'"
     )
 

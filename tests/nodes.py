@@ -78,6 +78,7 @@ class Tree:
     nic: NicFamily
     count: int
     host: int
+    gid_entries: int
     recorded: dict[str, Any] = field(default_factory=dict)
 
     def write(self, name: str, content: str | bytes | int = "") -> Path:
@@ -122,10 +123,12 @@ class Tree:
 
 
 def make_tree(
-    path: Path, gpu: str = "mi300x", nic: str = "thor2", faults: Iterable[str] = (), count: int = 8, host: int = 1
-) -> Path:
-    """Write node number `host` with `count` GPUs and NICs below `path`; returns `path`. Faults: the keys of FAULTS."""
-    tree = Tree(path, GPUS[gpu], NICS[nic], count, host)
+    path: Path, gpu: str = "mi300x", nic: str = "thor2", faults: Iterable[str] = (), count: int = 8, host: int = 1,
+    gid_entries: int = 256,
+) -> Path:  # fmt: skip
+    """Write node number `host` with `count` GPUs and NICs below `path`; returns `path`. Faults: the keys of FAULTS.
+    GID tables have 256 (mlx5) to 1024 (bnxt_re) entries on real devices; few make a test quick."""
+    tree = Tree(path, GPUS[gpu], NICS[nic], count, host, gid_entries)
     _machine(tree)
     _boot(tree)
     for index in range(count):
@@ -214,12 +217,12 @@ def _nic(tree: Tree, index: int) -> None:
     _interface(tree, f"{folder}/net/{tree.interface(index)}", index, folder)
 
 
-def _gid_table(tree: Tree, port: str, index: int, entries: int = 256) -> None:
+def _gid_table(tree: Tree, port: str, index: int) -> None:
     words = [int(part) for part in tree.address(index).split(".")]
     mapped = f"0000:0000:0000:0000:0000:ffff:{words[0]:02x}{words[1]:02x}:{words[2]:02x}{words[3]:02x}"
     local = f"fe80:0000:0000:0000:0a00:0bff:fe{index:02x}:{tree.host:04x}"
     filled = [(gid, kind) for gid in (local, mapped) for kind in tree.nic.gid_types]
-    for number in range(entries):
+    for number in range(tree.gid_entries):
         tree.write(f"{port}/gids/{number}", filled[number][0] if number < len(filled) else ZERO_GID)
     for number, (_, kind) in enumerate(filled):
         tree.write(f"{port}/gid_attrs/types/{number}", kind)

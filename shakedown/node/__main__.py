@@ -1,4 +1,7 @@
-"""`python3 -m shakedown.node [--root DIR] [--digest HEX]`: print this node's state as one JSON document."""
+"""`python3 -m shakedown.node [--root DIR] [--digest HEX] [--seconds N]`: print this node's state as one JSON document.
+
+`--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import resource
 import sys
 import time
-from typing import Any
+from typing import Any, Callable
 
 from . import (
     account,
@@ -41,17 +44,21 @@ def _pci(tree: Tree) -> list[Any]:
     return [attempt(gpu.read, tree), pci.read_acs(tree)]
 
 
-def _start(tree: Tree, unit: Part) -> dict[str, Child]:
+def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child]:
     """Everything that waits for a device, a daemon or a file server, all at once."""
+
+    def child(what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child:
+        return Child(what, min(seconds, most), function, tree, *arguments)
+
     return {
-        "smi": Child("amdsmi", 15, smi.read, tree),
-        "containers": Child("container engine", 15, containers.read, tree),
-        "disks": Child("disks", 5, disks.read, tree),
-        "pci": Child("PCI devices", 8, _pci, tree),
-        "rdma": Child("RDMA devices", 8, rdma.read, tree),
-        "interfaces": Child("network interfaces", 8, interfaces.read, tree, unit),
-        "devices": Child("device files", 5, devices.read, tree),
-        "clock": Child("clock", 5, clock.read, tree),
+        "smi": child("amdsmi", 15, smi.read),
+        "containers": child("container engine", 15, containers.read),
+        "disks": child("disks", 5, disks.read),
+        "pci": child("PCI devices", 8, _pci),
+        "rdma": child("RDMA devices", 8, rdma.read),
+        "interfaces": child("network interfaces", 8, interfaces.read, unit),
+        "devices": child("device files", 5, devices.read),
+        "clock": child("clock", 5, clock.read),
     }
 
 
@@ -110,11 +117,11 @@ def _collect(tree: Tree, state: Part, children: dict[str, Child]) -> None:
         state["counters"].update(found)
 
 
-def node_state(tree: Tree, digest: str) -> Part:
+def node_state(tree: Tree, digest: str = "", most: float = 60) -> Part:
     """The whole document."""
     began = time.monotonic()
     unit = bootunit.read(tree)
-    children = _start(tree, unit)
+    children = _start(tree, unit, most)
     state = _read_here(tree, unit)
     _collect(tree, state, children)
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -131,7 +138,8 @@ def node_state(tree: Tree, digest: str) -> Part:
 
 def main(arguments: list[str]) -> None:
     options = dict(zip(arguments[::2], arguments[1::2]))
-    document = node_state(Tree(options.get("--root", "/")), options.get("--digest", ""))
+    tree = Tree(options.get("--root", "/"))
+    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)))
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from .tree import Part, Tree, attempt
+from .tree import Part, Tree, attempt, pick
 
 GROUPS = ("render", "video", "docker")
 _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
@@ -80,8 +80,8 @@ def read_limits(tree: Tree, account: Part) -> Part:
     at_boot = attempt(_limits_at_boot, tree, account)
     return {
         item: {
-            "running": attempt(lambda name: running[name], item),
-            "persisted": at_boot if "unreadable" in at_boot else at_boot[item],
+            "running": attempt(pick, running, item),
+            "persisted": attempt(pick, at_boot, item),
         }
         for item in _LIMITS
     }

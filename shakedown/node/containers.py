@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from .children import run_tool
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, pick
 
 _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
@@ -72,20 +72,11 @@ def _docker(tree: Tree, path: str) -> Part:
     info = attempt(_ask_docker, where, "/info")
     return {
         "engine": info if "unreadable" in info else "docker",
-        "version": attempt(_field, info, "ServerVersion"),
-        "root": attempt(_field, info, "DockerRootDir"),
+        "version": attempt(pick, info, "ServerVersion"),
+        "root": attempt(pick, info, "DockerRootDir"),
         "images": attempt(lambda: parse_docker_images(_ask_docker(where, "/images/json"))),
-        "running": attempt(_field, info, "ContainersRunning"),
+        "running": attempt(pick, info, "ContainersRunning"),
     }
-
-
-def _field(part: Part, *names: str) -> Any:
-    if "unreadable" in part:
-        raise Unreadable(part["unreadable"], part["detail"])
-    value: Any = part
-    for name in names:
-        value = value[name]
-    return value
 
 
 def _storage_exists(tree: Tree) -> bool:
@@ -104,10 +95,10 @@ def _podman(tree: Tree, tool: str) -> Part:
     info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 8)))
     return {
         "engine": info if "unreadable" in info else "podman",
-        "version": attempt(_field, info, "version", "Version"),
-        "root": attempt(_field, info, "store", "graphRoot"),
+        "version": attempt(pick, info, "version", "Version"),
+        "root": attempt(pick, info, "store", "graphRoot"),
         "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 8)))),
-        "running": attempt(_field, info, "store", "containerStore", "running"),
+        "running": attempt(pick, info, "store", "containerStore", "running"),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, pick
 
 _FOLDER = "/sys/devices/system/cpu"
 
@@ -46,9 +46,9 @@ def read(tree: Tree) -> Part:
     online = attempt(lambda: parse_cpu_list(tree.text(_FOLDER + "/online")))
     cpus = online if isinstance(online, list) else sorted(int(name[3:]) for name in names)
     return {
-        "model": attempt(lambda: info["model name"]),
+        "model": attempt(pick, info, "model name"),
         "count": len(cpus),
-        "vendor": attempt(lambda: info["vendor_id"]),
+        "vendor": attempt(pick, info, "vendor_id"),
         "governors": attempt(_governors, tree, cpus),
         "c2_enabled": attempt(_c2_enabled, tree, cpus),
     }

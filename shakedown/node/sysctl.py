@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Optional, Tuple
 
-from .tree import Part, Tree, attempt
+from .tree import Part, Tree, attempt, pick
 
 NUMA_BALANCING = "kernel.numa_balancing"
 SYSCTLS = (
@@ -91,7 +91,7 @@ def read(tree: Tree, systemd: bool) -> dict[str, Part]:
     return {
         key: {
             "running": attempt(lambda path: " ".join(tree.text(path).split()), "/proc/sys/" + key.replace(".", "/")),
-            "persisted": at_boot if "unreadable" in at_boot else at_boot[key],
+            "persisted": attempt(pick, at_boot, key),
         }
         for key in SYSCTLS
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from .tree import Part, Tree, attempt
+from .tree import Part, Tree, attempt, is_unreadable, pick
 
 _FAMILIES = {
     "debian": {"debian", "ubuntu"},
@@ -38,10 +38,10 @@ def read(tree: Tree) -> Part:
         "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "epoch_s": now,
-        "os_id": attempt(lambda: release["ID"]),
-        "os_version": release if "unreadable" in release else release.get("VERSION_ID", release.get("BUILD_ID", "")),
-        "os_name": attempt(lambda: release["PRETTY_NAME"]),
-        "family": family_of(release),
+        "os_id": attempt(pick, release, "ID"),
+        "os_version": release if is_unreadable(release) else release.get("VERSION_ID", release.get("BUILD_ID", "")),
+        "os_name": attempt(pick, release, "PRETTY_NAME"),
+        "family": family_of({} if is_unreadable(release) else release),
         "kernel": attempt_text(tree, "/proc/sys/kernel/osrelease") or names.release,
         "arch": names.machine,
         "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),

@@ -57,6 +57,15 @@ def is_unreadable(value: Any) -> bool:
     return isinstance(value, dict) and "unreadable" in value
 
 
+def pick(part: Any, *names: str) -> Any:
+    """The value below `names` in a part; where the part is unreadable, that is the value's reason too."""
+    if is_unreadable(part):
+        raise Unreadable(part["unreadable"], part["detail"])
+    for name in names:
+        part = part[name]
+    return part
+
+
 class Tree:
     """The node's files below `root`: "/" on a node, a recorded or generated tree in a test.
 

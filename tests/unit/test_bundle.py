@@ -1,0 +1,166 @@
+"""The bundle on a node: verified before it runs, replaced when it is not whole, tidy behind itself."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown import bundle
+
+NODE = Path(bundle.__file__).parent / "node"
+PYTHONS = {
+    minor: next(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"), None) or shutil.which(f"python3.{minor}")
+    for minor in range(6, 14)
+}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Runs a command of the bundle as it would run on a node whose home is `tmp_path`.
+
+    The home comes from the password database, so the script's question to it is answered here.
+    """
+
+    def run(command: str, stdin: str = "") -> dict[str, Any]:
+        assert "pwd.getpwuid(os.geteuid()).pw_dir" in command
+        command = command.replace("pwd.getpwuid(os.geteuid()).pw_dir", json.dumps(str(tmp_path)).replace('"', '\\"'))
+        done = subprocess.run(["sh", "-c", command], input=stdin, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return run
+
+
+def install(node: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    return node(bundle.install_command(), bundle.build().archive())
+
+
+def cached(home: Path) -> Path:
+    (folder,) = (home / ".cache/shakedown").iterdir()
+    return folder
+
+
+def test_first_missing_then_found(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
+    assert not (tmp_path / ".cache").exists(), "looking leaves nothing behind"
+    assert install(node)["probe"]["version"] == bundle.build().digest
+    before = sorted(path for path in tmp_path.rglob("*"))
+    assert node(bundle.launch_command())["probe"]["version"] == bundle.build().digest
+    assert sorted(path for path in tmp_path.rglob("*")) == before, "a run leaves nothing behind"
+    assert cached(tmp_path).stat().st_mode & 0o777 == 0o700
+
+
+TAMPER: dict[str, Callable[[Path], Any]] = {
+    "source": lambda folder: (folder / "shakedown/node/cpu.py").write_text("print('mine')"),
+    "library": lambda folder: next((folder / "psutil").glob("*.so")).write_bytes(b"\x7fELF"),
+    "byte code": lambda folder: next((folder / "shakedown/node/__pycache__").glob("cpu.*")).write_bytes(b"mine"),
+    "one file more": lambda folder: (folder / "shakedown/node/json.py").write_text("print('mine')"),
+    "one file less": lambda folder: (folder / "shakedown/node/kernel_faults.txt").unlink(),
+    "cut short": lambda folder: os.truncate(folder / "shakedown/node/rdma.py", 100),
+    "open to others": lambda folder: folder.chmod(0o777),
+    "no seal": lambda folder: (folder / "SEAL").unlink(),
+}
+
+
+@pytest.mark.parametrize("how", sorted(TAMPER))
+def test_a_changed_bundle_is_refused_and_replaced(
+    node: Callable[..., dict[str, Any]], tmp_path: Path, how: str
+) -> None:
+    install(node)
+    TAMPER[how](cached(tmp_path))
+    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
+    install(node)
+    assert "probe" in node(bundle.launch_command())
+    cached(tmp_path)  # one folder, and no other
+
+
+def test_what_arrives_damaged_is_not_kept(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    archive = bundle.build().archive()
+    assert "damaged" in node(bundle.install_command(), archive[: len(archive) // 2])["shakedown_bundle"]
+    other = bundle.Bundle({"shakedown/__init__.py": b""}, bundle.build().digest).archive()
+    assert node(bundle.install_command(), other) == {"shakedown_bundle": "arrived with another digest"}
+    assert not (tmp_path / ".cache").exists()
+
+
+def test_old_versions_of_ours_go_and_nothing_else(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    folder = tmp_path / ".cache/shakedown"
+    old, recent, foreign = folder / f"{'a' * 64}-cpython-311", folder / f"{'b' * 64}-cpython-311", folder / "notes"
+    for path in (old, recent, foreign):
+        (path / "sub").mkdir(parents=True)
+    for path in (old, foreign):
+        os.utime(path, (0, 0))
+    install(node)
+    assert not old.exists() and recent.exists() and foreign.exists()
+
+
+def test_a_home_that_cannot_be_written(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / ".cache").write_text("a file in the place of the folder")
+    assert install(node)["probe"]["version"] == bundle.build().digest
+    assert [path.name for path in tmp_path.iterdir()] == [".cache"]
+
+
+def test_the_same_checkout_makes_the_same_bundle() -> None:
+    first = bundle.build()
+    bundle.build.cache_clear()
+    assert bundle.build() == first and bundle.build().archive() == first.archive()
+    assert bundle.digest_of({**first.files, "x": b""}) != first.digest
+
+
+def test_a_command_is_one_line_for_any_shell() -> None:
+    for command in (bundle.launch_command(), bundle.install_command()):
+        assert "\n" not in command and "!" not in command.replace("!=", "")
+        assert len(command) < 8192
+
+
+def test_no_python(node: Callable[..., dict[str, Any]]) -> None:
+    command = bundle.launch_command()
+    start, end = command.index("in ") + 3, command.index("; do")
+    answer = node(command[:start] + "no-such-python" + command[end:])
+    assert answer == {"shakedown_bundle": bundle.NO_PYTHON}
+
+
+@pytest.mark.parametrize("minor", [minor for minor, path in PYTHONS.items() if path])
+def test_every_python_of_this_machine(node: Callable[..., dict[str, Any]], tmp_path: Path, minor: int) -> None:
+    """3.8 to 3.13 run the probe; an older one is passed over in words."""
+    command = bundle.install_command()
+    start, end = command.index("in ") + 3, command.index("; do")
+    answer = node(command[:start] + str(PYTHONS[minor]) + command[end:], bundle.build().archive())
+    if minor < 8:
+        assert answer == {"shakedown_bundle": bundle.NO_PYTHON}
+    else:
+        assert answer["probe"]["python"].startswith(f"3.{minor}.")
+        assert answer["interfaces"], "psutil's library loads under this Python"
+
+
+def test_the_probe_parses_under_python_3_8() -> None:
+    for path in NODE.glob("*.py"):
+        ast.parse(path.read_text(), feature_version=(3, 8))
+
+
+def test_the_probe_imports_nothing_that_does_not_travel() -> None:
+    """Standard library, its own modules, and the three packages of the bundle."""
+    import sys
+
+    allowed = {*sys.stdlib_module_names, "psutil", "pyudev", "amdsmi", "shakedown.node.__main__"}
+    for path in NODE.glob("*.py"):
+        for statement in ast.walk(ast.parse(path.read_text())):
+            if isinstance(statement, ast.ImportFrom) and not statement.level:
+                assert statement.module in allowed or str(statement.module).split(".")[0] in allowed, path
+            elif isinstance(statement, ast.Import):
+                assert {alias.name.split(".")[0] for alias in statement.names} <= allowed, path
+
+
+def test_the_cost_on_the_node(node: Callable[..., dict[str, Any]]) -> None:
+    """The aim is 0.25 s of CPU; a loaded machine gets room for the noise of others."""
+    install(node)
+    costs = sorted(node(bundle.launch_command())["probe"]["cpu_s"] for _ in range(5))
+    assert costs[2] < 0.25, costs

@@ -1,0 +1,58 @@
+"""The probe's document is what state.py says, on this very machine: as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shakedown import bundle
+from shakedown.state import NodeState, is_unreadable
+
+
+def installed(*prefix: str) -> NodeState:
+    """What the probe prints when it arrives in its bundle."""
+    run = subprocess.run(
+        [*prefix, "sh", "-c", bundle.install_command()],
+        input=bundle.build().archive(),
+        capture_output=True,
+        text=True,
+        cwd="/",
+        timeout=60,
+    )
+    assert run.returncode == 0 and run.stderr == "", run.stderr
+    assert run.stdout.count("\n") == 1
+    return NodeState.model_validate_json(run.stdout, strict=True)
+
+
+def test_this_machine_as_the_user_of_the_tests() -> None:
+    state = installed()
+    assert state.probe.uid == os.geteuid()
+    assert state.probe.version == bundle.build().digest
+    assert state.system.kernel == os.uname().release
+    assert state.cpu.count == os.cpu_count()
+    assert not is_unreadable(state.interfaces)
+    assert any("127.0.0.1/8" in interface.ipv4 for interface in state.interfaces)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert abs(state.memory.total_bytes - memory) < memory / 100
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_an_ordinary_user_without_a_home() -> None:
+    before = set(Path("/tmp").iterdir())
+    state = installed("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    assert (state.probe.uid, state.account.user) == (65534, "nobody")
+    assert not is_unreadable(state.disks) and state.disks
+    left = {path for path in set(Path("/tmp").iterdir()) - before if path.stat().st_uid == 65534}
+    assert not left, "a node without a home is left as it was"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="reads as root what others may not")
+def test_what_needs_root_says_so() -> None:
+    """The kernel's log: root reads it, an ordinary user is told why there is nothing."""
+    restricted = Path("/proc/sys/kernel/dmesg_restrict").read_text().strip() == "1"
+    expected = "not permitted" if restricted or not Path("/dev/kmsg").stat().st_mode & 0o004 else None
+    log = installed("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups").kernel_log
+    assert (log.count.unreadable if is_unreadable(log.count) else None) == expected
