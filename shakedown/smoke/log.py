@@ -55,7 +55,7 @@ class Summary(BaseModel):
     mem_usage: float | None = None  # fraction
 
 
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
 _INTEGER = re.compile(r"(\d{1,18})")
 _NUMBER = re.compile(f"({NUMBER})")
 _INSTANT = re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?")  # Primus: "instant/average"
@@ -113,7 +113,7 @@ _SUMMARY = {
     "mem usages": "mem_usage",
 }
 _SUMMARY_HINT = re.compile(r"(?:PU|tion|/s|ges): ")  # cheap: most lines end here
-_SUMMARY_LINE = re.compile(rf"^\W*(?:\[[^\]]*\]\W*|\d+:\s*)*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
+_SUMMARY_LINE = re.compile(rf"^\s*(?:\[[^\[\]]*\]:?\s*|\d+:\s*)*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
 
 
 def strip_ansi(line: str) -> str:

@@ -133,6 +133,7 @@ class Scanner:
 
 
 _TRACEBACK = "Traceback (most recent call last)"
+_IGNORED = "Exception ignored in"  # what Python says, one or two lines before, of a traceback that changes nothing
 _UNKNOWN_EXCEPTION = Signature(
     name="traceback",
     text=(_TRACEBACK,),
@@ -148,15 +149,17 @@ class FailureScanner:
     """Finds the first failure in a training log, line by line, while the log grows.
 
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
-    is no failure, and an exception that has a signature is reported as that. Tracebacks of several ranks may be mixed.
+    is no failure, nor is an exception that Python says it ignored; one that has a signature is reported as that.
+    Tracebacks of several ranks may be mixed.
     """
 
     def __init__(self) -> None:
         self.lines = 0
         self.first: Match | None = None
         self._signatures = load().failure
-        self._texts = (_TRACEBACK, *_texts(self._signatures))
+        self._texts = (_TRACEBACK, _IGNORED, *_texts(self._signatures))
         self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
+        self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once, at half the cost of one by one; `first` tells what was found."""
@@ -171,7 +174,7 @@ class FailureScanner:
         self.lines += 1
         if self.first is not None or not (self._pending or _holds(line, self._texts)):
             return None
-        if self._pending or _TRACEBACK in line:
+        if self._pending or _TRACEBACK in line or _IGNORED in line:
             return self._in_traceback(strip_ansi(line))
         return self._settle(line)
 
@@ -186,14 +189,17 @@ class FailureScanner:
     def _in_traceback(self, line: str) -> Match | None:
         prefix = _RANK.match(line)
         rank, text = (prefix[0].strip(), line[prefix.end() :]) if prefix else ("", line)
+        if _IGNORED in text:
+            self._ignored[rank] = self.lines
+            return None
         if _TRACEBACK in text:
             self._pending[rank] = (self.lines, line)
             return None
         if rank not in self._pending or not _EXCEPTION.match(text):
             in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
             return None if in_frames else self._settle(line)
-        del self._pending[rank]
-        if _CLEAN_STOP.search(text):
+        began, _ = self._pending.pop(rank)
+        if _CLEAN_STOP.search(text) or began - self._ignored.pop(rank, -3) <= 2:
             return None
         return self._settle(line) or self._found(_UNKNOWN_EXCEPTION, line)
 

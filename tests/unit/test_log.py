@@ -222,8 +222,24 @@ def test_bytes_that_are_no_text_do_not_stop_the_reader():
 def test_a_stream_without_line_ends_does_not_fill_the_memory():
     splitter = LineSplitter()
     pieces = [line for _ in range(40) for line in splitter.feed("x" * 100_000)]
+    assert len(pieces) == 3
     assert all(len(piece) <= MAX_LINE + 100_000 for piece in pieces)
     assert sum(map(len, pieces)) + sum(map(len, splitter.close())) == 4_000_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f" iteration 2/20 | lm loss: {'1' * 200_000}x |\n",
+        f"{'[]' * 200_000}x throughput per GPU: 1\n",
+        f"{'[a] ' * 50_000}throughput per GPU: x\n",
+        " iteration 2/ 20 |" * 20_000 + "\n",
+    ],
+)
+def test_no_line_keeps_the_reader_busy(line):
+    start = time.process_time()
+    read(line)
+    assert time.process_time() - start < 2
 
 
 def test_a_long_log_is_read_fast_enough_to_follow_a_job():

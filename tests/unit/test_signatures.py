@@ -84,6 +84,14 @@ def test_other_output_inside_a_traceback_does_not_end_it():
     assert first_failure(quoting) is None
 
 
+def test_an_exception_that_python_ignores_is_no_failure_and_the_next_one_is():
+    traceback = ["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ChildProcessError: none\n"]
+    ignored = ["[rank1]: Exception ignored in: <function A.__del__>\n", *(f"[rank1]: {line}" for line in traceback)]
+    assert first_failure(ignored) is None
+    assert first_failure([*ignored, *traceback]).line_number == 7
+    assert first_failure([ignored[0], "on we go\n", "and on\n", *ignored[1:]]).name == "traceback"
+
+
 def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
     match = first_failure(["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ValueError: bad\n"])
     assert (match.name, match.line_number, match.line) == ("traceback", 3, "ValueError: bad")
@@ -144,7 +152,8 @@ def test_each_fault_of_the_kernel_log_is_named(line, name):
 
 
 def test_what_every_boot_prints_is_no_fault():
-    assert kernel_log(["mce: CPU supports 32 MCE banks", "amdgpu: 0 uncorrectable hardware errors detected"]) == []
+    boot = ["mce: CPU supports 32 MCE banks", "amdgpu: 0 uncorrectable hardware errors detected"]
+    assert kernel_log([*boot, "ata1: SATA link down (SStatus 0 SControl 300)"]) == []
 
 
 def test_every_signature_and_advice_says_what_to_do_under_a_name_of_its_own():

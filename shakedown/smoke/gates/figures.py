@@ -37,7 +37,7 @@ def figure_gate(name: str, bound: float, figures: Figures) -> Gate:
     )
 
 
-def recorded(figures: Figures, expect: Mapping[str, float]) -> list[Recorded]:
+def recorded(expect: Mapping[str, float], figures: Figures) -> list[Recorded]:
     """The metrics nobody expected, with what was measured."""
     return [
         Recorded(name=name, value=figure.value if (figure := figures.get(name)) else None, unit=metric.unit)
