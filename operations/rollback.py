@@ -12,7 +12,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from facts.settings import Contents, Tools
-from operations import atomic, boot, cmdline, sysctl_d, tuning
+from operations import atomic, boot, cmdline, devices, sysctl_d, tuning
 from operations.commands import Commands, refuse, verify
 from operations.record import FOLDER, Step
 
@@ -22,6 +22,7 @@ OUR_FILES = [
     boot.SCRIPT,
     boot.CONF,
     cmdline.DROPIN,
+    devices.RULES,
     sysctl_d.OURS,
     tuning.LIMITS,
     tuning.MODULES,
@@ -60,6 +61,28 @@ def _module(step: Step) -> StringCommand:
     return StringCommand(f"{_SBIN} modprobe -r", QuoteString(step.target), "|| true")
 
 
+def _access(step: Step) -> StringCommand:
+    # A device that has gone since, with its driver, has no mode to restore.
+    mode, group = step.value.split()
+    path = QuoteString(step.target)
+    return StringCommand("if [ -e", path, "]; then chgrp", QuoteString(group), path, "&& chmod", mode, path, "; fi")
+
+
+def _partition(step: Step) -> StringCommand:
+    bdf, kind = step.target.split()
+    command = f"echo Y | {devices.AMD_SMI} --gpu {bdf} --{kind}-partition"
+    return StringCommand(command, QuoteString(step.value))
+
+
+def _kept(step: Step) -> StringCommand:
+    # -T: a link to a folder is replaced, not filled.
+    return StringCommand("mv -fT", QuoteString(step.value), QuoteString(step.target))
+
+
+def _created(step: Step) -> StringCommand:
+    return StringCommand("rm -f", QuoteString(step.target))
+
+
 UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "file": _file,
     "pci": _pci,
@@ -67,6 +90,10 @@ UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "group": _group,
     "parameter": _parameter,
     "module": _module,
+    "access": _access,
+    "partition": _partition,
+    "kept": _kept,
+    "created": _created,
 }
 
 

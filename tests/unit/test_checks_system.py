@@ -61,7 +61,8 @@ def disk(mount: str, free: Any, **more: Any) -> dict[str, Any]:
 def test_room_is_looked_for_on_the_file_system_that_holds_the_path() -> None:
     disks = [disk("/", GIB), disk("/var", 500 * GIB), disk("/variable", 1)]
     wanted = desired(system={"disk_free": {"/var/lib/docker": "100G"}})
-    found = {finding.name: finding for finding in disk_free(wanted, with_(healthy(), {"disks": disks}), "node01")}  # type: ignore[union-attr]
+    result: Any = disk_free(wanted, with_(healthy(), {"disks": disks}), "node01")
+    found = {finding.name: finding for finding in result}
     assert found["disk_free./var/lib/docker"].verdict == "ok"
     assert found["disk_free./"].verdict == "fail"
 
