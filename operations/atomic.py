@@ -22,10 +22,13 @@ def body(lines: Iterable[str] | None) -> list[str]:
 
 
 def write(path: str, lines: Iterable[str], mode: str = "0644") -> StringCommand:
-    """Write a file beside its place and move it there, so that a full disk or a cut connection leaves the old one."""
+    """Write a file beside its place and move it there, so that a full disk or a cut connection leaves the old one.
+
+    `env printf`, since dash's own says no more than "I/O error" of a full disk.
+    """
     folder = str(PurePosixPath(path).parent)
     return StringCommand(
-        f"p={path}; t=$p.shakedown.$$; mkdir -p {folder} && printf '%s\\n'",
+        f"p={path}; t=$p.shakedown.$$; mkdir -p {folder} && env printf '%s\\n'",
         *(QuoteString(line) for line in lines),
         f'> "$t" && chmod {mode} "$t" && mv -f "$t" "$p" || {{ rm -f "$t"; echo "$p was not written" >&2; exit 1; }}',
     )

@@ -29,7 +29,7 @@ def remember(setting: str, steps: list[Step]) -> StringCommand:
         "{ echo",
         QuoteString(f"changing {setting} needs root: use _sudo=True"),
         ">&2; exit 1; };",
-        f"d={FOLDER}; p=$d/{name}.json; t=$p.$$; [ -e \"$p\" ] || {{ umask 077; mkdir -p $d && printf '%s\\n'",
+        f"d={FOLDER}; p=$d/{name}.json; t=$p.$$; [ -e \"$p\" ] || {{ umask 077; mkdir -p $d && env printf '%s\\n'",
         QuoteString(text),
         '> "$t" && mv -f "$t" "$p"; } || { rm -f "$t"; echo "$p was not written, so nothing is changed" >&2; exit 1; }',
     )
