@@ -1,0 +1,7 @@
+"""pyinfra INVENTORY tests/lab/smoke/deploy.py: the job of $SMOKE_PLAN on all hosts; see job.py."""
+
+from operations import smoke
+from tests.lab.smoke.job import JOB
+
+smoke.run(name="Train together", job=JOB)
+smoke.require(name="The job must have completed", job=JOB)

@@ -1,0 +1,248 @@
+"""One job over three nodes, each with its own interface name: it ends well, or all of it ends soon and says why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.job import JobResult
+from shakedown.smoke.launch import LaunchPlan, NodePlan
+from tests.lab.conftest import RackMaker
+from tests.lab.namespaces import Node, Rack
+from tests.torchrun import TINY
+
+CHECKOUT = Path(__file__).parents[2]
+SECRET = "hf_lab_secret"
+STOPPED_WITHIN_S = 10
+
+
+def plan(lab: Rack, run_id: str, iterations: int, stall_s: float = 60) -> LaunchPlan:
+    """The small GPT, one rank on each node."""
+    master = str(lab.nodes[0].address)
+    nodes = [
+        NodePlan(
+            name=node.name,
+            node_rank=rank,
+            ranks=1,
+            address=str(node.address),
+            interface=node.interface,
+            command=[
+                f"{sys.prefix}/bin/torchrun",
+                *("--nnodes", str(len(lab.nodes)), "--node-rank", str(rank), "--nproc-per-node", "1"),
+                *("--master-addr", master, "--master-port", "29511", "{run_dir}/workload/train.py"),
+                *TINY.replace("--global-batch-size 16", "--global-batch-size 12").split(),
+                *("--train-iters", str(iterations)),
+            ],
+            environment={"GLOO_SOCKET_IFNAME": node.interface, "OMP_NUM_THREADS": "1"},
+            secrets=["HF_TOKEN"],
+            upload=["shakedown.smoke.workload"],
+            cleanup=[["sh", "-c", "echo cleaned >> /root/cleaned"]],
+        )
+        for rank, node in enumerate(lab.nodes)
+    ]
+    return LaunchPlan(
+        run_id=run_id,
+        recipe="gpt_small",
+        runtime="process",
+        nodes=nodes,
+        world_size=len(nodes),
+        micro_batch=4,
+        global_batch=12,
+        seq_length=64,
+        iterations=iterations,
+        master_address=master,
+        master_port=29511,
+        start_timeout_s=120,
+        stall_timeout_s=stall_s,
+        timeout_s=300,
+    )
+
+
+class Run:
+    """pyinfra with the deploy of `tests/lab/smoke`, while it runs and afterwards."""
+
+    def __init__(self, lab: Rack, folder: Path, launch: LaunchPlan, *options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lab, self.folder, self.plan = lab, folder, launch
+        (folder / "plan.json").write_text(launch.model_dump_json())
+        command = [
+            f"{sys.prefix}/bin/pyinfra",
+            str(lab.inventory(folder / "lab.py")),
+            "tests/lab/smoke/deploy.py",
+            "-y",
+        ]
+        with (folder / "output").open("wb") as output:
+            self.process = subprocess.Popen(
+                [*command, *options],
+                cwd=CHECKOUT,
+                env={**os.environ, "SMOKE_OUT": str(folder)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """What pyinfra has printed so far."""
+        return (self.folder / "output").read_text()
+
+    def until(self, pattern: str, timeout: float = 90) -> None:
+        """Wait until the output shows it."""
+        deadline = time.monotonic() + timeout
+        while not re.search(pattern, self.output):
+            assert self.process.poll() is None, self.output
+            assert time.monotonic() < deadline, self.output
+            time.sleep(0.1)
+
+    def end(self, timeout: float = 120) -> JobResult:
+        """The result, once pyinfra has ended."""
+        self.process.wait(timeout)
+        return JobResult.model_validate_json((self.folder / "result.json").read_text())
+
+
+@pytest.fixture
+def lab(rack: RackMaker) -> Rack:
+    return rack(3)
+
+
+@pytest.fixture
+def runs(lab: Rack, tmp_path: Path) -> Iterator[list[Run]]:
+    """Ends what a failing test leaves running."""
+    started: list[Run] = []
+    yield started
+    for run in started:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()
+
+
+def start(
+    runs: list[Run], lab: Rack, folder: Path, *options: str, iterations: int = 100_000, stall_s: float = 60
+) -> Run:
+    runs.append(Run(lab, folder, plan(lab, folder.name, iterations, stall_s), *options))
+    return runs[-1]
+
+
+def rank_pid(node: Node) -> int:
+    """The training process of the node's rank, as the machine numbers it: not torchrun, which came first."""
+    ranks = [process for process in node.processes() if "train.py" in " ".join(process.args)]
+    return max(process.pid for process in ranks)
+
+
+def clean(node: Node) -> None:
+    """Nothing of the run is left on the node, and its cleanup has run once."""
+    assert node.processes() == []
+    assert node.exec("ls -A /root/.cache/shakedown/runs").stdout == ""
+    assert node.read("/root/cleaned") == "cleaned\n"
+
+
+def test_three_nodes_train_together(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    run = start(runs, lab, tmp_path / "good", "-vvv", iterations=8)
+    result = run.end()
+    assert result.completed, run.output
+    assert run.process.returncode == 0
+    assert [node.exit_code for node in result.nodes] == [0, 0, 0]
+    assert result.last_iteration == 8
+    assert "iteration 8/8 | loss" in run.output
+    assert SECRET not in run.output
+    assert result.nodes[2].logs[0].read_text().count(" lm loss: ") == 8
+    for node in lab.nodes:
+        clean(node)
+
+
+def test_a_rank_that_is_killed_stops_the_job_everywhere(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    run = start(runs, lab, tmp_path / "killed")
+    run.until(r"iteration [1-9]\d+/")
+    os.kill(rank_pid(lab["node2"]), signal.SIGKILL)
+    killed = time.monotonic()
+    while any(node.processes() for node in lab.nodes):
+        assert time.monotonic() - killed < STOPPED_WITHIN_S, run.output
+        time.sleep(0.1)
+    result = run.end()
+    assert run.process.returncode == 1
+    assert result.outcome == "failed"
+    assert result.first_failure is not None
+    assert result.first_failure.node == "node2", result.failures
+    assert result.first_failure.kind == "killed", result.failures
+    assert "-9" in (result.first_failure.line or "")
+    for node, kept in zip(lab.nodes, result.nodes, strict=True):
+        assert kept.logs[0].read_text()
+        clean(node)
+
+
+def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    run = start(runs, lab, tmp_path / "frozen", stall_s=4)
+    run.until(r"iteration [1-9]\d+/")
+    os.kill(rank_pid(lab["node2"]), signal.SIGSTOP)
+    result = run.end()
+    assert result.first_failure is not None
+    assert (result.first_failure.node, result.first_failure.kind) == ("node2", "stall")
+    for node in lab.nodes:
+        clean(node)
+
+
+def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
+    lab: Rack, runs: list[Run], tmp_path: Path
+) -> None:
+    run = start(runs, lab, tmp_path / "cut")
+    run.until(r"iteration [1-9]\d+/")
+    lab["node3"].freeze()
+    result = run.end()
+    assert run.process.returncode == 1
+    assert result.first_failure is not None
+    assert (result.first_failure.node, result.first_failure.kind) == ("node3", "unreachable")
+    assert any("not cleaned up" in note for note in result.nodes[2].notes)
+    for node in lab.nodes[:2]:
+        clean(node)
+    deadline = time.monotonic() + 40  # the lease, and the end of what runs
+    while lab["node3"].processes():
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert lab["node3"].read("/root/cleaned") == "cleaned\n"
+
+
+def test_ctrl_c_stops_the_job_and_is_no_success(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    run = start(runs, lab, tmp_path / "interrupted")
+    run.until(r"iteration [1-9]\d+/")
+    run.process.send_signal(signal.SIGINT)
+    result = run.end(timeout=30)
+    assert run.process.returncode != 0
+    assert result.outcome == "interrupted"
+    for node in lab.nodes:
+        clean(node)
+
+
+def test_a_controller_that_dies_takes_the_job_with_it(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    run = start(runs, lab, tmp_path / "orphaned")
+    run.until(r"iteration [1-9]\d+/")
+    run.process.kill()
+    deadline = time.monotonic() + 40
+    while any(node.processes() for node in lab.nodes):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    status = lab["node1"].read("/root/.cache/shakedown/runs/orphaned/.launcher/status.json")
+    assert "no word from the controller" in status
+
+
+def test_a_second_job_on_a_node_says_whose_it_is_and_stops(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    first = start(runs, lab, tmp_path / "first")
+    first.until(r"iteration \d+/")
+    second = start(runs, lab, tmp_path / "second")
+    result = second.end()
+    assert second.process.returncode == 1
+    assert result.outcome == "not started"
+    assert result.first_failure is not None
+    assert result.first_failure.kind == "busy"
+    assert "first" in result.first_failure.text
+    assert "root" in result.first_failure.text
+    assert first.process.poll() is None
+    first.process.send_signal(signal.SIGINT)
+    assert first.end(timeout=30).outcome == "interrupted"
