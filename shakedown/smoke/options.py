@@ -111,10 +111,9 @@ def _spell_out(family: Family, smoke: Smoke) -> tuple[dict[str, Value], list[Pro
 
 def _unknown(family: Family, name: str, value: Value) -> Problem:
     path = f"smoke.options.{name}"
-    derived = {variable for key, variable in family.launch.model_dump().items() if key != "real_data"} - {None}
     if name in family.refused:
         return Problem("smoke", path, repr(value), f"no such option: {family.refused[name]}")
-    if name in derived:
+    if name in family.launch.variables():
         return Problem("smoke", path, repr(value), "no such option: it is derived from the nodes")
     near = difflib.get_close_matches(name, [*family.options, *family.shorthand], n=1, cutoff=0.6)
     known = f"did you mean {near[0]}?" if near else f"one of {', '.join([*family.options, *family.shorthand])}"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from shakedown.desired.layers import Layer, merge
 from shakedown.desired.sizes import parse_size
 
 Value = bool | int | float | str
@@ -45,7 +46,7 @@ class Option(_Data):
         if isinstance(value, str):
             value = self.aliases.get(value, value)
         kind = type(value)
-        if self.type == "flag" and value in (0, 1) and kind in (bool, int):
+        if self.type == "flag" and value in (0, 1) and kind in (bool, int) and self._allows(value):
             return bool(value)
         if self.type == "int" and kind is int and self._allows(value):
             return value
@@ -112,6 +113,11 @@ class Launch(_Data):
     cache_dir: Text | None = None  # the option of a cache that all nodes of a run with real data must share
     real_data: dict[Text, Value] = {}  # the options' values with which that is so
     hf_token: Text | None = None
+
+    def variables(self) -> set[str]:
+        """The variables that only a plan sets."""
+        derived = (self.master_address, self.master_port, self.nodes, self.node_rank, self.ranks)
+        return {name for name in (*derived, self.visible_devices, self.log_dir, self.hf_token) if name is not None}
 
 
 class Rule(_Data):
@@ -182,6 +188,7 @@ class Entry(_Data):
     document: Text | None = None  # when it is another than the family's
     nodes: int | None = None  # documented for this many; another number is told
     options: dict[Text, Value] = {}
+    corrected: dict[Text, Text] = {}  # options whose documented value cannot work -> what it is, and why not
     expect: list[Expect] = []
 
 
@@ -227,6 +234,7 @@ class Family(_Data):
         used += [("models", {**model.when, **model.sharded}) for model in self.models]
         used += [("launch.real_data", self.launch.real_data)]
         used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
+        used += [(f"recipes.{name}.corrected", dict.fromkeys(entry.corrected)) for name, entry in self.recipes.items()]
         for where, options in used:
             for name, value in options.items():
                 if name not in self.options:
@@ -255,8 +263,17 @@ def families() -> dict[str, Family]:
     found = {}
     for path in sorted(_ROOT.iterdir(), key=lambda entry: entry.name):
         if path.name.endswith(".toml"):
-            found[path.name[:-5]] = Family.model_validate(tomllib.loads(path.read_text("utf-8")))
+            found[path.name[:-5]] = Family.model_validate(_document(path.name[:-5]))
     return found
+
+
+def _document(name: str) -> dict[str, Any]:
+    """A family's file; over that of another family, without its recipes and models, where it says `like`."""
+    own = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
+    if "like" not in own:
+        return own
+    base = {key: value for key, value in _document(own.pop("like")).items() if key not in ("recipes", "models")}
+    return merge([Layer("like", base), Layer(name, own)]).values
 
 
 @cache

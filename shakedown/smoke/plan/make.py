@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from shakedown.desired.models import DesiredState, Smoke
+from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
-from shakedown.smoke.launch import Derived, LaunchPlan
-from shakedown.smoke.options import Chosen, choose
-from shakedown.smoke.plan import expectations, image, memory, network
-from shakedown.smoke.plan.batch import Split, split
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.options import choose
+from shakedown.smoke.plan import derive
+from shakedown.smoke.plan.draft import Draft
 from shakedown.smoke.plan.error import PlanError
+from shakedown.smoke.plan.expectations import expected
+from shakedown.smoke.plan.network import Place
 from shakedown.smoke.plan.participants import participants, ranks_per_node, same_smoke
-from shakedown.smoke.plan.rdma import Hcas, find_hcas
-from shakedown.smoke.recipe import Recipe, recipes
-from shakedown.smoke.runtimes import RUNTIMES, Job, Seat
+from shakedown.smoke.plan.rdma import Hcas
+from shakedown.smoke.recipe import recipes
+from shakedown.smoke.runtimes import RUNTIMES, Equipment, Job, Seat
 from shakedown.state import NodeState
-
-
-@dataclass
-class _Draft:
-    """What is known so far, and what is wrong so far."""
-
-    run_id: str
-    desired: dict[str, DesiredState]
-    states: dict[str, NodeState]  # of the participants, in rank order
-    smoke: Smoke
-    derived: list[Derived] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-    def tell(self, name: str, value: object, why: str) -> None:
-        self.derived.append(Derived(name=name, value=str(value), why=why))
 
 
 def make_plan(
@@ -48,74 +34,54 @@ def make_plan(
     """
     missing = dict(missing or {})
     names, problems = participants(desired, states, order, missing)
-    if not names:
-        raise PlanError(problems)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
-    problems += same_smoke(smokes)
-    first = smokes[names[0]]
-    recipe = recipes().get(first.recipe)
-    if recipe is None:
-        problems.append(Problem("smoke", "smoke.recipe", repr(first.recipe), f"one of {', '.join(recipes())}"))
+    if not smokes:
         raise PlanError(problems)
-    draft = _Draft(run_id, {n: desired[n] for n in names}, {n: states[n] for n in names}, first, problems=problems)
-    return _draw(draft, recipe, missing)
+    problems += same_smoke(smokes)
+    smoke = smokes[names[0]]
+    recipe = recipes().get(smoke.recipe)
+    if recipe is None:
+        unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
+        raise PlanError([*problems, unknown])
+    mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
+    return _complete(Draft(run_id, recipe, mine, theirs, smoke, problems=problems), missing)
 
 
-def _draw(draft: _Draft, recipe: Recipe, missing: dict[str, str]) -> LaunchPlan:
-    runtime = draft.smoke.runtime or recipe.family.runtimes[0]
+def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
+    smoke, recipe = draft.smoke, draft.recipe
+    runtime = smoke.runtime or recipe.family.runtimes[0]
     if runtime not in recipe.family.runtimes:
-        expected = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
-        draft.problems.append(Problem("smoke", "smoke.runtime", runtime, expected))
-    chosen, problems = choose(recipe, draft.smoke)
+        expected_runtime = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
+        draft.refuse("smoke", "smoke.runtime", runtime, expected_runtime)
+    chosen, problems = choose(recipe, smoke)
     draft.problems += problems
     for name, why in chosen.forced.items():
         draft.tell(name, chosen.given[name], why)
-    _node_count(draft, recipe)
-    ranks = ranks_per_node(recipe, draft.smoke, draft.states, draft.problems, draft.derived)
-    sizes = _divide(draft, chosen, ranks) if ranks else None
-    meeting = _meet(draft)
-    port = _port(draft)
-    hcas = _hcas(draft)
-    reference = None
-    if runtime == "container":
-        reference, told, problems = image.pin(recipe, draft.desired[next(iter(draft.states))], draft.states)
-        draft.derived += told
-        draft.problems += problems
-    if draft.problems or sizes is None or meeting is None or ranks is None:
+    for name, why in recipe.entry.corrected.items():
+        draft.tell(name, chosen.value(name), why)
+    derive.node_count(draft)
+    ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
+    sizes = derive.division(draft, chosen, ranks) if ranks else None
+    meeting = derive.meeting(draft)
+    port = derive.master_port(draft)
+    hcas = derive.hcas(draft)
+    image, equipment = derive.equipment(draft, chosen) if runtime == "container" else (None, {})
+    derive.environment(draft, chosen)
+    figures, recorded, told = expected(chosen, smoke, draft.desired)
+    draft.derived += told
+    if draft.problems or ranks is None or sizes is None or meeting is None or port is None:
         raise PlanError(draft.problems)
 
-    expect, recorded, told = expectations.expected(chosen, draft.smoke, draft.desired)
-    draft.derived += told
-    master = next(iter(meeting.places.values())).address
-    job = Job(
-        run_id=draft.run_id,
-        chosen=chosen,
-        split=sizes,
-        nodes=len(draft.states),
-        ranks=ranks,
-        master_address=master,
-        master_port=port,
-        image=reference,
-        hf_token=draft.smoke.hf_token_file is not None,
-    )
-    seats = [
-        Seat(
-            name,
-            rank,
-            place.address,
-            place.interface,
-            hcas[name].names,
-            hcas[name].gid_index,
-            draft.desired[name],
-            state,
-        )
-        for rank, ((name, state), place) in enumerate(zip(draft.states.items(), meeting.places.values(), strict=True))
-    ]
+    places = meeting.places
+    address = places[draft.master].address
+    token = smoke.hf_token_file is not None
+    job = Job(draft.run_id, chosen, sizes, len(places), ranks, address, port, image, hf_token=token)
+    seats = [_seat(draft, rank, name, places[name], hcas, equipment) for rank, name in enumerate(places)]
     return LaunchPlan(
         run_id=draft.run_id,
         recipe=recipe.name,
         runtime=runtime,
-        image=reference,
+        image=image,
         nodes=[RUNTIMES[runtime](job, seat) for seat in seats],
         missing=missing,
         world_size=sizes.world_size,
@@ -126,88 +92,28 @@ def _draw(draft: _Draft, recipe: Recipe, missing: dict[str, str]) -> LaunchPlan:
         global_batch=sizes.global_batch,
         seq_length=chosen.role("seq_length"),
         iterations=chosen.role("iterations"),
-        master_address=master,
+        master_address=address,
         master_port=port,
         derived=draft.derived,
-        expect=expect,
+        expect=figures,
         recorded=recorded,
-        start_timeout_s=draft.smoke.start_timeout_s,
-        stall_timeout_s=draft.smoke.stall_timeout_s,
-        timeout_s=draft.smoke.timeout_s,
+        start_timeout_s=smoke.start_timeout_s,
+        stall_timeout_s=smoke.stall_timeout_s,
+        timeout_s=smoke.timeout_s,
     )
 
 
-def _node_count(draft: _Draft, recipe: Recipe) -> None:
-    count, limits = len(draft.states), recipe.family.limits
-    if limits and limits.max_nodes is not None and count > limits.max_nodes:
-        expected = f"at most {limits.max_nodes} with {recipe.name}: {limits.why}"
-        draft.problems.append(Problem("plan", "nodes", str(count), expected))
-    elif recipe.entry.nodes not in (None, count):
-        draft.tell("nodes", count, f"{recipe.document} describes {recipe.name} for {recipe.entry.nodes}")
-
-
-def _divide(draft: _Draft, chosen: Chosen, ranks: int) -> Split | None:
-    nodes = len(draft.states)
-    sizes, problems = split(chosen, nodes * ranks)
-    draft.problems += problems
-    if sizes is None or problems:
-        return None
-    draft.tell(
-        "world size",
-        sizes.world_size,
-        f"{nodes} {'node' if nodes == 1 else 'nodes'} x {ranks} {'rank' if ranks == 1 else 'ranks'}",
+def _seat(
+    draft: Draft, rank: int, name: str, place: Place, hcas: Mapping[str, Hcas], equipment: Mapping[str, Equipment]
+) -> Seat:
+    return Seat(
+        name=name,
+        node_rank=rank,
+        address=place.address,
+        interface=place.interface,
+        hca=hcas[name].names,
+        gid_index=hcas[name].gid_index,
+        desired=draft.desired[name],
+        state=draft.states[name],
+        equipment=equipment.get(name, Equipment()),
     )
-    parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"
-    draft.tell("data parallel", sizes.data, f"world size / ({parts})")
-    draft.tell(
-        "micro batches",
-        sizes.micro_batches,
-        f"global batch {sizes.global_batch} / (micro batch {sizes.micro_batch} x data parallel {sizes.data})",
-    )
-    if sizes.tensor > ranks:
-        draft.tell("tensor parallel", sizes.tensor, f"spans nodes of {ranks} ranks: each layer waits for the network")
-    for name, state in draft.states.items():
-        told, problems = memory.room(name, chosen, sizes, ranks, draft.desired[name], state)
-        draft.derived += told
-        draft.problems += problems
-    return sizes
-
-
-def _meet(draft: _Draft) -> network.Meeting | None:
-    meeting, problems = network.meet(draft.states, draft.smoke.interface)
-    draft.problems += problems
-    if meeting is None:
-        return None
-    master, *others = meeting.places
-    place = meeting.places[master]
-    draft.tell("master address", place.address, f"{master}, {place.interface}: {meeting.why}")
-    for name in others:
-        way = "as the desired state says" if draft.smoke.interface else "the one that routes to the master"
-        draft.tell(f"{name}: interface", meeting.places[name].interface, way)
-    return meeting
-
-
-def _port(draft: _Draft) -> int:
-    master, state = next(iter(draft.states.items()))
-    try:
-        port, why = network.free_port(state, draft.run_id, draft.smoke.master_port)
-    except ValueError as error:
-        asked = draft.smoke.master_port
-        path = "listening" if asked is None else "smoke.master_port"
-        draft.problems.append(Problem(master, path, str(asked or "unknown"), str(error)))
-        return 0
-    draft.tell("master port", port, why)
-    return port
-
-
-def _hcas(draft: _Draft) -> dict[str, Hcas]:
-    """Only a job that spans nodes needs them; on one node what is missing is a finding, and no reason not to train."""
-    found = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
-    for name, hcas in found.items():
-        if len(draft.states) > 1:
-            draft.problems += hcas.problems
-        if hcas.names:
-            draft.tell(f"{name}: HCA list", ",".join(hcas.names), hcas.why)
-        if hcas.gid_index is not None:
-            draft.tell(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
-    return found

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shlex
 
+from ClusterShell.NodeSet import NodeSet, NodeSetException  # type: ignore[import-untyped]
+
 from shakedown.smoke.launch import LaunchPlan, NodePlan
+from shakedown.smoke.runtimes.container import ARGUMENTS
 
 
 def render(plan: LaunchPlan) -> str:
@@ -22,13 +25,35 @@ def render(plan: LaunchPlan) -> str:
         f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
     ]
     lines += [f"  without        {name}: {why}" for name, why in plan.missing.items()]
-    if plan.derived:
-        width = max(len(item.name) for item in plan.derived)
+    folded = _folded(plan)
+    if folded:
+        width = max(len(name) for name, _, _ in folded)
         lines += ["", "derived"]
-        lines += [f"  {item.name:{width}}  {item.value}  ({item.why})" for item in plan.derived]
+        lines += [f"  {name:{width}}  {value}  ({why})" for name, value, why in folded]
     for node in plan.nodes:
         lines += ["", *_node(node)]
     return "\n".join(lines) + "\n"
+
+
+def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
+    """The derived values; what is the same on several nodes in one line, with the nodes as a range."""
+    names = {node.name for node in plan.nodes}
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for item in plan.derived:
+        node, _, what = item.name.partition(": ")
+        if node in names:
+            groups.setdefault((what, item.value, item.why), []).append(node)
+        else:
+            groups[item.name, item.value, item.why] = []
+    return [(f"{_range(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items()]
+
+
+def _range(names: list[str]) -> str:
+    """node[01-08]; names that are no node set (@local) as they are."""
+    try:
+        return str(NodeSet.fromlist(names)) if len(names) > 1 else names[0]
+    except NodeSetException:
+        return ", ".join(names)
 
 
 def _context(plan: LaunchPlan) -> int:
@@ -47,7 +72,6 @@ def _node(node: NodePlan) -> list[str]:
     lines += [f"  environment  {name}={shlex.quote(value)}" for name, value in sorted(node.environment.items())]
     lines += [f"  environment  {name}=(from the controller, not shown)" for name in node.secrets]
     lines += [f"  command      {shlex.join(node.command)}"]
-    for name, text in node.files.items():
-        lines += [f"  file         {name}", *(f"    | {line}" for line in text.splitlines())]
+    lines += [f"  argument     {word}" for word in node.files.get(ARGUMENTS, "").splitlines()]
     lines += [f"  afterwards   {shlex.join(argv)}" for argv in node.cleanup]
     return lines

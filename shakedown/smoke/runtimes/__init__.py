@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from shakedown.smoke.launch import NodePlan
 from shakedown.smoke.runtimes import container, process
-from shakedown.smoke.runtimes.job import Job, Seat
+from shakedown.smoke.runtimes.job import Equipment, Job, Seat
 
 RUNTIMES: dict[str, Callable[[Job, Seat], NodePlan]] = {"container": container.node_plan, "process": process.node_plan}
 
-__all__ = ["RUNTIMES", "Job", "Seat"]
+__all__ = ["RUNTIMES", "Equipment", "Job", "Seat"]

@@ -1,4 +1,4 @@
-"""Is everything there that the job imports? Runs on the node, in the job's own python (3.8 and newer): installed.py MODULE [MODULE...].
+"""Is everything there that the job imports? installed.py MODULE [MODULE...], in the job's own python (3.8 and newer).
 
 Nothing is imported but the parents of dotted names: a quick answer, where importing torch takes seconds.
 """

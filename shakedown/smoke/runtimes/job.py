@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shakedown.desired.models import DesiredState
+from shakedown.desired.models import DesiredState, Smoke
 from shakedown.smoke.options import Chosen
 from shakedown.smoke.plan.batch import Split
 from shakedown.state import NodeState, is_unreadable
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What a node's container gets of the host."""
+
+    devices: list[str] = field(default_factory=list)
+    mounts: dict[str, str] = field(default_factory=dict)  # host file or folder -> its place in the container
+    copies: dict[str, str] = field(default_factory=dict)  # inside the container, before the job starts
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,19 @@ class Seat:
     gid_index: int | None
     desired: DesiredState
     state: NodeState
+    equipment: Equipment
+
+    @property
+    def smoke(self) -> Smoke:
+        """The node's smoke section; a node without one takes no part."""
+        assert self.desired.smoke is not None
+        return self.desired.smoke
+
+    @property
+    def engine(self) -> str:
+        """docker or podman."""
+        engine = self.state.containers.engine
+        return "docker" if is_unreadable(engine) else engine
 
     @property
     def home(self) -> str:
@@ -43,8 +65,6 @@ class Job:
     master_port: int
     image: str | None = None
     hf_token: bool = False
-    venv: str | None = None
-    extra: dict[str, str] = field(default_factory=dict)
 
 
 def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
@@ -62,15 +82,12 @@ def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
     found |= _network(job, seat)
     found |= _launch(job, seat, run_dir)
     found |= job.chosen.variables()
-    if seat.desired.smoke is not None:
-        found |= seat.desired.smoke.environment
-    return found
+    return found | seat.smoke.environment
 
 
 def _network(job: Job, seat: Seat) -> dict[str, str]:
     found = {"GLOO_SOCKET_IFNAME": seat.interface}
-    gpus = seat.state.gpus
-    if gpus == []:
+    if seat.state.gpus == [] and not seat.hca:
         return found
     found["NCCL_SOCKET_IFNAME"] = seat.interface
     if job.nodes == 1:
@@ -78,10 +95,17 @@ def _network(job: Job, seat: Seat) -> dict[str, str]:
     if not seat.hca:
         found["NCCL_IB_DISABLE"] = "1"
         return found
-    found["NCCL_IB_HCA"] = ",".join(seat.hca)
+    found["NCCL_IB_HCA"] = _hca_list(seat)
     if seat.gid_index is not None:
         found["NCCL_IB_GID_INDEX"] = str(seat.gid_index)
     return found
+
+
+def _hca_list(seat: Seat) -> str:
+    """NCCL takes the names as prefixes, so mlx5_1 would also be mlx5_10; a leading "=" makes them exact."""
+    there = [] if is_unreadable(seat.state.rdma) else [device.name for device in seat.state.rdma]
+    others = [name for name in there if name not in seat.hca and name.startswith(tuple(seat.hca))]
+    return ("=" if others else "") + ",".join(seat.hca)
 
 
 def _launch(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:

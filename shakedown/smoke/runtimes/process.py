@@ -19,7 +19,7 @@ def default_venv() -> str:
 def node_plan(job: Job, seat: Seat) -> NodePlan:
     """One node's ranks as processes of the connecting user."""
     family = job.chosen.recipe.family
-    venv = (seat.desired.smoke.venv if seat.desired.smoke else None) or default_venv()
+    venv = seat.smoke.venv or default_venv()
     variables = environment(job, seat, "{run_dir}")
     # Without it every rank starts one thread for each core, and they fight for them.
     variables.setdefault("OMP_NUM_THREADS", str(max(1, seat.state.cpu.count // job.ranks)))

@@ -1,0 +1,62 @@
+"""The data cache that all nodes of a run with real data must share: proved from the mounts, not assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import Problem
+from shakedown.smoke.launch import Derived
+from shakedown.smoke.options import Chosen
+from shakedown.state import Disk, NodeState, is_unreadable
+
+
+def shared(
+    chosen: Chosen, desired: Mapping[str, DesiredState], states: Mapping[str, NodeState]
+) -> tuple[list[Derived], list[Problem]]:
+    """Global rank 0 writes the index cache and every rank reads it. Mock data needs none."""
+    launch = chosen.recipe.family.launch
+    option = launch.cache_dir
+    if option is None or option not in chosen.recipe.family.options:
+        return [], []
+    if not chosen.matches(launch.real_data):
+        return [Derived(name=option, value="not shared", why="mock data needs no cache that all nodes see")], []
+    inside = str(chosen.value(option))
+    path = f"smoke.options.{option}"
+    problems, found = [], {}
+    for name, state in states.items():
+        smoke = desired[name].smoke
+        host = _host_path(inside, smoke.volumes if smoke else {})
+        if host is None:
+            problems.append(Problem("smoke", path, inside, "a folder below one of smoke.volumes"))
+            continue
+        disk = _disk(host, state)
+        if disk is None or not disk.network:
+            actual = f"{host} on {f'{disk.device} ({disk.fstype})' if disk else 'an unknown file system'}"
+            problems.append(Problem(name, path, actual, "a file system that every node sees, such as NFS"))
+        else:
+            found[name] = disk.device
+    if len(set(found.values())) > 1:
+        shown = ", ".join(f"{name}: {device}" for name, device in found.items())
+        problems.append(Problem("plan", path, shown, "the same file system on every node"))
+    if problems:
+        return [], problems
+    return [Derived(name=option, value=inside, why=f"every node has {next(iter(found.values()))} there")], []
+
+
+def _host_path(inside: str, volumes: Mapping[str, str]) -> str | None:
+    """Where a container's path lies on the host."""
+    path = PurePosixPath(inside)
+    for host, target in volumes.items():
+        folder = PurePosixPath(target.partition(":")[0])
+        if path.is_relative_to(folder):
+            return str(PurePosixPath(host) / path.relative_to(folder))
+    return None
+
+
+def _disk(path: str, state: NodeState) -> Disk | None:
+    """The file system of the longest mount point above a path."""
+    disks = [] if is_unreadable(state.disks) else state.disks
+    above = [disk for disk in disks if PurePosixPath(path).is_relative_to(disk.mount)]
+    return max(above, key=lambda disk: len(disk.mount), default=None)

@@ -1,0 +1,131 @@
+"""The steps of a plan: each derives its part, tells why, and notes what is wrong without stopping the others."""
+
+from __future__ import annotations
+
+from shakedown.smoke.options import Chosen
+from shakedown.smoke.plan import cache, image, memory, network
+from shakedown.smoke.plan.batch import Split, split
+from shakedown.smoke.plan.devices import container_devices
+from shakedown.smoke.plan.draft import Draft
+from shakedown.smoke.plan.provider import host_files
+from shakedown.smoke.plan.rdma import Hcas, find_hcas
+from shakedown.smoke.runtimes import Equipment
+
+
+def node_count(draft: Draft) -> None:
+    """Where the program ends, and for how many nodes the recipe was documented."""
+    count, limits, described = len(draft.states), draft.recipe.family.limits, draft.recipe.entry.nodes
+    if limits and limits.max_nodes is not None and count > limits.max_nodes:
+        draft.refuse("plan", "nodes", count, f"at most {limits.max_nodes} with {draft.recipe.name}: {limits.why}")
+    elif described not in (None, count):
+        draft.tell("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
+
+
+def division(draft: Draft, chosen: Chosen, ranks: int) -> Split | None:
+    """Parallel sizes, batches and the room for them."""
+    nodes = len(draft.states)
+    sizes, problems = split(chosen, nodes * ranks)
+    draft.problems += problems
+    if sizes is None or problems:
+        return None
+    draft.tell("world size", sizes.world_size, f"{_count(nodes, 'node')} x {_count(ranks, 'rank')}")
+    parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"
+    draft.tell("data parallel", sizes.data, f"world size / ({parts})")
+    batch = f"global batch {sizes.global_batch} / (micro batch {sizes.micro_batch} x data parallel {sizes.data})"
+    draft.tell("micro batches", sizes.micro_batches, batch)
+    if sizes.tensor > ranks:
+        draft.tell(
+            "tensor parallel", sizes.tensor, f"more than the {ranks} ranks of a node: layers wait for the network"
+        )
+    for name, state in draft.states.items():
+        draft.add(*memory.room(name, chosen, sizes, ranks, draft.desired[name], state))
+    return sizes
+
+
+def meeting(draft: Draft) -> network.Meeting | None:
+    """Master address, and every node's interface."""
+    found, problems = network.meet(draft.states, draft.smoke.interface)
+    draft.problems += problems
+    if found is None:
+        return None
+    place = found.places[draft.master]
+    draft.tell("master address", place.address, f"{draft.master}, {place.interface}: {found.why}")
+    way = "as the desired state says" if draft.smoke.interface else "the one that routes to the master"
+    for name, place in found.places.items():
+        if name != draft.master:
+            draft.tell(f"{name}: interface", f"{place.interface} {place.address}", way)
+    return found
+
+
+def master_port(draft: Draft) -> int | None:
+    """A free one on the master."""
+    asked = draft.smoke.master_port
+    try:
+        port, why = network.free_port(draft.states[draft.master], draft.run_id, asked)
+    except ValueError as error:
+        path = "listening" if asked is None else "smoke.master_port"
+        draft.refuse(draft.master, path, asked or "unknown", str(error))
+        return None
+    draft.tell("master port", port, why)
+    return port
+
+
+def hcas(draft: Draft) -> dict[str, Hcas]:
+    """Only for a job that spans nodes: on one node what is missing is a finding, and no reason not to train."""
+    if not draft.is_distributed:
+        return {name: Hcas() for name in draft.states}
+    found = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
+    for name, each in found.items():
+        draft.problems += each.problems
+        draft.tell(f"{name}: HCA list", ",".join(each.names) or "none", each.why)
+        if each.gid_index is not None:
+            draft.tell(f"{name}: GID index", each.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
+    return found
+
+
+def equipment(draft: Draft, chosen: Chosen) -> tuple[str | None, dict[str, Equipment]]:
+    """Runtime container: the pinned image, and what each node's container gets of the host."""
+    documented = draft.recipe.family.container
+    reference, told, problems = image.pin(draft.recipe, draft.desired[draft.master], draft.states)
+    draft.add(told, problems)
+    if documented.privileged and not draft.smoke.privileged:
+        draft.tell("privileged", "no", f"{draft.recipe.document} has it, smoke.privileged does not ask for it")
+    found = {name: _equipment(draft, name) for name in draft.states}
+    if draft.is_distributed:
+        draft.add(*cache.shared(chosen, draft.desired, draft.states))
+    return reference, found
+
+
+def _equipment(draft: Draft, name: str) -> Equipment:
+    own, state = draft.desired[name], draft.states[name]
+    documented = draft.recipe.family.container
+    devices, left_out, problems = container_devices(name, documented, own.smoke or draft.smoke, state)
+    draft.problems += problems
+    for device in left_out:
+        draft.tell(f"{name}: {device}", "left out", "the node has none")
+    if not (draft.is_distributed and own.rdma.count):
+        return Equipment(devices)
+    files = host_files(name, own.rdma, state)
+    draft.problems += files.problems
+    if files.mounts:
+        draft.tell(f"{name}: host files", ", ".join(files.mounts), files.why or "as the NIC family needs them")
+    return Equipment(devices, files.mounts, files.copies)
+
+
+def environment(draft: Draft, chosen: Chosen) -> None:
+    """The site's own variables: none may be a derived value or an option, whose home is elsewhere."""
+    family = draft.recipe.family
+    for name, value in draft.smoke.environment.items():
+        path = f"smoke.environment.{name}"
+        if name in family.launch.variables():
+            draft.refuse("smoke", path, repr(value), "no such variable: it is derived from the nodes")
+        elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
+            draft.refuse("smoke", path, repr(value), f"smoke.options.{name}")
+        elif "\n" in value:
+            draft.refuse("smoke", path, repr(value), "one line")
+        elif name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
+            draft.tell(name, value, "typed by the site in smoke.environment, over the derived value")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs a job inside its container: job.sh [--copy FROM TO]... COMMAND [WORD...]
+#
+# Training scripts end with the exit code of their own summary, whatever became of the training. So torchrun's is kept
+# in `torchrun.exit` beside this file, and decides. Options that a script has no variable for stand in `arguments`, one
+# word a line, and are appended to torchrun's command line.
+set -u
+SHAKEDOWN_FOLDER=$(cd "$(dirname "$0")" && pwd) || exit 1
+export SHAKEDOWN_FOLDER
+
+# What the container's root writes belongs to whoever owns the folder, or the node could not tidy up after the run.
+trap 'chown -R --reference="$SHAKEDOWN_FOLDER" "$SHAKEDOWN_FOLDER" 2>/dev/null' EXIT
+
+while [[ ${1-} == --copy ]]; do
+    cp --dereference --force -- "$2" "$3" || exit 1
+    shift 3
+done
+
+torchrun() {
+    local words=() code
+    [[ ! -f $SHAKEDOWN_FOLDER/arguments ]] || mapfile -t words <"$SHAKEDOWN_FOLDER/arguments"
+    command torchrun "$@" ${words[@]+"${words[@]}"}
+    code=$?
+    echo "$code" >"$SHAKEDOWN_FOLDER/torchrun.exit"
+    return "$code"
+}
+export -f torchrun
+
+mkdir -p "$SHAKEDOWN_FOLDER/logs"
+"$@"
+code=$?
+if [[ -f $SHAKEDOWN_FOLDER/torchrun.exit ]]; then
+    code=$(<"$SHAKEDOWN_FOLDER/torchrun.exit")
+elif ((code == 0)); then
+    echo "error: '$*' ended without having started torchrun" >&2
+    code=1
+fi
+exit "$code"
