@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 from collections.abc import Callable, Iterable
 
 from shakedown.desired.models import DesiredState
@@ -66,7 +65,5 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 def checks() -> dict[str, Check]:
     """Every registered check by name, in order."""
     for module in MODULES:
-        if importlib.util.find_spec(f"{__name__}.{module}") is None:
-            continue
         importlib.import_module(f"{__name__}.{module}")
     return _CHECKS
