@@ -58,5 +58,5 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
 
 def _remedy(name: str, figure: Figure | None) -> str:
     if figure is None:
-        return advice("unfinished")
+        return advice("no_figure")
     return advice("memory" if name == "mem_usage" else "slow")

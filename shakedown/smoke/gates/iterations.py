@@ -11,7 +11,7 @@ from itertools import pairwise
 from scipy.stats import theilslopes
 
 from shakedown.findings import Verdict
-from shakedown.smoke.gates.model import Gate, some
+from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.signatures import advice
 
@@ -30,7 +30,7 @@ def iterations_complete(
     faults = ["no iteration line"] if not numbers else _faults(iterations, total or 0)
     verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged else Verdict.OK
     if damaged:
-        faults.append(f"the line of iteration {some(sorted(set(damaged)))} was cut or mixed with other output")
+        faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
     return Gate(
         name="iterations_complete",
         verdict=verdict,
@@ -56,7 +56,7 @@ def _faults(iterations: Sequence[Iteration], total: int) -> list[str]:
         faults.append(f"{missing} of {total} lines are missing, the first is {first}")
     repeated = sorted(number for number, count in Counter(numbers).items() if count > 1)
     if repeated:
-        faults.append(f"iteration {some(repeated)} stands there more than once")
+        faults.append(f"iteration {ranges(repeated)} stands there more than once")
     if not repeated and any(later < earlier for earlier, later in pairwise(numbers)):
         faults.append("the lines are out of order")
     if any(number > total or number < 1 for number in numbers):
@@ -73,11 +73,13 @@ def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) 
     if not iterations:
         said.append("no iteration line")
     if omitted:
-        said.append(f"no loss on the line of iteration {some(omitted)} (NaN is left out, as is a skipped iteration's)")
+        said.append(
+            f"no loss on the line of iteration {ranges(omitted)} (NaN is left out, as is a skipped iteration's)"
+        )
     if infinite:
-        said.append(f"the loss of iteration {some(infinite)} is not finite")
+        said.append(f"the loss of iteration {ranges(infinite)} is not finite")
     if cut:
-        said.append(f"the line of iteration {some(cut)} was cut or mixed before its loss")
+        said.append(f"the line of iteration {ranges(cut)} was cut or mixed before its loss")
     failed = not iterations or omitted or infinite
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if cut else Verdict.OK
     return Gate(
@@ -101,9 +103,9 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Gate:
         said = ["no iteration line"]
     elif skipped or nan:
         bad = [it.iteration for it in iterations if it.skipped_iterations or it.nan_iterations]
-        said.append(f"at iteration {some(bad)}")
+        said.append(f"at iteration {ranges(bad)}")
     if silent:
-        said.append(f"the line of iteration {some(silent)} does not say")
+        said.append(f"the line of iteration {ranges(silent)} does not say")
     unseen = silent or not iterations
     verdict = Verdict.FAIL if skipped or nan else Verdict.UNKNOWN if unseen else Verdict.OK
     return Gate(

@@ -11,7 +11,7 @@ from shakedown.smoke.figures import METRICS, WARMUP, measure
 from shakedown.smoke.gates.evidence import no_failure_signature, rccl_tuning
 from shakedown.smoke.gates.figures import figure_gate
 from shakedown.smoke.gates.iterations import iterations_complete, loss_falling, loss_finite, no_skipped_or_nan
-from shakedown.smoke.gates.model import Gate, some
+from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.signatures import advice
@@ -91,7 +91,7 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
     for name, log in with_lines.items():
         whole = [it for it in log.iterations if it.iteration not in cut | set(log.damaged)]
         if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
-            said.append(f"{name} and {fullest} differ in iteration {some(different)}")
+            said.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
     return said
 
 

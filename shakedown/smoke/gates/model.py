@@ -34,6 +34,17 @@ def verdict(gates: Iterable[Gate]) -> Verdict:
     return worst([gate.verdict for gate in gates])
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Iteration numbers as text, those in a row as a range: "3, 12-20"."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1] = [rows[-1][0], number]
+        else:
+            rows.append([number])
+    return some(["-".join(str(number) for number in row) for row in rows])
+
+
 def some(items: Sequence[Any]) -> str:
     """The items as text, the first few of many."""
     text = ", ".join(str(item) for item in items[:QUOTED])
