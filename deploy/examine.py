@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 from gevent.pool import Pool
+from paramiko import SSHException
 from pydantic import ValidationError
 from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
 
 from deploy.inventory import desired_states, group_of, hosts_in_limit
-from facts.node import NodeStateError, read_node
+from facts.node import read_node
 from shakedown.examination import Examination, Reading
 from shakedown.state import NodeState
 
@@ -46,10 +48,11 @@ def read(host: Host) -> Reading:
         document = read_node(host)
         after = time.time()
         state = NodeState.model_validate(document, strict=False)
-    except NodeStateError as error:
-        return Reading(why=str(error))
     except ValidationError as error:
-        return Reading(why=f"the probe's document is malformed: {error.errors()[0]['loc']} {error.errors()[0]['msg']}")
+        first = error.errors()[0]
+        return Reading(why=f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except (OSError, EOFError, SSHException, PyinfraError) as error:
+        return Reading(why=str(error) or type(error).__name__)
     # The reading was stamped when the probe started: nearer to the beginning of the exchange than to its end.
     return Reading(state, clock_offset_s=state.system.epoch_s - (before + (after - before - state.probe.wall_s) / 2))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -47,6 +48,15 @@ class Session:
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
+
+    def may_change(self, name: str, as_root: bool = True) -> bool:
+        """Whether operations may be declared on a node: it answered, has not failed, and we are root if need be."""
+        state = self.examination.states.get(name)
+        return state is not None and name not in self.left_out and (state.probe.uid == 0 or not as_root)
+
+    def would_change(self, name: str) -> bool:
+        """Whether any operation of ours would change something on a node."""
+        return self.may_change(name) and self.examination.has_remedies(name)
 
     def open_run(self) -> RunRecord:
         """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing."""
@@ -90,7 +100,7 @@ class Session:
         result = self.job.result if self.job else None
         plan = self.record.plan if self.record else None
         planned = {node.name: node for node in plan.nodes} if plan else {}
-        outcome = result.nodes.get(name) if result else None
+        outcome = next((node for node in result.nodes if node.name == name), None) if result else None
         part = "examined"
         if name not in self.examination.states:
             part = "unreached"
@@ -106,8 +116,12 @@ class Session:
             node_rank=planned[name].node_rank if name in planned else None,
             exit_code=outcome.exit_code if outcome else None,
             changes=self.changes.get(name, []),
-            logs=[str(path) for path in outcome.logs] if outcome else [],
+            logs=[self._relative(path) for path in outcome.logs] if outcome else [],
         )
+
+    def _relative(self, path: Path) -> str:
+        assert self.directory is not None
+        return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
         """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
@@ -155,8 +169,11 @@ def show_findings(current: Session) -> None:
         current.out.print(table)
         current.out.print()
     current.out.print(terminal.findings_summary(findings, len(current.hosts)))
-    pending = sum(current.examination.has_remedies(host.name) for host in current.hosts)
-    current.out.print(f"{pending} node(s) to change" if pending else "nothing to change")
+    pending = [host.name for host in current.hosts if current.would_change(host.name)]
+    current.out.print(f"to change: {', '.join(pending)}" if pending else "nothing to change", markup=False)
+    for host in current.hosts:
+        if current.examination.has_remedies(host.name) and not current.would_change(host.name):
+            current.out.print(f"{host.name}: not root there, so what differs stays (set _sudo)", markup=False)
     current.out.print()
 
 
@@ -167,6 +184,3 @@ def once(current: Session, name: str, function: Callable[[], None]) -> None:
         if name not in done:
             done.add(name)
             function()
-
-
-

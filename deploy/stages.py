@@ -13,10 +13,12 @@ from pyinfra.operations import python
 from deploy.examine import reread
 from deploy.session import Session, once, session
 from deploy.training import conclude_run, start_run
-from operations import boot, cmdline, devices as device_operations, images as image_operations, provider, reboot as reboots
+from operations import boot, cmdline, provider, tuning
+from operations import devices as device_operations
+from operations import images as image_operations
+from operations import reboot as reboots
 from operations import smoke as smoke_operations
-from operations import tuning
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Finding, Risk, Verdict
 from shakedown.guard import invocation
 
 
@@ -26,7 +28,7 @@ def examine() -> None:
     name = current_host.name
     if name in current.examination.readings and name not in current.examination.states:
         _fail_here(current, "could not be examined")
-    elif current.examination.blockers(name) and not current.examination.has_remedies(name):
+    elif current.examination.blockers(name) and not current.would_change(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
 
 
@@ -61,16 +63,29 @@ def devices() -> None:
 def drivers() -> None:
     """The RDMA provider library on the host."""
     mend(provider.library)
+    mend(provider.driver)
 
 
 def images() -> None:
     """Container images, by digest."""
-    mend(image_operations.pull)
+    mend(image_operations.pull, as_root=False)
 
 
 def reboot() -> None:
-    """Boot the nodes that wait for it, where the desired state allows it, a few at a time."""
-    mend(reboots.when_needed)
+    """Boot the nodes whose kernel lacks parameters, where the desired state allows it, a few at a time."""
+    current = session()
+    name = current_host.name
+    system = current.examination.desired[name].system
+    if system.reboot != "when needed" or not current.may_change(name):
+        return
+    for finding in current.examination.findings.get(name, []):
+        if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
+            arguments = {
+                "parameters": list(finding.wanted),
+                "at_once": system.reboot_at_once,
+                "timeout_s": system.reboot_timeout_s,
+            }
+            _declare(current, reboots.when_needed, finding, "reboot", arguments)
 
 
 def settle() -> None:
@@ -86,6 +101,7 @@ def smoke() -> None:
     if current.examination.desired[current_host.name].smoke is None:
         return
     once(current, "show the plan", lambda: start_run(current))
+    assert current.job is not None
     smoke_operations.run(name="Smoke run", job=current.job)
 
 
@@ -97,23 +113,26 @@ def conclude() -> None:
     python.call(name="Judge the smoke run", function=_conclude)
 
 
-def mend(operation: Callable[..., Any]) -> None:
-    """Declare an operation on the current host for each of its findings that the operation would mend."""
+def mend(operation: Callable[..., Any], as_root: bool = True) -> None:
+    """Declare an operation on the current host for each of its findings that the operation would mend. What needs root
+    stays a finding where we are not root."""
     current = session()
     name = current_host.name
-    if name in current.left_out:
+    if not current.may_change(name, as_root):
         return
     known_as = f"{operation.__module__.removeprefix('operations.')}.{operation.__name__}"
     for finding in current.examination.mendable(name, known_as):
-        _declare(current, operation, finding)
+        assert finding.remedy is not None
+        _declare(current, operation, finding, finding.remedy.text, finding.remedy.arguments)
 
 
-def _declare(current: Session, operation: Callable[..., Any], finding: Finding) -> None:
-    assert finding.remedy is not None
+def _declare(
+    current: Session, operation: Callable[..., Any], finding: Finding, what: str, arguments: dict[str, Any]
+) -> None:
     if not invocation.dry:
         current.open_run()
     try:
-        operation(name=f"{finding.name}: {finding.remedy.text}", **finding.remedy.arguments)
+        operation(name=f"{finding.name}: {what}", **arguments)
     except Exception as error:  # one node's exception would end the run for all (PYINFRA_NOTES, trap 5)
         _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
         return
@@ -145,6 +164,8 @@ def _settle(state: State, host: Host) -> bool:
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     once(current, "judge the run", lambda: conclude_run(current))
-    return current.record is not None and bool(current.record.gates) and all(
-        gate.verdict == Verdict.OK for gate in current.record.gates
+    return (
+        current.record is not None
+        and bool(current.record.gates)
+        and all(gate.verdict == Verdict.OK for gate in current.record.gates)
     )

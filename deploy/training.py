@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from deploy.examine import reread
@@ -10,10 +11,11 @@ from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.runs import RunDirectory, RunRecord, new_run_id
-from shakedown.smoke.judgement import Judgement, judge, watched_counters
+from shakedown.runs import RunRecord, judge_run, new_run_id
+from shakedown.smoke.judgement import Judgement, watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
+from shakedown.smoke.progress import Progress
 from shakedown.smoke.supervise import Job
 
 
@@ -38,8 +40,7 @@ def start_run(current: Session) -> None:
         return
     record = current.open_run()
     assert current.directory is not None
-    current.job = Job(make_plan=lambda: _plan_now(current, record), log_dir=current.directory.logs)
-    invocation.on_interrupt.append(current.job.interrupt)
+    current.job = Job(make_plan=lambda: _plan_now(current, record), log_dir=current.directory.logs, on_event=Progress())
 
 
 def _show_plan(current: Session) -> None:
@@ -63,20 +64,38 @@ def _plan_now(current: Session, record: RunRecord) -> LaunchPlan:
         )
         current.evidence.counters_before[node.name] = watched
     current.save()
+    assert current.job is not None
+    current.job.secrets = secrets_of(plan, current.examination)
     return plan
+
+
+def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
+    """The values of the variables that the plan only names: from the environment of the controller, or from the file
+    of the desired state. Raises OSError if that cannot be read."""
+    smoke = examination.desired[plan.driver].smoke
+    values = {}
+    for name in {name for node in plan.nodes for name in node.secrets}:
+        if name in os.environ:
+            values[name] = os.environ[name]
+        elif name == "HF_TOKEN" and smoke is not None and smoke.hf_token_file:
+            values[name] = Path(smoke.hf_token_file).expanduser().read_text("utf-8").strip()
+    return values
 
 
 def conclude_run(current: Session) -> None:
     """Read the counters again, apply all gates, keep the record, show the verdict."""
     record, job = current.record, current.job
     if record is None or job is None or job.result is None or record.plan is None:
-        current.out.print("[red]the smoke run left no record: it did not run[/]")
+        why = (job.error if job else None) or "no node was left to run it"
+        current.out.print(f"smoke run: NOT STARTED: {why}", style="red", markup=False)
         return
     _counters_after(current, record.plan)
-    current.evidence.exit_codes = {name: outcome.exit_code for name, outcome in job.result.nodes.items()}
-    current.evidence.stopped = job.result.reason
+    current.evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+    current.evidence.stopped = None if job.result.completed else job.result.reason
+    invocation.interrupted |= job.result.outcome == "interrupted"
     assert current.directory is not None
-    judgement = judge_run(current.directory, record.plan, current)
+    current.save()
+    judgement = judge_run(current.directory, record, current.evidence)
     record.gates, record.iterations, record.figures = judgement.gates, judgement.iterations, judgement.figures
     current.close()
     show_judgement(current, judgement)
@@ -91,15 +110,6 @@ def _counters_after(current: Session, plan: LaunchPlan) -> None:
         current.evidence.counters_after[name] = watched_counters(after.desired[name], state, names[name].interface)
 
 
-def judge_run(directory: RunDirectory, plan: LaunchPlan, current: Session) -> Judgement:
-    """The gates over a run directory and its evidence."""
-    logs: dict[str, Path | None] = {node.name: directory.logs / node.name / "leader.log" for node in plan.nodes}
-    evidence = current.evidence
-    return judge(
-        plan, logs, evidence.exit_codes, evidence.counters_before, evidence.counters_after, evidence.stopped
-    )
-
-
 def show_judgement(current: Session, judgement: Judgement) -> None:
     """The gates, the figures, the verdict, and where the evidence is."""
     out, record = current.out, current.record
@@ -109,6 +119,8 @@ def show_judgement(current: Session, judgement: Judgement) -> None:
     out.print()
     out.print(terminal.figures_table(judgement))
     out.print()
+    if current.job and current.job.result and current.job.result.first_failure:
+        out.print(f"first: {current.job.result.first_failure.text}", style="red", markup=False)
     for name, why in current.left_out.items():
         out.print(f"{name} took no part: {why}", markup=False)
     passed = judgement.verdict == Verdict.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from typing import Any
 
 from paramiko import SSHException
@@ -37,11 +38,22 @@ def parse(lines: list[str]) -> dict[str, Any]:
     raise FactProcessError(f"the probe printed no document: {' '.join(lines)[:200]!r}")
 
 
-def _read(document: dict[str, Any]) -> dict[str, Any]:
+def _read(lines: list[str], install: Callable[[], list[str]]) -> dict[str, Any]:
+    """The node state in the launching command's output, or in that of `install` where the probe was not there yet."""
+    document = parse(lines)
+    if document.get(_MARKER) == "missing":
+        lines = install()
+        document = parse(lines)
     if _MARKER in document:
-        said = str(document[_MARKER])
-        raise FactProcessError(f"no node state: {_WORDS.get(said, 'the node ' + said)}")
+        raise FactProcessError(f"no node state: {_in_words(str(document[_MARKER]), lines)}")
     return document
+
+
+def _in_words(said: str, lines: list[str]) -> str:
+    """Why there is no document, with the last words of a probe that ended by itself."""
+    if said in _WORDS or not said.startswith("exit "):
+        return _WORDS.get(said, f"the node {said}")
+    return f"the probe ended with {said}: {' '.join(lines[-2:-1])}"
 
 
 class NodeState(FactBase[dict[str, Any]]):
@@ -74,10 +86,7 @@ class NodeState(FactBase[dict[str, Any]]):
 
     @override
     def process(self, output: list[str]) -> dict[str, Any]:
-        document = parse(output)
-        if document.get(_MARKER) == "missing":
-            document = parse(self._install(_connector_arguments()))
-        return _read(document)
+        return _read(output, lambda: self._install(_connector_arguments()))
 
     def _install(self, arguments: dict[str, Any]) -> list[str]:
         """Send the bundle on standard input and run the probe; returns its output."""
@@ -107,10 +116,7 @@ def read_node(host: Host, timeout: int = 60) -> dict[str, Any]:
     status, output = host.run_shell_command(StringCommand(fact.command(timeout)), **connector)
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
-    document = parse(output.stdout_lines)
-    if document.get(_MARKER) == "missing":
-        document = parse(fact._install(connector))
-    return _read(document)
+    return _read(output.stdout_lines, lambda: fact._install(connector))
 
 
 def _connector_arguments() -> dict[str, Any]:

@@ -87,12 +87,15 @@ def connected(state: State) -> Iterator[State]:
         disconnect_all(state)
 
 
-def run_deploy(state: State, name: str) -> None:
-    """Run a deploy of ours on a connected state. Failed hosts are in state.failed_hosts; raises nothing for them."""
+def run_deploy(state: State, name: str, dry: bool = False) -> None:
+    """Run a deploy of ours on a connected state (dry: only prepare it). Failed hosts are in state.failed_hosts;
+    raises nothing for them."""
     from pyinfra_cli.util import load_deploy_file
 
     try:
         load_deploy_file(state, str(PROJECT / "deploy" / f"{name}.py"))
+        if dry:
+            return
         state.set_stage(StateStage.Execute)
         run_ops(state)
     except PyinfraError:

@@ -38,9 +38,8 @@ class Examination:
         """Compare again after readings came in. Raises nothing for a bad node."""
         self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
         offsets = {n: r.clock_offset_s for n, r in self.readings.items() if r.clock_offset_s is not None}
-        skew = [d.system.clock_skew_s for d in self.desired.values() if d.system.clock_skew_s is not None]
         groups = {node: self.groups.get(node, "") for node in self.states}
-        for finding in fleet.across(self.states, groups, offsets, min(skew, default=None)):
+        for finding in fleet.odd_ones_out(self.states, groups, self.desired, offsets):
             self.findings[finding.node].append(finding)
 
     def _findings_of(self, node: str) -> list[Finding]:

@@ -8,7 +8,7 @@ process; unless the command line names one of our deploys it does nothing at all
 * no hosts, and hosts that were never examined, do not exit with 0;
 * an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
 * options under which one distributed job cannot run (--serial, --no-wait) are refused;
-* Ctrl-C stops the job on all nodes and does not exit with 0.
+* Ctrl-C does not exit with 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Invocation:
     json: bool = False
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
-    on_interrupt: list[Callable[[], None]] = field(default_factory=list)  # stop what runs; called once
     on_exit: list[Callable[[], None]] = field(default_factory=list)  # close what is open
 
 
@@ -127,13 +126,8 @@ def _refuse(message: str) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """The first Ctrl-C stops what runs and lets it clean up; the second leaves at once."""
-    if not invocation.interrupted and invocation.on_interrupt:
-        invocation.interrupted = True
-        sys.stderr.write("\nshakedown: stopping the job on all nodes; Ctrl-C again leaves without waiting\n")
-        for stop in invocation.on_interrupt:
-            stop()
-        return
+    """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
+    on all nodes first.)"""
     invocation.interrupted = True
     raise SystemExit(INTERRUPTED)
 

@@ -27,6 +27,7 @@ from shakedown.desired import DesiredState
 from shakedown.findings import Finding, Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.judgement import Judgement, judge
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 
@@ -45,7 +46,7 @@ class RunNode(BaseModel):
     node_rank: int | None = None
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none
     changes: list[str] = []  # operations that changed something, in order
-    logs: list[str] = []  # relative to the run directory
+    logs: list[str] = []  # relative to the run directory; the job's own output first
 
 
 class RunRecord(BaseModel):
@@ -152,6 +153,24 @@ class RunDirectory:
     def load_evidence(self) -> Evidence:
         """Read evidence.json; the same errors as `load`."""
         return Evidence.model_validate_json((self.path / "evidence.json").read_text("utf-8"))
+
+
+def judge_run(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> Judgement:
+    """Apply the gates to what the run directory holds: at the end of the run, and again whenever somebody asks.
+
+    Raises ValueError for a run that ended before it had a plan.
+    """
+    if record.plan is None:
+        raise ValueError(f"{directory.path}: the run ended before its plan was made")
+    logs = {node.name: directory.path / node.logs[0] for node in record.nodes if node.logs}
+    return judge(
+        record.plan,
+        logs,
+        evidence.exit_codes,
+        evidence.counters_before,
+        evidence.counters_after,
+        evidence.stopped,
+    )
 
 
 def _versioned(path: Path) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -14,7 +14,7 @@ from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate
 
 
-def _unusable(message: str) -> None:
+def _unusable(message: str) -> NoReturn:
     click.echo(f"shakedown: {message}", err=True)
     sys.exit(2)
 
@@ -36,7 +36,7 @@ def parse(log: str) -> None:
         _unusable(f"{log}: {error.strerror}")
 
 
-class Expectation(click.ParamType):
+class Expectation(click.ParamType[tuple[str, float]]):
     """metric=number."""
 
     name = "metric=number"
@@ -107,24 +107,15 @@ def _expected_of(recipe: str | None, gpu: str | None) -> dict[str, float]:
 
 
 def _judge_run(path: Path, form: str) -> None:
-    from shakedown.runs import RunDirectory
-    from shakedown.smoke.judgement import judge as judge_all
+    from shakedown.runs import RunDirectory, judge_run
 
     directory = RunDirectory(path)
     try:
         record = directory.load()
-        evidence = directory.load_evidence()
+        judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    findings = [finding.verdict for finding in record.findings]
-    if record.plan is None:
-        click.echo(f"shakedown: {path}: the run ended before its plan was made", err=True)
-        sys.exit(1)
-    logs: dict[str, Path | None] = {node.name: directory.logs / node.name / "leader.log" for node in record.plan.nodes}
-    judged = judge_all(
-        record.plan, logs, evidence.exit_codes, evidence.counters_before, evidence.counters_after, evidence.stopped
-    )
-    _finish(judged.gates, worst([*findings, judged.verdict]), form)
+    _finish(judged.gates, worst([*(finding.verdict for finding in record.findings), judged.verdict]), form)
 
 
 def _finish(judged: list[Gate], verdict: Verdict, form: str) -> None:

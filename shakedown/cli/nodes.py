@@ -60,11 +60,11 @@ def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], pa
 
 
 @click.command()
-@click.argument("host")
 @over_inventory
+@click.argument("host")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
 def show(
-    host: str, inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
+    inventory: str, host: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
 ) -> None:
     """The desired state of one HOST: every value with the layer it came from. Connects to nothing."""
     from shakedown.desired.layers import leaves
@@ -148,9 +148,7 @@ def _print_findings(findings: list[Finding], nodes: int, form: str, show_all: bo
 @click.command()
 @over_inventory
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
-def plan(
-    inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
-) -> None:
+def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str) -> None:
     """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command.
 
     Reads the nodes and starts nothing. What cannot be derived or does not fit is told, all of it, with exit code 1.

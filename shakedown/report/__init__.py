@@ -1,1 +1,1 @@
-"""What people and machines read: the same findings and gates as terminal text, JSON, JUnit, Prometheus and HTML."""
+"""What people read of findings and gates. Machines read the same objects as JSON: `run.json`, `--format json`."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
@@ -36,10 +37,14 @@ def verdict_text(verdict: Verdict) -> str:
     return f"[{COLOURS[verdict]}]{verdict.value}[/]"
 
 
-def value_text(value: Any) -> str:
-    """A wanted or actual value on one line."""
+def value_text(value: Any, unit: str | None = None) -> str:
+    """A wanted or actual value on one line, with its unit."""
     if value is None:
         return "-"
+    if unit == "bytes" and isinstance(value, int | float):
+        return f"{format_size(value)}B"
+    if unit:
+        return f"{value_text(value)} {unit}"
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):
@@ -62,13 +67,12 @@ def findings_table(findings: Sequence[Finding], show_ok: bool = False) -> Table 
     for column in ("node", "finding", "verdict", "wanted", "actual", "remedy"):
         table.add_column(column, overflow="fold")
     for finding in shown:
-        unit = f" {finding.unit}" if finding.unit else ""
         pending = " (reboot pending)" if finding.reboot_pending else ""
         table.add_row(
             escape(finding.node),
             escape(finding.name),
             verdict_text(finding.verdict) + pending,
-            escape(value_text(finding.wanted) + (unit if finding.wanted is not None else "")),
+            escape(value_text(finding.wanted, finding.unit)),
             escape(_actual(finding)),
             escape(_remedy(finding)),
         )
@@ -76,9 +80,11 @@ def findings_table(findings: Sequence[Finding], show_ok: bool = False) -> Table 
 
 
 def _actual(finding: Finding) -> str:
-    text = value_text(finding.actual)
+    text = value_text(finding.actual, finding.unit)
     if finding.persisted is not None and finding.persisted != finding.actual:
-        text += f" (next boot: {value_text(finding.persisted)})"
+        text += f" (next boot: {value_text(finding.persisted, finding.unit)})"
+    elif finding.verdict == Verdict.DRIFT and finding.actual == finding.wanted:
+        text += " (not kept for the next boot)"
     if finding.verdict != Verdict.OK and finding.evidence:
         text += f" [{finding.evidence}]"
     return text
@@ -104,13 +110,12 @@ def gates_table(gates: Sequence[Gate]) -> Table:
     for column in ("gate", "verdict", "wanted", "actual", "evidence"):
         table.add_column(column, overflow="fold")
     for gate in gates:
-        unit = f" {gate.unit}" if gate.unit else ""
         evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
         table.add_row(
             gate.name,
             verdict_text(gate.verdict),
-            escape(value_text(gate.wanted) + (unit if gate.wanted is not None else "")),
-            escape(value_text(gate.actual) + (unit if gate.actual is not None else "")),
+            escape(value_text(gate.wanted, gate.unit)),
+            escape(value_text(gate.actual, gate.unit)),
             escape(evidence),
         )
     return table
