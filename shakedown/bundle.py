@@ -130,7 +130,8 @@ def _command(script: str, seconds: int) -> str:
     """One line for any shell of a POSIX kind: the first Python that is new enough runs the script.
 
     The line holds no newline, which csh (a login shell on some sites) would not carry into `sh -c`. It always ends
-    with exit 0: what went wrong is said in JSON, so that the fact can put it in words.
+    with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that the fact can
+    put it in words.
     """
     # No single quote inside: every one would grow fivefold in each of the two shells that it goes through.
     program = "'exec(" + json.dumps(script).replace("'", "\\u0027") + ")'"
@@ -139,7 +140,7 @@ def _command(script: str, seconds: int) -> str:
     return (
         f"for python in {' '.join(_PYTHONS)}; do "
         'command -v "$python" >/dev/null 2>&1 || continue; '
-        f'timeout -k 5 {seconds} "$python" -I -S -c {program}; code=$?; '
+        f'timeout -k 5 {seconds} "$python" -I -S -c {program} 2>&1; code=$?; '
         f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0; done; "
         f"echo '{complaint}'"
     )

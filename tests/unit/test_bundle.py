@@ -34,7 +34,7 @@ def node(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         command = command.replace("pwd.getpwuid(os.geteuid()).pw_dir", json.dumps(str(tmp_path)).replace('"', '\\"'))
         done = subprocess.run(["sh", "-c", command], input=stdin, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 
     return run

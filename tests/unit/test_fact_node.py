@@ -1,0 +1,180 @@
+"""`facts.node.NodeState` through pyinfra itself: @local and a real sshd on loopback."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyinfra.api.exceptions import FactProcessError
+
+from facts.node import NodeState, parse
+from shakedown import bundle
+from shakedown import state as contract
+
+ROOT = Path(__file__).parents[2]
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+
+
+@dataclass
+class Node:
+    """One sshd: its port, and its log at debug level."""
+
+    folder: Path
+    port: int
+
+    def sessions(self) -> int:
+        """Exec and subsystem channels that the server has opened so far."""
+        return (self.folder / "log").read_text().count("Starting session:")
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "ssh_hostname": "127.0.0.1",
+            "ssh_port": self.port,
+            "ssh_user": getpass.getuser(),
+            "ssh_key": str(self.folder / "key"),
+            "ssh_known_hosts_file": str(self.folder / "known_hosts"),
+        }
+
+
+def start(folder: Path, *options: str) -> tuple[Node, subprocess.Popen[bytes]]:
+    for name in ("host", "key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {
+        "Port": port, "ListenAddress": "127.0.0.1", "HostKey": folder / "host", "PidFile": "none", "UsePAM": "no",
+        "AuthorizedKeysFile": folder / "key.pub", "StrictModes": "no", "LogLevel": "DEBUG1",
+    }  # fmt: skip
+    (folder / "config").write_text("\n".join([*(f"{key} {value}" for key, value in settings.items()), *options]) + "\n")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    server = subprocess.Popen([str(SSHD), "-D", "-f", str(folder / "config"), "-E", str(folder / "log")])
+    node = Node(folder, port)
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return node, server
+        time.sleep(0.05)
+    raise AssertionError((folder / "log").read_text())
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
+    """A sound node, and one whose every answer is something else."""
+    assert SSHD, "these tests need sshd: apt-get install openssh-server"
+    sound, first = start(tmp_path_factory.mktemp("sound"))
+    rubbish, second = start(tmp_path_factory.mktemp("rubbish"), "ForceCommand echo 'Welcome to rack 7'")
+    yield {"sound": sound, "rubbish": rubbish}
+    for server in (first, second):
+        server.terminate()
+        server.wait(10)
+
+
+def pyinfra(inventory: Path | str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("pyinfra")), str(inventory), *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def inventory(folder: Path, nodes: dict[str, Node]) -> Path:
+    path = folder / "inventory.py"
+    path.write_text(f"hosts = {[(name, node.data()) for name, node in nodes.items()]!r}\n")
+    return path
+
+
+def read(run: subprocess.CompletedProcess[str], host: str) -> contract.NodeState:
+    document = json.loads(run.stdout)
+    (data,) = (entry for entry in _dictionaries(document) if "schema_version" in entry)
+    return contract.NodeState.model_validate_json(json.dumps(data), strict=True)
+
+
+def _dictionaries(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for entry in value.values():
+            yield from _dictionaries(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _dictionaries(entry)
+
+
+def test_one_exec_per_host_in_the_steady_state(tmp_path: Path, nodes: dict[str, Node]) -> None:
+    """A fresh node takes a second command, which brings the probe; after that it is one, and no file transfer."""
+    where = inventory(tmp_path, {"sound": nodes["sound"]})
+    cache = Path.home() / ".cache/shakedown"
+    for folder in cache.glob(f"{bundle.build().digest}-*"):
+        shutil.rmtree(folder)
+    before = nodes["sound"].sessions()
+    first = pyinfra(where, "--json", "fact", "facts.node.NodeState")
+    assert first.returncode == 0, first.stderr
+    after_first = nodes["sound"].sessions()
+    second = pyinfra(where, "--json", "fact", "facts.node.NodeState")
+    assert (after_first - before, nodes["sound"].sessions() - after_first) == (2, 1)
+    for run in (first, second):
+        assert read(run, "sound").probe.version == bundle.build().digest
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else without a password")
+def test_the_caller_s_arguments_hold_for_the_delivery_too(tmp_path: Path, nodes: dict[str, Node]) -> None:
+    """`_su_user` given to get_fact alone: the bundle goes where that user can run it, and nowhere else.
+
+    pyinfra does not tell a fact its arguments (see facts.node._connector_arguments): this fails when that changes.
+    """
+    deploy = tmp_path / "deploy.py"
+    deploy.write_text(
+        "from pyinfra import host\n"
+        "from facts.node import NodeState\n"
+        "state = host.get_fact(NodeState, _su_user='nobody', _su_shell='sh')\n"
+        f"open({str(tmp_path / 'uid')!r}, 'w').write(str(state['probe']['uid']))\n"
+    )
+    run = pyinfra(inventory(tmp_path, {"sound": nodes["sound"]}), "-y", str(deploy))
+    assert run.returncode == 0, run.stderr
+    assert (tmp_path / "uid").read_text() == "65534"
+
+
+def test_a_node_that_answers_rubbish_fails_alone(tmp_path: Path, nodes: dict[str, Node]) -> None:
+    """Anything but a FactProcessError would end the run for all hosts."""
+    run = pyinfra(inventory(tmp_path, nodes), "--json", "fact", "facts.node.NodeState")
+    assert "Traceback" not in run.stderr
+    assert "Welcome to rack 7" in run.stderr
+    assert read(run, "sound").probe.version == bundle.build().digest
+
+
+def test_local() -> None:
+    run = pyinfra("@local", "--json", "fact", "facts.node.NodeState")
+    assert run.returncode == 0, run.stderr
+    assert read(run, "@local").system.kernel == os.uname().release
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "printed no document"),
+        (["bash: warning: setlocale"], "setlocale"),
+        (['{"schema_version": 1, "sys'], "cut short"),
+        (['{"shakedown_bundle": "exit 124"}'], "did not end in time"),
+        (["Traceback", "MemoryError", '{"shakedown_bundle": "exit 1"}'], "ended with exit 1: MemoryError"),
+        ([json.dumps({"shakedown_bundle": bundle.NO_PYTHON})], "no python3"),
+        (['{"shakedown_bundle": "missing"}'], "no connection"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_words(lines: list[str], message: str) -> None:
+    with pytest.raises(FactProcessError, match=message):
+        NodeState().process(lines)
+
+
+def test_a_shell_that_greets_is_no_obstacle() -> None:
+    assert parse(["Welcome to rack 7", '{"schema_version": 1}']) == {"schema_version": 1}
