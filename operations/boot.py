@@ -14,7 +14,7 @@ from pyinfra.context import host
 
 from facts.settings import Contents
 from operations import atomic, boot_values
-from operations.commands import Commands, refuse, verify
+from operations.commands import Commands, refuse, show_change, verify
 from operations.record import remember
 
 SCRIPT = "/usr/local/libexec/shakedown-boot"
@@ -76,12 +76,17 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
         host.noop(f"{_listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
         return
 
+    others = [line for line in lines if line.partition("=")[0] not in later]
+    new = [atomic.HEADER, *others, *(f"{key}={value}" for key, value in later.items())]
+    if later:
+        show_change(CONF, files.get(CONF), new)
+    for key in now:
+        show_change(key, sorted({value.actual for value in here[key]}), sorted({value.wanted for value in here[key]}))
     for key in {**now, **later}:
         yield remember(f"boot.{key}", [value.before for value in here[key]])
     yield from script
     if later:
-        others = [line for line in lines if line.partition("=")[0] not in later]
-        yield atomic.write(CONF, [atomic.HEADER, *others, *(f"{key}={value}" for key, value in later.items())])
+        yield atomic.write(CONF, new)
     yield from unit
     if now:
         yield StringCommand(SCRIPT, *(QuoteString(f"{key}={value}") for key, value in now.items()))

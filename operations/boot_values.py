@@ -38,11 +38,7 @@ def read(key: str, value: str) -> list[Value]:
 
 def check(key: str, value: str) -> None:
     """Raise OperationValueError for what boot.conf does not know."""
-    family, dot, detail = key.partition(".")
-    pattern = _VALUES.get(family)
-    if pattern is None or not re.fullmatch(pattern, value) or not re.fullmatch(r"[\w.:@-]*", detail):
-        raise OperationValueError(f"no such boot setting: {key}={value}")
-    if bool(detail) != bool(dot) or (family in ("mtu", "module")) > bool(detail):
+    if not any(re.fullmatch(pattern, f"{key}={value}") for pattern in _KNOWN):
         raise OperationValueError(f"no such boot setting: {key}={value}")
 
 
@@ -106,12 +102,12 @@ _FAMILIES: dict[str, Callable[[str, str], list[Value]]] = {
     "mtu": _mtu,
     "module": _module,
 }
-_VALUES = {
-    "cpu_governor": r"\w+",
-    "c2": "disabled|enabled",
-    "thp": "always|madvise|never",
-    "acs": "off",
-    "max_read_request": "128|256|512|1024|2048|4096",
-    "mtu": r"[1-9]\d*",
-    "module": "loaded",
-}
+_KNOWN = (
+    r"cpu_governor=\w+",
+    r"c2=(disabled|enabled)",
+    r"thp=(always|madvise|never)",
+    r"acs=off",
+    r"max_read_request(\.[0-9a-f]{4})?=(128|256|512|1024|2048|4096)",
+    r"mtu\.[\w.:@-]+=[1-9]\d*",
+    r"module\.\w+=loaded",
+)

@@ -14,7 +14,7 @@ from pyinfra.context import host
 
 from facts.settings import Contents, GrubbyArguments, Tools
 from operations import atomic
-from operations.commands import Commands, refuse, verify
+from operations.commands import Commands, refuse, show_change, verify
 from operations.record import Step, remember
 from shakedown.checks.cmdline import missing
 from shakedown.node import cmdline as node_cmdline
@@ -69,6 +69,7 @@ def _with_grubby(parameters: Sequence[str], grubby: str) -> Commands:
     if not added:
         host.noop(f"every kernel of the boot loader has {' '.join(parameters)}")
         return
+    show_change("arguments of all kernels (grubby)", [], added)
     for parameter in added:
         yield remember(f"cmdline.{parameter}", [Step("parameter", parameter)])
     yield StringCommand(f'{grubby} --update-kernel=ALL --args="{" ".join(added)}"')
@@ -88,9 +89,10 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
     if to_write:
         found = [_OURS.match(line) for line in files.get(DROPIN) or []]
         ours = [word for match in found if match for word in match[1].split()]
-        line = f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join([*ours, *to_write])}"'
+        lines = [atomic.HEADER, f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join([*ours, *to_write])}"']
+        show_change(DROPIN, files.get(DROPIN), lines)
         yield remember("cmdline", [])
-        yield atomic.write(DROPIN, [atomic.HEADER, line])
+        yield atomic.write(DROPIN, lines)
     yield StringCommand(update_grub)
 
     def wrong() -> str | None:

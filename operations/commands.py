@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 
-from pyinfra import logger
+from pyinfra import context, logger
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.host import Host
+from pyinfra.api.output import format_text
 from pyinfra.api.state import State
+from pyinfra.operations.util.files import generate_color_diff
 
 Commands = Generator[PyinfraCommand, None, None]
+
+
+def show_change(what: str, before: Iterable[str] | None, after: Iterable[str]) -> None:
+    """With --diff, show the change as pyinfra's own file operations do. To be called before the first command is
+    yielded: a dry run goes no further."""
+    if not context.state.config.DIFF:
+        return
+    context.host.log(f"Will {'create' if before is None else 'modify'} {format_text(what, bold=True)}", logger.info)
+    for line in generate_color_diff(list(before or []), list(after)):
+        logger.info("  %s", line)
+    logger.info("")
 
 
 def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
@@ -20,13 +33,17 @@ def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
 
     def verified(state: State, host: Host) -> bool:
         problem = wrong()
-        if problem:
-            host.log_styled(problem, fg="red", log_func=logger.error)
-        return problem is None
+        return problem is None or refused(state, host, problem)
 
     return FunctionCommand(verified, (), {})
 
 
 def refuse(reason: str) -> FunctionCommand:
-    """A command that fails this host because the operation cannot be done there."""
-    return verify(lambda: reason)
+    """A command that fails this host, because the operation cannot be done there."""
+    return FunctionCommand(refused, (reason,), {})
+
+
+def refused(state: State, host: Host, reason: str) -> bool:
+    """Say why and fail the host."""
+    host.log_styled(reason, fg="red", log_func=logger.error)
+    return False

@@ -22,7 +22,7 @@ from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass
 from pyinfra.context import host
 
 from facts.settings import Contents
-from operations.commands import Commands, refuse
+from operations.commands import Commands, refuse, refused
 from shakedown.checks.cmdline import missing
 from shakedown.node.cmdline import parse_words
 
@@ -83,20 +83,20 @@ def _reboot(state: State, host: Host, at_once: int, timeout_s: float) -> bool:
     turn = _turns.setdefault(state, _Turn(BoundedSemaphore(at_once)))
     with turn.free:
         if turn.lost:
-            return _complain(host, f"not rebooted, because {', '.join(turn.lost)} did not come back")
+            return refused(state, host, f"not rebooted, because {', '.join(turn.lost)} did not come back")
         before = _boot_id(host)
         if not before:
-            return _complain(host, f"not rebooted, because {BOOT_ID} could not be read")
+            return refused(state, host, f"not rebooted, because {BOOT_ID} could not be read")
         arguments = _connector_arguments(host)
         sent, output = host.run_shell_command(StringCommand(_REBOOT), **arguments)
         if not sent:
-            return _complain(host, f"the reboot could not be started: {output.stderr}")
+            return refused(state, host, f"the reboot could not be started: {output.stderr}")
         remove_any_sudo_askpass_file(host)
         clear_askpass_cache(host)
         if _came_back(host, before, timeout_s):
             return True
         turn.lost.append(host.name)
-        return _complain(host, f"did not come back with another boot id within {timeout_s:g} s")
+        return refused(state, host, f"did not come back with another boot id within {timeout_s:g} s")
 
 
 def _came_back(host: Host, before: str, timeout_s: float) -> bool:
@@ -131,8 +131,3 @@ def _connector_arguments(host: Host) -> dict[str, Any]:
     """How this operation was asked to run commands: _sudo and its like."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
-
-
-def _complain(host: Host, message: str) -> bool:
-    host.log_styled(message, fg="red", log_func=logger.error)
-    return False

@@ -13,7 +13,7 @@ from pyinfra.context import host
 
 from facts.settings import Contents, Modules
 from operations import atomic, sysctl_d
-from operations.commands import Commands, refuse, verify
+from operations.commands import Commands, refuse, show_change, verify
 from operations.record import Step, remember
 from shakedown.node import account
 from shakedown.node import modules as node_modules
@@ -103,11 +103,13 @@ def limits(
     if not lacking:
         host.noop(f"limits.d gives {_listed(wanted)}")
         return
-    lines = [f"{domain} - {item} {value}" for item, value in wanted.items() for domain in domains]
-    yield remember("limits", [])
     replaced = tuple(f"{domain} - {item} " for item in wanted for domain in domains)
     kept = [line for line in atomic.body(files.get(LIMITS)) if not line.startswith(replaced)]
-    yield atomic.write(LIMITS, [atomic.HEADER, *kept, *lines])
+    lines = [f"{domain} - {item} {value}" for item, value in wanted.items() for domain in domains]
+    lines = [atomic.HEADER, *kept, *lines]
+    show_change(LIMITS, files.get(LIMITS), lines)
+    yield remember("limits", [])
+    yield atomic.write(LIMITS, lines)
 
     def wrong() -> str | None:
         now = host.get_fact(Contents, patterns=LIMITS_FILES)
@@ -141,6 +143,7 @@ def groups(user: str, groups: list[str]) -> Commands:
     if not lacking:
         host.noop(f"{user} is in {', '.join(groups)}")
         return
+    show_change(f"groups of {user}", [], lacking)
     for group in lacking:
         created = [] if group in members else [Step("group", group)]
         yield remember(f"groups.{group}.{user}", [Step("member", group, user), *created])
@@ -184,12 +187,17 @@ def modules(modules: list[str]) -> Commands:
     if not absent and not forgotten:
         host.noop(f"{', '.join(names)}: loaded, now and at boot")
         return
+    lines = [atomic.HEADER, *atomic.body(files.get(MODULES)), *forgotten]
+    if absent:
+        show_change("loaded modules", [], absent)
+    if forgotten:
+        show_change(MODULES, files.get(MODULES), lines)
     for name in dict.fromkeys([*absent, *forgotten]):
         yield remember(f"modules.{name}", [Step("module", name, "absent" if name in absent else "loaded")])
     if absent:
         yield StringCommand(f"PATH=$PATH:/usr/sbin:/sbin; for m in {' '.join(absent)}; do modprobe $m || exit 1; done")
     if forgotten:
-        yield atomic.write(MODULES, [atomic.HEADER, *atomic.body(files.get(MODULES)), *forgotten])
+        yield atomic.write(MODULES, lines)
 
     def wrong() -> str | None:
         now = host.get_fact(Modules, names=names)
@@ -213,10 +221,15 @@ def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Com
         host.noop(f"{key} is {wanted}, now and at boot")
         return
 
+    lines = [line for line in ours if line.partition("=")[0].strip() != key]
+    lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
+    if kept != wanted:
+        show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)
+    if running != wanted:
+        show_change(path, [str(running)], [wanted])
     yield remember(setting, [] if running is None else [Step("file", path, running)])
     if kept != wanted:
-        others = [line for line in ours if line.partition("=")[0].strip() != key]
-        yield atomic.write(sysctl_d.OURS, [atomic.HEADER, *others, f"{key} = {wanted}"])
+        yield atomic.write(sysctl_d.OURS, lines)
     if running != wanted:
         yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
 
