@@ -88,7 +88,7 @@ def test_mistake_4_a_nan_loss_that_megatron_leaves_out_does_not_pass():
     gates = judged(read_log(text("nan_loss")))
     assert gates["loss_finite"].verdict is FAIL
     assert (gates["loss_finite"].wanted, gates["loss_finite"].actual) == (20, 11)
-    assert "iteration 12-20 (NaN" in gates["loss_finite"].evidence
+    assert "iteration 12-20 (" in gates["loss_finite"].evidence
     assert gates["loss_falling"].verdict is not OK
 
 
