@@ -1,0 +1,49 @@
+"""Plans for tests: healthy nodes, one image, one recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shakedown.smoke.launch import LaunchPlan, NodePlan
+from shakedown.smoke.plan import make_plan
+from tests.states import GIB, bare, desired, healthy, image, with_
+
+RUN_ID = "20261121T060000-abcdef"
+IMAGE = "rocm/megatron-lm:v25.4"
+DIGEST = "sha256:" + "ab" * 32
+
+
+def rack(
+    recipe: str,
+    nodes: int = 1,
+    changes: Mapping[str, Mapping[Any, Any]] | None = None,
+    gpu: str = "mi300x",
+    nic: str | None = "thor2",
+    site: Mapping[str, Any] | None = None,
+    **smoke: Any,
+) -> LaunchPlan:
+    """Plan `recipe` on node01, node02, ... with 8 GPUs and 8 HCAs. `changes`: node -> changes to its state."""
+    names = [f"node{number + 1:02d}" for number in range(nodes)]
+    own = desired(
+        gpu, nic, images={"megatron": IMAGE}, smoke={"recipe": recipe, "image": "megatron", **smoke}, **(site or {})
+    )
+    states = {
+        name: with_(healthy(number + 1), {"containers.images": [image(IMAGE, DIGEST)], **(changes or {}).get(name, {})})
+        for number, name in enumerate(names)
+    }
+    return make_plan(dict.fromkeys(names, own), states, names, RUN_ID)
+
+
+def small(nodes: int = 1, **smoke: Any) -> LaunchPlan:
+    """Plan the embedded default on machines without GPUs."""
+    names = [f"node{number + 1:02d}" for number in range(nodes)]
+    own = desired("cpu", None, smoke={"recipe": "gpt-small", **smoke})
+    states = {name: with_(bare(number + 1), {"memory.available_bytes": 8 * GIB}) for number, name in enumerate(names)}
+    return make_plan(dict.fromkeys(names, own), states, names, RUN_ID)
+
+
+def value(node: NodePlan, option: str) -> list[str]:
+    """The values of an option of the container engine's command line."""
+    words = node.command
+    return [words[index + 1] for index, word in enumerate(words) if word == option]

@@ -1,0 +1,288 @@
+"""What a node runs: the documents' container options and variables, and an exit code that tells the truth."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan
+from shakedown.smoke.recipe import recipes
+from tests.documents import commands, configuration, variables
+from tests.plans import DIGEST, RUN_ID, rack, small, value
+
+DOCUMENTED = commands("000_commands.txt")
+SPELLINGS = {"-v": "--volume"}
+SCRIPTS = files("shakedown.smoke.runtimes")
+
+# What a plan adds to the documented variables, and why.
+ADDED = {
+    *("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "LOG_DIR", "EXP_NAME"),  # derived
+    *("TP", "PP", "CP", "MBS", "BS", "GBS", "SEQ_LENGTH", "TOTAL_ITERS", "MODEL_SIZE"),  # the script's defaults, pinned
+    *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"),  # derived
+}
+
+
+def documented_options() -> dict[str, list[str]]:
+    """docker run's options in document 000: option -> values; a flag has none."""
+    (words,) = DOCUMENTED["docker run"]
+    found: dict[str, list[str]] = {}
+    rest = words[2:-1]
+    while rest:
+        option = SPELLINGS.get(rest[0], rest[0])
+        if rest[0] in ("-it", "--privileged"):
+            found[option], rest = [], rest[1:]
+        else:
+            found.setdefault(option, []).append(rest[1].replace("$HOME", "/root"))
+            rest = rest[2:]
+    return found
+
+
+def options(node: NodePlan, image: str) -> dict[str, list[str]]:
+    """The engine's options of a plan, up to the image."""
+    words = node.command[2 : node.command.index(image)]
+    found: dict[str, list[str]] = {}
+    while words:
+        if words[0] == "--privileged" or "=" in words[0]:
+            found[words[0]], words = [], words[1:]
+        else:
+            found.setdefault(words[0], []).append(words[1])
+            words = words[2:]
+    return found
+
+
+def test_the_container_has_the_documented_options() -> None:
+    plan = rack("llama3.1-8b-fp8", privileged=True)
+    (node,) = plan.nodes
+    assert plan.image is not None
+    ours, theirs = options(node, plan.image), documented_options()
+    for option in ("--device", "--network", "--ipc", "--group-add", "--cap-add", "--security-opt", "--shm-size"):
+        assert ours.pop(option) == theirs.pop(option)
+    assert ours.pop("--privileged") == theirs.pop("--privileged") == []
+    assert ours.pop("--volume") == [*theirs.pop("--volume"), "{run_dir}:/shakedown"]
+    # A terminal and a name to come back to are for a person.
+    assert set(theirs) == {"-it", "--name"}
+    assert ours == {
+        "--name": [f"shakedown-{RUN_ID}-0"],
+        "--label": [f"{CONTAINER_LABEL}={RUN_ID}"],
+        "--pull": ["never"],
+        "--ulimit": ["memlock=-1:-1"],
+        "--workdir": ["/workspace/Megatron-LM"],
+        "--env-file": ["{run_dir}/environment"],
+        "--entrypoint=": [],
+    }
+    assert node.command[-4:] == ["bash", "/shakedown/job.sh", "bash", "examples/llama/train_llama3.sh"]
+    assert plan.image == f"rocm/megatron-lm@{DIGEST}"
+
+
+def test_privileged_only_where_asked_for() -> None:
+    assert "--privileged" not in rack("llama3.1-8b-fp8").nodes[0].command
+
+
+@pytest.mark.parametrize("name", [title for title in DOCUMENTED if title in recipes()])
+def test_the_environment_holds_the_documented_variables(name: str) -> None:
+    recipe = recipes()[name]
+    plan = rack(name, recipe.entry.nodes or 1)
+    for node, words in zip(plan.nodes, DOCUMENTED[name], strict=True):
+        wanted = variables(words)
+        if "MASTER_ADDR" in wanted:
+            wanted["MASTER_ADDR"] = plan.master_address
+        corrected = {option: node.environment[option] for option in recipe.entry.corrected}
+        assert {key: node.environment.get(key) for key in wanted} == wanted | corrected
+        nic = {"RDMAV_DRIVERS", "NCCL_IB_QPS_PER_CONNECTION", "NCCL_GDR_FLUSH_DISABLE", "NCCL_IB_ROCE_VERSION_NUM"}
+        nic |= {"NCCL_CUMEM_ENABLE"} if len(plan.nodes) > 1 else set()
+        exports = set(recipe.family.environment) | {"CUDA_DEVICE_MAX_CONNECTIONS", "SEQ_PARALLEL"}
+        assert set(node.environment) - set(wanted) <= ADDED | exports | nic
+
+
+def test_fsdp_leaves_the_hardware_queues_alone() -> None:
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in rack("llama3-70b-bf16-fsdp").nodes[0].environment
+    assert rack("llama3.1-8b-bf16").nodes[0].environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+
+
+def test_the_provider_library_is_mounted_as_in_document_001_and_copied_in() -> None:
+    config = configuration("mi3xx_megatron_llama_distributed.json")["config"]["container_config"]
+    (library,) = [pair for pair in config["volume_dict"].items() if "libbnxt_re" in pair[0]]
+    node = rack("llama3.1-8b-fp8-2nodes", 2).nodes[1]
+    assert f"type=bind,source={library[0]},target={library[1]}" in value(node, "--mount")
+    place = node.command.index("--copy")
+    assert node.command[place + 1 : place + 3] == [library[1], library[1].removesuffix(".host")]
+    assert "type=bind,source=/etc/libibverbs.d,target=/etc/libibverbs.d" in value(node, "--mount")
+
+
+def test_before_the_job_the_image_must_list_the_devices() -> None:
+    (check,) = rack("llama3.1-8b-fp8-2nodes", 2).nodes[0].setup
+    assert check[:3] == ["docker", "run", "--rm"]
+    assert check[-8:] == [f"bnxt_re{index}" for index in range(8)]
+    assert rack("llama3.1-8b-fp8").nodes[0].setup == []
+
+
+def test_secrets_stand_nowhere() -> None:
+    (node,) = rack("llama3.1-8b-fp8", hf_token_file="/root/.hf_token").nodes
+    assert node.secrets == ["HF_TOKEN"]
+    assert "HF_TOKEN\n" in node.files["environment"]
+    assert "HF_TOKEN=" not in node.model_dump_json()
+    assert rack("llama3.1-8b-fp8").nodes[0].secrets == []
+
+
+def test_the_sites_volumes_devices_and_shm() -> None:
+    (node,) = rack("llama3.1-8b-fp8", volumes={"/data": "/data:ro"}, devices=["/dev/kfd"], shm_size="128G").nodes
+    assert "/data:/data:ro" in value(node, "--volume")
+    assert (value(node, "--device"), value(node, "--shm-size")) == (["/dev/kfd"], ["128G"])
+
+
+def test_only_this_nodes_containers_of_this_run_are_removed(tmp_path: Path) -> None:
+    (cleanup,) = rack("llama3.1-8b-fp8").nodes[0].cleanup
+    engine = script(tmp_path / "docker", 'echo "$@" >>"$CALLS"; [ "$1" = rm ] || echo 4242')
+    subprocess.run(cleanup, env=environment(engine, CALLS=str(tmp_path / "calls")), check=True)
+    listing, removal = (tmp_path / "calls").read_text().splitlines()
+    assert f"--filter label={CONTAINER_LABEL}={RUN_ID}" in listing
+    assert f"--filter name=^/?shakedown-{RUN_ID}-0(-verbs)?$" in listing
+    assert removal == "rm --force 4242"
+
+
+def test_the_process_runtime_gives_torchrun_a_static_rendezvous() -> None:
+    node = small(3, ranks_per_node=1, venv="/opt/venv").nodes[2]
+    words = dict(zip(node.command[1:11:2], node.command[2:12:2], strict=True))
+    assert node.command[0] == "/opt/venv/bin/torchrun"
+    assert words == {
+        "--nnodes": "3",
+        "--node-rank": "2",
+        "--nproc-per-node": "1",
+        "--master-addr": "10.0.0.1",
+        "--master-port": str(small(3, ranks_per_node=1).master_port),
+    }
+    assert node.command[11] == "{run_dir}/workload/train.py"
+    assert node.upload == ["shakedown.smoke.workload"]
+    assert node.environment["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flag"), [("gpt-small-tp2", "--tensor-parallel"), ("gpt-small-pp2", "--pipeline-parallel")]
+)
+def test_model_parallel_recipes_of_the_embedded_default(recipe: str, flag: str) -> None:
+    plan = small(recipe=recipe)
+    assert value(plan.nodes[0], flag) == ["2"]
+    assert (plan.data_parallel, plan.global_batch) == (1, 8)
+
+
+def test_the_small_gpt_in_a_container() -> None:
+    plan = rack("gpt-small", runtime="container", options={"seed": 7})
+    (node,) = plan.nodes
+    job = node.command[node.command.index("/shakedown/job.sh") :]
+    assert job[1] == "torchrun"
+    assert "/shakedown/workload/train.py" in job
+    assert job[-2:] == ["--seed", "7"]
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    (setup,) = small().nodes[0].setup
+    (tmp_path / "installed.py").write_text(small().nodes[0].files["installed.py"])
+    python = [setup[0], str(tmp_path / "installed.py")]
+    assert subprocess.run([*python, "json", "os.path"]).returncode == 0
+    answer = subprocess.run([*python, "json", "no_such_thing.at.all"], capture_output=True, text=True)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("not installed in ")
+    assert answer.stderr.endswith(": no_such_thing.at.all\n")
+
+
+# -- job.sh and verbs.sh, run for real with stand-ins for what the image holds ------------------------------------
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def environment(*tools: Path, **more: str) -> dict[str, str]:
+    return {"PATH": ":".join([*(str(tool.parent) for tool in tools), os.environ["PATH"]]), **more}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run job.sh around a training script that, like Megatron's, ends with the exit code of its summary."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("job.sh", "verbs.sh"):
+        (folder / name).write_text((SCRIPTS / name).read_text("utf-8"))
+    (tmp_path / "bin").mkdir()
+    train = script(tmp_path / "train.sh", 'eval "torchrun --nnodes 1 pretrain.py |& tee $LOG"; echo summary')
+
+    def run(torchrun: str, *words: str, arguments: str | None = None) -> subprocess.CompletedProcess[str]:
+        tool = script(tmp_path / "bin" / "torchrun", torchrun)
+        if arguments is not None:
+            (folder / "arguments").write_text(arguments)
+        command = ["bash", str(folder / "job.sh"), *(words or ("bash", str(train)))]
+        log = str(folder / "logs" / "output_perf.log")
+        return subprocess.run(command, env=environment(tool, LOG=log), capture_output=True, text=True, timeout=20)
+
+    return run
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_the_exit_code_is_torchruns_and_not_the_summarys(
+    job: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, code: int
+) -> None:
+    ended = job(f"echo training; exit {code}")
+    assert ended.returncode == code
+    assert ended.stdout.splitlines() == ["training", "summary"]
+    assert (tmp_path / "run/logs/output_perf.log").read_text() == "training\n"
+
+
+def test_a_script_that_never_starts_torchrun_has_failed(job: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    assert job("exit 0", "true").returncode == 1
+    assert "ended without having started torchrun" in job("exit 0", "true").stderr
+    assert job("exit 0", "bash", "-c", "exit 3").returncode == 3
+
+
+def test_options_without_a_variable_reach_torchrun(job: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    ended = job('printf "<%s>" "$@"', arguments="--transformer-impl\nlocal\na b\n")
+    assert ended.stdout.startswith("<--nnodes><1><pretrain.py><--transformer-impl><local><a b>")
+
+
+def test_torchrun_without_a_script(job: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    assert job("exit 5", "torchrun", "train.py").returncode == 5
+
+
+def test_the_library_is_copied_before_the_job(
+    job: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    host, target = tmp_path / "lib.so.host", tmp_path / "lib.so"
+    host.write_text("host's")
+    target.write_text("image's")
+    assert job(f'[ "$(cat {target})" = "host\'s" ]', "--copy", str(host), str(target), "torchrun").returncode == 0
+    missing = job("exit 0", "--copy", str(tmp_path / "no"), str(target), "torchrun")
+    assert missing.returncode == 1
+    assert "no" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    ("listing", "wanted", "code", "words"),
+    [
+        (r"2 HCAs found:\n\tbnxt_re0\n\tbnxt_re1\n", ["bnxt_re0", "bnxt_re1"], 0, ""),
+        (r"1 HCA found:\n\tbnxt_re10\n", ["bnxt_re1"], 1, "does not list bnxt_re1; it says"),
+        (r"0 HCAs found:\n", ["bnxt_re0", "bnxt_re1"], 1, "does not list bnxt_re0 bnxt_re1"),
+    ],
+)
+def test_devices_that_the_image_does_not_see(
+    tmp_path: Path, listing: str, wanted: list[str], code: int, words: str
+) -> None:
+    tool = script(tmp_path / "ibv_devinfo", f"printf '{listing}'")
+    check = tmp_path / "verbs.sh"
+    check.write_text((SCRIPTS / "verbs.sh").read_text("utf-8"))
+    ended = subprocess.run(["bash", str(check), *wanted], env=environment(tool), capture_output=True, text=True)
+    assert (ended.returncode, words in ended.stderr) == (code, True)
+
+
+def test_an_image_without_ibv_devinfo_proves_nothing(tmp_path: Path) -> None:
+    check = tmp_path / "verbs.sh"
+    check.write_text((SCRIPTS / "verbs.sh").read_text("utf-8"))
+    ended = subprocess.run(["/bin/bash", str(check), "x"], env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "the image has no ibv_devinfo" in ended.stderr
