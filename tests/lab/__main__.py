@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tests.lab import slots
 from tests.lab.machine import LabError, require_root
-from tests.lab.namespaces import NodeSpec, rack
+from tests.lab.namespaces import rack
+from tests.lab.node_spec import NodeSpec
 
 CARD = "rack.json"
 """The standing rack's own description: {node: ssh argv}."""

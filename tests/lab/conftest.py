@@ -11,7 +11,8 @@ import pytest
 
 from tests.lab import namespaces
 from tests.lab.machine import require_root
-from tests.lab.namespaces import NodeSpec, Rack
+from tests.lab.namespaces import Rack
+from tests.lab.node_spec import NodeSpec
 
 HERE = Path(__file__).parent
 

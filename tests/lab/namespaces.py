@@ -18,57 +18,29 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
+from tests.lab import engine, mounts, rootfs, slots
 from tests.lab import inventory as inventory_file
-from tests.lab import rootfs, slots
 from tests.lab.machine import SBIN_PATH, LabError, require, require_root, run
+from tests.lab.node_spec import PROC, NodeSpec
 from tests.lab.processes import Process, inside
-from tests.lab.rootfs import Device, KeyPair
+from tests.lab.rootfs import KeyPair
 
 COMMANDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "sysctl": "procps"}
 INTERFACES = ("eth-a", "ens3", "eno1", "enp65s0f0np0", "p1p1", "lan0", "eth7", "bond-rack")
 INIT = Path(__file__).with_name("node_init.sh")
 INIT_WAITS = ("sleep", "2147483647")
 SSH_WAIT_S = 180
+PLAIN_PORTS = (5000, 5001)
+"""Where the rack's registries without TLS listen (registry.py, cut_proxy.py)."""
 FIRST_HOST = 10
-
-
-@dataclass(frozen=True)
-class NodeSpec:
-    """What one node is like. Unset fields get a value that differs from node to node.
-
-    + name, interface: host name and name of the network interface
-    + mtu: of that interface, in bytes
-    + proc: files bound over /proc, such as {"cmdline": "quiet iommu=pt"}; any text; each boot starts with it again
-    + sys_tree: a folder laid over /sys (`class/infiniband`, PCI devices with their links); writable, new at each boot
-    + sys: single files laid over /sys, {"kernel/mm/transparent_hugepage/enabled": "always madvise [never]"}
-    + dev: character devices under /dev, {"kfd": Device(group="render", mode=0o660)}
-    + files: files of the root file system at first boot, {"etc/default/grub": "..."}
-    + user, sudo: an ordinary user with the lab's key, and whether it may do anything by sudo without a password
-    """
-
-    name: str = ""
-    interface: str = ""
-    mtu: int = 1500
-    proc: Mapping[str, str] = field(default_factory=dict)
-    sys_tree: Path | None = None
-    sys: Mapping[str, str] = field(default_factory=dict)
-    dev: Mapping[str, Device] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    user: str | None = None
-    sudo: bool = False
-
-
-PROC = {"sys/kernel/numa_balancing": "1\n"}
-"""A freshly booted rack node has NUMA auto-balancing on; here the value is the node's own."""
 
 
 class Node:
@@ -87,13 +59,15 @@ class Node:
         self.folder = slot.folder / f"n{index}"
         self.init_pid = 0
         self._slot, self._link = slot, slot.link(index)
+        self._cgroup = self._link
         self._launcher: subprocess.Popen[bytes] | None = None
         prefix = IPv4Interface(f"{self.address}/{slot.network.prefixlen}")
         for layer in ("upper", "work", "root"):
             (self.folder / layer).mkdir(parents=True)
         rootfs.make_identity(self.upper, self.name, prefix, host_key, client_key, spec.user, spec.sudo)
-        for path, text in spec.files.items():
-            rootfs.write(self.upper / path, text)
+        brought = engine.files(str(slot.gateway), PLAIN_PORTS, self._cgroup, spec.daemon) if spec.docker else {}
+        for path, text in {**brought, **spec.files}.items():
+            rootfs.write(self.upper / path, text, 0o755 if text.startswith("#!") else 0o644)
         lines = ["link set lo up", f"addr add {prefix} dev {self.interface}"]
         lines += [f"link set {self.interface} mtu {spec.mtu} up", f"route add default via {slot.gateway}"]
         (self.folder / "ip").write_text("\n".join(lines) + "\n")
@@ -132,7 +106,7 @@ class Node:
 
     def processes(self) -> list[Process]:
         """What runs on the node, containers included, besides its init and its sshd with open sessions."""
-        infrastructure = {"sshd", "sshd-session"}
+        infrastructure = {"sshd", "sshd-session"} | engine.PROCESSES
         found = [process for process in inside(self._up_pid()) if process.name not in infrastructure]
         return [process for process in found if process.args != INIT_WAITS]
 
@@ -166,7 +140,7 @@ class Node:
         """Power on after `down`, with a new boot id, and wait for ssh."""
         self.spawn(dies_with_us=not (self._slot.folder / "standing").exists())
         plug_in([self])
-        self.wait_for_ssh()
+        self.wait()
 
     def spawn(self, *, dies_with_us: bool) -> None:
         """Start the node's init; it waits for `plug_in`."""
@@ -202,6 +176,11 @@ class Node:
         with contextlib.suppress(BrokenPipeError), launcher.stdin as pipe:
             pipe.write(b"go\n")
 
+    def wait(self) -> None:
+        self.wait_for_ssh()
+        if self.spec.docker:
+            self.wait_for_docker()
+
     def wait_for_ssh(self, timeout: float = SSH_WAIT_S) -> None:
         """Wait for sshd's banner. Raises LabError with the node's console when its init ended or the time is up."""
         deadline = time.monotonic() + timeout
@@ -215,6 +194,16 @@ class Node:
                     return
         console = (self.folder / "console.log").read_text(errors="replace")
         raise LabError(f"{self.name} did not come up: {console[-2000:]} {self.sshd_log[-1000:]}")
+
+    def wait_for_docker(self) -> None:
+        """Wait until the node's docker engine answers. Raises LabError with the end of its log."""
+        deadline = time.monotonic() + SSH_WAIT_S
+        while time.monotonic() < deadline:
+            if engine.answers(self.folder / "run/docker.sock"):
+                return
+            time.sleep(0.05)
+        log = self.upper / "var/log/dockerd.log"
+        raise LabError(f"{self.name}: no docker: {log.read_text()[-2000:] if log.exists() else 'not started'}")
 
     def _up_pid(self) -> int:
         if not self.init_pid:
@@ -255,7 +244,9 @@ class Node:
             shutil.copytree(self.spec.sys_tree or folder / "sys/work", folder / "sys/upper", symlinks=True)
             for path, text in self.spec.sys.items():
                 rootfs.write(folder / "sys/upper" / path, text)
-        (folder / "fstab").write_text("\n".join(_mounts(folder)) + "\n")
+        disk = self._slot.disk / self.folder.name if self.spec.docker else folder
+        storage = engine.mounts(folder / "root", disk, self.spec.docker_disk_mb) if self.spec.docker else []
+        (folder / "fstab").write_text("\n".join(mounts.table(folder, storage)) + "\n")
 
 
 class Rack:
@@ -285,7 +276,7 @@ class Rack:
             node.spawn(dies_with_us=dies_with_us)
         plug_in(self.nodes)
         for node in self.nodes:
-            node.wait_for_ssh()
+            node.wait()
 
     def ssh(self, node: Node, command: str | None = None, *, user: str = "root") -> list[str]:
         """The argv of OpenSSH's client for a person or a test: key, known hosts, no prompts."""
@@ -336,7 +327,8 @@ def rack(nodes: int | Sequence[NodeSpec] = 3, spec: NodeSpec | None = None, *, s
     require_root()
     specs = [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)
     sudo = {"sudo": "sudo"} if any(s.sudo for s in specs) else {}
-    require({**COMMANDS, **sudo})
+    docker = engine.COMMANDS if any(s.docker for s in specs) else {}
+    require({**COMMANDS, **sudo, **docker})
     slot = slots.take()
     kept = False
     try:
@@ -360,38 +352,3 @@ def _mac(address: IPv4Address) -> str:
 def _interface(index: int) -> str:
     turn, place = divmod(index - 1, len(INTERFACES))
     return INTERFACES[place] + (f"v{turn}" if turn else "")
-
-
-def _mounts(folder: Path) -> list[str]:
-    """The node's mount table, from outside in: paths are those that hold before pivot_root."""
-    root = folder / "root"
-    lines = [f"sdlab {root} overlay lowerdir=/,upperdir={folder}/upper,workdir={folder}/work"]
-    for number, point in enumerate(_other_file_systems()):
-        extra = folder / f"extra{number}"
-        for layer in ("upper", "work"):
-            (extra / layer).mkdir(parents=True, exist_ok=True)
-        lines.append(f"sdlab {root}{point} overlay lowerdir={point},upperdir={extra}/upper,workdir={extra}/work")
-    lines += [f"proc {root}/proc proc defaults", *_sys_mounts(folder)]
-    # Sysctls outside net/ are the machine's own: a node may read them, not write them.
-    kept = [part.name for part in Path("/proc/sys").iterdir() if part.name != "net"]
-    lines += [f"{root}/proc/sys/{name} {root}/proc/sys/{name} none bind,ro" for name in kept]
-    bound = sorted(file.relative_to(folder) for file in (folder / "proc").rglob("*") if file.is_file())
-    lines += [f"{folder}/{file} {root}/{file} none bind" for file in bound]
-    lines += [f"{folder}/{name} {root}/{name} none bind" for name in ("dev", "run", "tmp")]
-    return [*lines, f"devpts {root}/dev/pts devpts newinstance,ptmxmode=0666,mode=0620,gid=5"]
-
-
-def _sys_mounts(folder: Path) -> list[str]:
-    """The machine's /sys as this network namespace sees it, read-only, or with the node's own tree over it."""
-    point = folder / "root/sys"
-    if not (folder / "sys/upper").exists():
-        return [f"sysfs {point} sysfs ro"]
-    layers = f"lowerdir={point},upperdir={folder}/sys/upper,workdir={folder}/sys/work"
-    return [f"sysfs {point} sysfs defaults", f"sdlab {point} overlay {layers}"]
-
-
-def _other_file_systems() -> list[str]:
-    """Mount points besides / that hold the checkout or its python: an overlay of / alone would not show them."""
-    needed = {Path(__file__).resolve(), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
-    points = {next(str(p) for p in (path, *path.parents) if os.path.ismount(p)) for path in needed}
-    return sorted(points - {"/"})

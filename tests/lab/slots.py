@@ -82,6 +82,7 @@ class Slot:
             run(["umount", "--lazy", str(self.folder)])
         with contextlib.suppress(FileNotFoundError):
             self.folder.rmdir()
+        _remove_cgroups(self.bridge)
         shutil.rmtree(DISK_DIR / str(self.number), ignore_errors=True)
 
     def release(self) -> None:
@@ -169,6 +170,14 @@ def _lock(number: int) -> Slot | None:
 def _links(bridge: str) -> list[str]:
     names = [path.name for path in Path("/sys/class/net").iterdir()]
     return [name for name in names if name == bridge or name.startswith(f"{bridge}n")]
+
+
+def _remove_cgroups(bridge: str) -> None:
+    """The control groups that the nodes' container engines made: those of one node lie under its link's name."""
+    for top in Path("/sys/fs/cgroup").glob(f"**/{bridge}n*/"):
+        for folder in sorted((path for path in (top, *top.rglob("*")) if path.is_dir()), reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 def _raise_bridge(slot: Slot) -> None:

@@ -17,7 +17,8 @@ import pytest
 from tests.lab import slots
 from tests.lab.conftest import RackMaker
 from tests.lab.machine import LabError, run
-from tests.lab.namespaces import Node, NodeSpec, Rack
+from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
 from tests.lab.rootfs import Device
 
 NUMA = "/proc/sys/kernel/numa_balancing"
