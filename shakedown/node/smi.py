@@ -67,10 +67,9 @@ def _import_package(tree: Tree) -> Any:
 
 def _explain(error: Exception) -> Unreadable:
     """amdsmi's exceptions carry a status; its name says why."""
-    words = "{}: {}".format(type(error).__name__, error).replace("\n", " ")
     info = getattr(error, "get_error_info", None)
-    name = str(info(False) if info else type(error).__name__)
-    why = next((why for status, why in _WHY_BY_STATUS.items() if status in name.upper()), "failed")
+    words = str(info()) if info else "{}: {}".format(type(error).__name__, error)
+    why = next((why for status, why in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
     return Unreadable(why, "amdsmi: " + words)
 
 

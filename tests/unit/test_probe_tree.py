@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shakedown.state import NodeState, is_unreadable
-from tests.nodes import FAULTS, GPUS, NICS, make_tree
+from tests.node_trees import FAULTS, GPUS, NICS, make_tree
 
 
 def read(root: Path, *options: str, **environment: str) -> NodeState:

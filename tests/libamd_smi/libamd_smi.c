@@ -1,0 +1,195 @@
+/* A library with the ABI of libamd_smi 7.0 for tests: it answers for GPUs that are not there.
+
+   What it says stands in libamd_smi.conf beside the library, read anew by each process:
+       gpus=8  device=74a1  name=AMD Instinct MI300X  vram=206158430208  compute_partition=SPX  memory_partition=NPS1
+       uncorrectable=0  replays=0  xgmi_down=0           (of the GPU `bad`, 0 being the first)
+       hang=FUNCTION  crash=FUNCTION  error=FUNCTION:STATUS      (each may stand several times)
+   Structures as in the Python package's amdsmi_wrapper.py; functions not written here are generated to answer
+   NOT_SUPPORTED (build.py). */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, INVAL = 1, NOT_SUPPORTED = 2 };
+enum { LINK_DOWN = 0, LINK_UP = 1, LINK_DISABLED = 2 };
+
+typedef struct { char market_name[256]; uint32_t vendor_id; char vendor_name[256]; uint32_t subvendor_id;
+                 uint64_t device_id; uint32_t rev_id; char asic_serial[256]; uint32_t oam_id, compute_units;
+                 uint64_t target; uint32_t subsystem_id, reserved[21]; } asic_info;
+typedef struct { uint64_t correctable, uncorrectable, deferred, reserved[5]; } error_count;
+typedef struct { char version[256], date[256], name[256]; } driver_info;
+typedef struct { uint64_t socket; uint32_t current, average; uint64_t gfx, soc, memory; uint32_t limit;
+                 uint64_t reserved[18]; } power_info;
+typedef struct { uint8_t count; struct { uint32_t id; uint64_t version, reserved[2]; } list[80];
+                 uint32_t reserved[7]; } firmware_info;
+typedef struct { struct { uint16_t width; uint32_t speed, version, slot, max_version; uint64_t reserved[9]; } fixed;
+                 struct { uint16_t width; uint32_t speed, bandwidth; uint64_t replays, recoveries, rollovers, sent,
+                          received; uint32_t other_end; uint64_t reserved[12]; } now;
+                 uint64_t reserved[32]; } pcie_info;
+typedef struct { uint32_t total, status[8]; uint64_t reserved[7]; } xgmi_status;
+typedef struct { uint32_t major, minor, release; char *build; } library_version;
+
+static char *setting(const char *key, const char *otherwise, int occurrence) {
+    static char found[256];
+    char path[4096], line[512];
+    Dl_info self;
+    size_t length = strlen(key);
+    strcpy(found, otherwise);
+    if (!dladdr((void *)setting, &self)) return found;
+    snprintf(path, sizeof path, "%s", self.dli_fname);
+    strcpy(strrchr(path, '/') + 1, "libamd_smi.conf");
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, key, length) && line[length] == '=' && !occurrence--)
+            snprintf(found, sizeof found, "%s", line + length + 1);
+    }
+    if (file) fclose(file);
+    return found;
+}
+
+static uint64_t number(const char *key, const char *otherwise) { return strtoull(setting(key, otherwise, 0), 0, 0); }
+
+/* What the configuration wants this function to do instead of its work. */
+uint32_t lab_status(const char *function, uint32_t otherwise) {
+    for (int n = 0; *setting("hang", "", n); n++)
+        if (!strcmp(setting("hang", "", n), function)) for (;;) pause();
+    for (int n = 0; *setting("crash", "", n); n++)
+        if (!strcmp(setting("crash", "", n), function)) abort();
+    for (int n = 0; *setting("error", "", n); n++) {
+        char *wanted = setting("error", "", n), *colon = strchr(wanted, ':');
+        if (colon && !strncmp(wanted, function, colon - wanted) && !function[colon - wanted]) return atoi(colon + 1);
+    }
+    return otherwise;
+}
+#define ENTER uint32_t status = lab_status(__func__, SUCCESS); if (status) return status
+
+/* A handle is the GPU's number, counted from one so that it is not null. */
+static uint64_t index_of(void *gpu) { return (uint64_t)gpu - 1; }
+static uint64_t if_bad(void *gpu, const char *key) { return index_of(gpu) == number("bad", "0") ? number(key, "0") : 0; }
+
+uint32_t amdsmi_init(uint64_t flags) { ENTER; return SUCCESS; }
+uint32_t amdsmi_shut_down(void) { ENTER; return SUCCESS; }
+
+uint32_t amdsmi_get_lib_version(library_version *version) {
+    ENTER;
+    *version = (library_version){25, 5, 1, "lab"};
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_socket_handles(uint32_t *count, void **sockets) {
+    ENTER;
+    *count = number("gpus", "8");
+    for (uint64_t n = 0; sockets && n < *count; n++) sockets[n] = (void *)(n + 1);
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_processor_handles(void *socket, uint32_t *count, void **gpus) {
+    ENTER;
+    *count = 1;
+    if (gpus) gpus[0] = socket;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_device_bdf(void *gpu, uint64_t *bdf) {
+    ENTER;
+    *bdf = (index_of(gpu) * (0x100 / number("slots", "8")) + 5) << 8;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_asic_info(void *gpu, asic_info *info) {
+    ENTER;
+    memset(info, 0, sizeof *info);
+    strcpy(info->market_name, setting("name", "AMD Instinct MI300X", 0));
+    strcpy(info->vendor_name, "Advanced Micro Devices Inc. [AMD/ATI]");
+    snprintf(info->asic_serial, sizeof info->asic_serial, "%lx", 0x1000 + index_of(gpu));
+    info->vendor_id = 0x1002;
+    info->device_id = strtoull(setting("device", "74a1", 0), 0, 16);
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_memory_total(void *gpu, uint32_t type, uint64_t *bytes) {
+    ENTER;
+    *bytes = number("vram", "206158430208");
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_memory_usage(void *gpu, uint32_t type, uint64_t *bytes) {
+    ENTER;
+    *bytes = 297 << 20;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_compute_partition(void *gpu, char *name, uint32_t length) {
+    ENTER;
+    snprintf(name, length, "%s", setting("compute_partition", "SPX", 0));
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_memory_partition(void *gpu, char *name, uint32_t length) {
+    ENTER;
+    snprintf(name, length, "%s", setting("memory_partition", "NPS1", 0));
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_driver_info(void *gpu, driver_info *info) {
+    ENTER;
+    memset(info, 0, sizeof *info);
+    strcpy(info->version, setting("driver", "6.12.12", 0));
+    strcpy(info->name, "amdgpu");
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_fw_info(void *gpu, firmware_info *info) {
+    ENTER;
+    memset(info, 0, sizeof *info);
+    info->count = 2;
+    info->list[0].id = 7; /* CP_MEC1 */
+    info->list[0].version = 173;
+    info->list[1].id = 77; /* PM */
+    info->list[1].version = number("firmware_pm", "0x00557300");
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_total_ecc_count(void *gpu, error_count *count) {
+    ENTER;
+    *count = (error_count){.correctable = if_bad(gpu, "correctable"), .uncorrectable = if_bad(gpu, "uncorrectable")};
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_pcie_info(void *gpu, pcie_info *info) {
+    ENTER;
+    memset(info, 0, sizeof *info);
+    info->now.width = 16;
+    info->now.speed = 32000;
+    info->now.replays = if_bad(gpu, "replays");
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_temp_metric(void *gpu, uint32_t sensor, uint32_t metric, int64_t *celsius) {
+    ENTER;
+    *celsius = number("temperature", "41");
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_power_info(void *gpu, power_info *info) {
+    ENTER;
+    memset(info, 0, sizeof *info);
+    info->current = number("power", "132");
+    info->average = 0xFFFF; /* not there on this model */
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_xgmi_link_status(void *gpu, xgmi_status *links) {
+    ENTER;
+    memset(links, 0, sizeof *links);
+    links->total = number("gpus", "8");
+    for (uint64_t n = 0; n < links->total && n < 8; n++) links->status[n] = n == index_of(gpu) ? LINK_DISABLED : LINK_UP;
+    if (if_bad(gpu, "xgmi_down")) links->status[index_of(gpu) ? 0 : 1] = LINK_DOWN;
+    return SUCCESS;
+}

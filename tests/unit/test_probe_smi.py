@@ -1,0 +1,110 @@
+"""AMD's real Python package over a library of ours (tests/libamd_smi): its answers, its errors, its hangs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.state import Gpu, NodeState, is_unreadable
+from tests.libamd_smi.build import build, configure
+from tests.node_trees import make_tree
+from tests.unit.test_probe_tree import read
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A node of 8 MI300X whose ROCm has the library."""
+    path = make_tree(tmp_path_factory.mktemp("smi"), gid_entries=4)
+    build(path / "opt/rocm/lib")
+    return path
+
+
+def seen(root: Path, *lines: str, seconds: str = "10", **values: object) -> NodeState:
+    configure(root / "opt/rocm/lib", *lines, **values)
+    return read(root, "--seconds", seconds)
+
+
+def gpus(state: NodeState) -> list[Gpu]:
+    assert not is_unreadable(state.gpus)
+    return state.gpus
+
+
+def test_eight_healthy_gpus(root: Path) -> None:
+    state = seen(root)
+    assert state.gpu_tool == "25.5.1"
+    assert len(gpus(state)) == 8
+    for gpu in gpus(state):
+        assert (gpu.model, gpu.vram_bytes, gpu.driver) == ("AMD Instinct MI300X", 192 * 2**30, "6.12.12")
+        assert (gpu.compute_partition, gpu.memory_partition, gpu.xgmi_links) == ("SPX", "NPS1", 7)
+        assert gpu.firmware == {"CP_MEC1": "173", "PM": "00.85.115.00"}
+        assert (gpu.temperature_c, gpu.power_w) == (41.0, 132.0)
+
+
+def test_faults_that_the_library_reports(root: Path) -> None:
+    state = seen(root, compute_partition="CPX", bad=2, uncorrectable=3, correctable=4, replays=5, xgmi_down=1)
+    bad = gpus(state)[2]
+    assert {gpu.compute_partition for gpu in gpus(state)} == {"CPX"}, "the library's word wins over the driver's file"
+    assert (bad.ecc_uncorrectable, bad.ecc_correctable, bad.pcie_replays, bad.xgmi_links) == (3, 4, 5, 6)
+    assert {gpu.ecc_uncorrectable for gpu in gpus(state) if gpu is not bad} == {0}
+    assert state.counters["ras/0000:45:00.0/uncorrectable"] == 3
+    assert state.counters["pcie/0000:45:00.0/replay"] == 5
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(2, "missing"), (10, "not permitted"), (8, "timed out"), (34, "missing"), (7, "failed"), (9, "failed")],
+)
+def test_an_error_of_one_call_costs_one_value(root: Path, status: int, why: str) -> None:
+    state = seen(root, f"error=amdsmi_get_fw_info:{status}")
+    for gpu in gpus(state):
+        assert is_unreadable(gpu.firmware) and gpu.firmware.unreadable == why
+        assert gpu.xgmi_links == 7
+
+
+def test_where_the_library_fails_the_driver_s_files_answer(root: Path) -> None:
+    state = seen(root, "error=amdsmi_get_gpu_compute_partition:7", "error=amdsmi_get_gpu_total_ecc_count:10")
+    assert {gpu.compute_partition for gpu in gpus(state)} == {"SPX"}
+    assert {gpu.ecc_uncorrectable for gpu in gpus(state)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("line", "why", "words"),
+    [
+        ("hang=amdsmi_init", "timed out", "no answer"),
+        ("hang=amdsmi_get_fw_info", "timed out", "no answer"),
+        ("crash=amdsmi_get_processor_handles", "failed", "signal 6"),
+        ("error=amdsmi_init:34", "missing", "DRIVER_NOT_LOADED"),
+        ("error=amdsmi_init:18", "failed", "INIT_ERROR"),
+    ],
+)
+def test_a_library_that_does_not_answer_costs_its_readings_only(root: Path, line: str, why: str, words: str) -> None:
+    began = time.monotonic()
+    state = seen(root, line, seconds="2")
+    assert time.monotonic() - began < 10
+    assert is_unreadable(state.gpu_tool) and state.gpu_tool.unreadable == why
+    assert words in state.gpu_tool.detail
+    for gpu in gpus(state):
+        # The files of the driver still tell most of it; what only the library knows carries its reason.
+        assert (gpu.link.width, gpu.compute_partition, gpu.model) == (16, "SPX", "AMD Instinct MI300X")
+        assert is_unreadable(gpu.firmware) and gpu.firmware.unreadable == why
+
+
+def test_a_gpu_that_the_library_does_not_list(root: Path) -> None:
+    state = seen(root, gpus=7)
+    last: Any = gpus(state)[7].firmware
+    assert is_unreadable(last) and "does not list" in last.detail
+    assert not any(is_unreadable(gpu.firmware) for gpu in gpus(state)[:7])
+
+
+def test_a_library_of_another_version(root: Path, tmp_path: Path) -> None:
+    """One that lacks a function the package wants: its import fails, and that is said."""
+    node = make_tree(tmp_path, count=1, gid_entries=4)
+    (node / "opt/rocm/lib").mkdir(parents=True)
+    library = str(node / "opt/rocm/lib/libamd_smi.so")
+    subprocess.run(["gcc", "-shared", "-o", library, "-x", "c", "-"], input=b"int amdsmi_init;", check=True)
+    state = read(node)
+    assert is_unreadable(state.gpu_tool) and "import amdsmi: AttributeError" in state.gpu_tool.detail
