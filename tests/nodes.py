@@ -1,395 +1,119 @@
-"""File trees of whole nodes: /sys, /proc, /dev, /etc of racks that no test machine is.
-
-`make_tree(path, gpu="mi300x", nic="thor2", faults=("gpu_missing",))` writes a healthy node of 8 GPUs and 8 NICs, with
-the links that the kernel makes in /sys, then breaks what is asked for. The probe reads it with `--root`, and the lab
-lays its `sys` over a live /sys. All values are ours; they show that readings are understood, not that hardware works.
-
-What no file tells (addresses, device numbers of plain files, room on disks) stands in `recorded.json`.
-"""
+"""Nodes for tests of the launcher: folders of this machine, each with a home and a lock of its own."""
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-GIB = 2**30
-CMDLINE = "pci=realloc=off pci=bfsort iommu=pt amd_iommu=on"
-KFD_MAJOR = 234
-ZERO_GID = ":".join(["0000"] * 8)
+from shakedown.smoke.launch import LaunchPlan, NodePlan
 
 
-@dataclass(frozen=True)
-class GpuModel:
-    name: str
-    device: str
-    vram: int
-    rocm: str
-    simds: int
+class LocalNodes:
+    """A `Remote`. `lost` holds nodes that do not answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lost: set[str] = set()
+        self.stdin: list[str] = []
+        self.argv: list[list[str]] = []
+
+    def home(self, node: str) -> Path:
+        """The node's home folder."""
+        home = self.folder / node
+        home.mkdir(parents=True, exist_ok=True)
+        return home
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        if node in self.lost:
+            time.sleep(0.1)
+            return False, [], ["no route to host"]
+        self.argv.append(argv)
+        # The lock's name belongs to the network namespace: the folder keeps test processes apart, the name the nodes.
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # python3 without a version manager's shim
+            "HOME": str(self.home(node)),
+            "SHAKEDOWN_NODE": f"{self.folder}/{node}"[-90:],
+        }
+        done = subprocess.run(
+            ["timeout", "-k", "1", str(timeout), *argv],
+            input=stdin,
+            text=True,
+            capture_output=True,
+            env=environment,
+            check=False,
+        )
+        return done.returncode == 0, done.stdout.splitlines(), done.stderr.splitlines()
+
+    def run_dir(self, node: str, run_id: str) -> Path:
+        """Where the node keeps a run."""
+        return self.home(node) / ".cache/shakedown/runs" / run_id
 
 
-@dataclass(frozen=True)
-class NicFamily:
-    vendor: str
-    device: str
-    pci_driver: str
-    module: str
-    prefix: str
-    firmware: str
-    library: str
-    driver: str
-    counters: tuple[str, ...]
-    gid_types: tuple[str, ...]  # of the filled entries; each address (link-local, then IPv4) has one of each
-
-
-GPUS = {
-    "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 192 * GIB, "6.4.1-83", 1216),
-    "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 256 * GIB, "6.4.1-83", 1216),
-    "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 288 * GIB, "7.0.2-56", 1024),
-}
-_V1_V2 = ("IB/RoCE v1", "RoCE v2")
-NICS = {
-    "thor2": NicFamily(
-        "14e4", "1760", "bnxt_en", "bnxt_re", "bnxt_re", "231.2.63.0", "/usr/local/lib/libbnxt_re-rdmav{abi}.so",
-        "bnxt_re", ("rx_pkts", "tx_pkts", "to_retransmits", "seq_err_naks_rcvd", "rx_roce_discards"), _V1_V2,
-    ),
-    "cx7": NicFamily(
-        "15b3", "1021", "mlx5_core", "mlx5_ib", "mlx5_", "28.43.1014",
-        "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav{abi}.so",
-        "mlx5", ("out_of_buffer", "packet_seq_err", "local_ack_timeout_err", "rx_write_requests"), _V1_V2,
-    ),
-    "ainic": NicFamily(
-        "1dd8", "1002", "ionic", "ionic_rdma", "ionic_", "1.117.1",
-        "/usr/lib/x86_64-linux-gnu/libibverbs/libionic-rdmav{abi}.so",
-        "ionic", ("rx_rdma_ucast_pkts", "req_rx_pkt_seq_err", "tx_rdma_ack_timeout"), ("RoCE v2",),
-    ),
-}  # fmt: skip
-
-
-@dataclass
-class Tree:
-    """Where the node is written, and what it is made of."""
-
-    path: Path
-    gpu: GpuModel
-    nic: NicFamily
-    count: int
-    host: int
-    gid_entries: int
-    recorded: dict[str, Any] = field(default_factory=dict)
-
-    def write(self, name: str, content: str | bytes | int = "") -> Path:
-        path = self.path / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
-        return path
-
-    def link(self, name: str, target: str) -> None:
-        """A relative link, as the kernel makes them, from one absolute path of the tree to another."""
-        path = self.path / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        above = "/".join([".."] * (len(Path(name).parts) - 2))
-        path.symlink_to(f"{above}/{target.lstrip('/')}")
-
-    def numa(self, index: int) -> int:
-        return 0 if index < self.count / 2 else 1
-
-    def bus(self, index: int) -> int:
-        return index * (0x100 // self.count)
-
-    def gpu_bdf(self, index: int) -> str:
-        return f"0000:{self.bus(index) + 5:02x}:00.0"
-
-    def nic_bdf(self, index: int) -> str:
-        return f"0000:{self.bus(index) + 6:02x}:00.0"
-
-    def folder(self, bdf: str) -> str:
-        """The function's folder below /sys/devices, behind its root port."""
-        bus = int(bdf[5:7], 16)
-        port = 1 if bus % 0x10 == 5 else 2
-        return f"/sys/devices/pci0000:{bus & 0xF0:02x}/0000:{bus & 0xF0:02x}:{port:02x}.1/{bdf}"
-
-    def hca(self, index: int) -> str:
-        return f"/sys/class/infiniband/{self.nic.prefix}{index}"
-
-    def interface(self, index: int) -> str:
-        return f"ens{index}np0"
-
-    def address(self, index: int) -> str:
-        return f"10.{index + 1}.0.{self.host}"
-
-
-def make_tree(
-    path: Path, gpu: str = "mi300x", nic: str = "thor2", faults: Iterable[str] = (), count: int = 8, host: int = 1,
-    gid_entries: int = 256,
-) -> Path:  # fmt: skip
-    """Write node number `host` with `count` GPUs and NICs below `path`; returns `path`. Faults: the keys of FAULTS.
-    GID tables have 256 (mlx5) to 1024 (bnxt_re) entries on real devices; few make a test quick."""
-    tree = Tree(path, GPUS[gpu], NICS[nic], count, host, gid_entries)
-    _machine(tree)
-    _boot(tree)
-    for index in range(count):
-        _gpu(tree, index)
-        _nic(tree, index)
-    _kfd(tree)
-    _userland(tree)
-    _device_files(tree)
-    for fault in faults:
-        FAULTS[fault](tree)
-    tree.write("/recorded.json", json.dumps(tree.recorded))
-    return path
-
-
-def pci_config(max_read_request: int = 4096, acs: int | None = None) -> bytes:
-    """Configuration space with a PCI Express capability at 0x40 and, where `acs` is given, ACS control at 0x106."""
-    space = bytearray(4096)
-    space[0x34] = 0x40
-    struct.pack_into("<BB", space, 0x40, 0x10, 0)
-    struct.pack_into("<H", space, 0x48, (max_read_request.bit_length() - 8) << 12)
-    struct.pack_into("<I", space, 0x100, 0x0001 | 1 << 16 | (0x148 if acs is not None else 0) << 20)
-    if acs is not None:
-        struct.pack_into("<IHH", space, 0x148, 0x000D | 1 << 16, 0x5F, acs)
-    return bytes(space)
-
-
-def _function(tree: Tree, bdf: str, ids: str, kind: str, driver: str, numa: int, config: bytes) -> str:
-    folder = tree.folder(bdf)
-    vendor, device = ids.split(":")
-    event = f"DRIVER={driver}\nPCI_CLASS={kind}\nPCI_ID={ids.upper()}\nPCI_SLOT_NAME={bdf}"
-    files = {
-        "uevent": event, "vendor": f"0x{vendor}", "device": f"0x{device}", "class": f"0x{kind}", "numa_node": numa,
-        "current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe",
-        "current_link_width": 16, "max_link_width": 16, "config": config,
-    }  # fmt: skip
-    for name, content in files.items():
-        tree.write(f"{folder}/{name}", content)
-    tree.link(f"{folder}/driver", f"/sys/bus/pci/drivers/{driver}")
-    tree.link(f"/sys/bus/pci/devices/{bdf}", folder)
-    return folder
-
-
-def _root_port(tree: Tree, bdf: str, numa: int) -> None:
-    port = Path(tree.folder(bdf)).parent
-    tree.write(f"{port}/uevent", f"DRIVER=pcieport\nPCI_CLASS=60400\nPCI_ID=1022:14AB\nPCI_SLOT_NAME={port.name}")
-    tree.write(f"{port}/config", pci_config(acs=0))
-    tree.write(f"{port}/numa_node", numa)
-    tree.link(f"/sys/bus/pci/devices/{port.name}", str(port))
-
-
-def _gpu(tree: Tree, index: int) -> None:
-    bdf, numa = tree.gpu_bdf(index), tree.numa(index)
-    _root_port(tree, bdf, numa)
-    folder = _function(tree, bdf, f"1002:{tree.gpu.device}", "120000", "amdgpu", numa, pci_config())
-    files = {
-        "product_name": tree.gpu.name, "mem_info_vram_total": tree.gpu.vram, "mem_info_vram_used": 297 << 20,
-        "current_compute_partition": "SPX", "current_memory_partition": "NPS1", "pcie_replay_count": 0,
-        "ras/umc_err_count": "ue: 0\nce: 0", f"hwmon/hwmon{index}/temp2_input": 41000 + index * 500,
-        f"hwmon/hwmon{index}/power1_average": 132_000_000,
-    }  # fmt: skip
-    for name, content in files.items():
-        tree.write(f"{folder}/{name}", content)
-    tree.write(f"{folder}/drm/renderD{128 + index}/dev", f"226:{128 + index}")
-    tree.link(f"/sys/class/drm/renderD{128 + index}", f"{folder}/drm/renderD{128 + index}")
-
-
-def _nic(tree: Tree, index: int) -> None:
-    bdf, nic, numa = tree.nic_bdf(index), tree.nic, tree.numa(index)
-    _root_port(tree, bdf, numa)
-    folder = _function(tree, bdf, f"{nic.vendor}:{nic.device}", "20000", nic.pci_driver, numa, pci_config())
-    name = f"{nic.prefix}{index}"
-    device = f"{folder}/infiniband/{name}"
-    port = f"{device}/ports/1"
-    files = {
-        f"{device}/fw_ver": nic.firmware, f"{device}/node_type": "1: CA", f"{port}/state": "4: ACTIVE",
-        f"{port}/phys_state": "5: LinkUp", f"{port}/rate": "400 Gb/sec (4X NDR)", f"{port}/link_layer": "Ethernet",
-    }  # fmt: skip
-    for path, content in files.items():
-        tree.write(path, content)
-    for counter in nic.counters:
-        tree.write(f"{port}/hw_counters/{counter}", 0)
-    tree.write(f"{port}/counters/port_rcv_errors", 0)
-    tree.link(f"{device}/device", folder)
-    tree.link(tree.hca(index), device)
-    _gid_table(tree, port, index)
-    _interface(tree, f"{folder}/net/{tree.interface(index)}", index, folder)
-
-
-def _gid_table(tree: Tree, port: str, index: int) -> None:
-    words = [int(part) for part in tree.address(index).split(".")]
-    mapped = f"0000:0000:0000:0000:0000:ffff:{words[0]:02x}{words[1]:02x}:{words[2]:02x}{words[3]:02x}"
-    local = f"fe80:0000:0000:0000:0a00:0bff:fe{index:02x}:{tree.host:04x}"
-    filled = [(gid, kind) for gid in (local, mapped) for kind in tree.nic.gid_types]
-    for number in range(tree.gid_entries):
-        tree.write(f"{port}/gids/{number}", filled[number][0] if number < len(filled) else ZERO_GID)
-    for number, (_, kind) in enumerate(filled):
-        tree.write(f"{port}/gid_attrs/types/{number}", kind)
-        tree.write(f"{port}/gid_attrs/ndevs/{number}", tree.interface(index))
-
-
-def _interface(tree: Tree, folder: str, index: int, device: str) -> None:
-    name = tree.interface(index)
-    files = {
-        "address": f"08:00:0b:00:{index:02x}:{tree.host:02x}", "mtu": 9000, "operstate": "up", "flags": "0x1003",
-        "speed": 400000,
-    }  # fmt: skip
-    for file, content in files.items():
-        tree.write(f"{folder}/{file}", content)
-    tree.link(f"{folder}/device", device)
-    tree.link(f"/sys/class/net/{name}", folder)
-    tree.recorded.setdefault("addresses", {})[name] = {"ipv4": [f"{tree.address(index)}/24"], "ipv6": []}
-    tree.recorded.setdefault("ethtool", {})[name] = {"rx_total_discard_pkts": 0, "tx_fifo_underruns_err": 0}
-
-
-def _kfd(tree: Tree) -> None:
-    nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
-    for node in range(2 + tree.count):
-        simds = tree.gpu.simds if node >= 2 else 0
-        tree.write(f"{nodes}/{node}/properties", f"cpu_cores_count {0 if simds else 96}\nsimd_count {simds}")
-    (tree.path / "sys/devices/virtual/kfd/kfd/proc").mkdir()
-    tree.link("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")
-
-
-def _machine(tree: Tree, cpus: int = 16) -> None:
-    for cpu in range(cpus):
-        folder = f"/sys/devices/system/cpu/cpu{cpu}"
-        tree.write(f"{folder}/cpufreq/scaling_governor", "performance")
-        tree.write(f"{folder}/cpuidle/state2/disable", 1)
-    tree.write("/sys/devices/system/cpu/online", f"0-{cpus - 1}")
-    for node in (0, 1):
-        tree.write(f"/sys/devices/system/node/node{node}/cpulist", "")
-    tree.write("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never")
-    tree.write("/sys/class/dmi/id/bios_version", "2.1.5")
-    tree.write("/sys/class/dmi/id/product_name", "Trial 8000")
-    tree.write("/sys/module/amdgpu/version", "6.12.12")
-    cpuinfo = "\n".join(
-        ["processor\t: 0", "vendor_id\t: AuthenticAMD", "model name\t: AMD EPYC 9654 96-Core Processor"]
-    )
-    modules = ["amdgpu", tree.nic.module, "ib_uverbs", "ib_umad", "rdma_ucm", "rdma_cm"]
-    proc = {
-        "cpuinfo": cpuinfo, "loadavg": "0.10 0.20 0.15 1/2000 4242",
-        "meminfo": "MemTotal: 2377703244 kB\nMemAvailable: 2300000000 kB\nHugePages_Total: 0\nHugepagesize: 2048 kB",
-        "modules": "\n".join(f"{name} 16384 0 - Live 0x0" for name in modules),
-        "devices": f"Character devices:\n226 drm\n231 infiniband_verbs\n{KFD_MAJOR} kfd\n\nBlock devices:\n259 blkext",
-        "self/mounts": "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\ntmpfs /run tmpfs rw 0 0",
-        "self/limits": "Max open files            1048576              1048576              files\n"
-        "Max locked memory         unlimited            unlimited            bytes",
-        "net/route": "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
-        + "\n".join(
-            f"{tree.interface(index)} 0000{index + 1:02X}0A 00000000 0001 0 0 100 00FFFFFF 0 0 0"
-            for index in range(tree.count)
-        ),
-        "net/tcp": "sl local_address rem_address st\n0: 00000000:0016 00000000:0000 0A",
-        "sys/kernel/hostname": f"node{tree.host:02d}", "sys/kernel/osrelease": "6.8.0-60-generic",
-        "sys/kernel/random/boot_id": f"00000000-0000-4000-8000-{tree.host:012d}",
-        "sys/kernel/numa_balancing": 0, "sys/net/ipv4/conf/all/arp_ignore": 2,
-        "sys/net/ipv4/conf/all/arp_announce": 1, "sys/net/ipv4/conf/all/rp_filter": 2,
-    }  # fmt: skip
-    for name, content in proc.items():
-        tree.write(f"/proc/{name}", content)
-    tree.recorded["disks"] = {"/": [3_840_000_000_000, 3_000_000_000_000]}
-    tree.recorded["containers"] = {
-        "engine": "docker", "version": "27.5.1", "root": "/var/lib/docker", "images": [], "running": 0,
-    }  # fmt: skip
-    tree.recorded["clock"] = {"synchronised": True, "service": "chronyd", "offset_s": 0.00002}
-
-
-def _boot(tree: Tree) -> None:
-    """What holds after the next boot, as the operations of this project write it."""
-    tree.write("/proc/cmdline", f"BOOT_IMAGE=/vmlinuz root=/dev/nvme0n1p2 ro {CMDLINE}")
-    tree.write("/etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"')
-    tree.write("/etc/default/grub.d/90-shakedown.cfg", f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {CMDLINE}"')
-    tree.write("/boot/grub/grub.cfg", f"menuentry 'Linux' {{\n\tlinux\t/vmlinuz root=/dev/nvme0n1p2 ro {CMDLINE}\n}}")
-    settings = ["cpu_governor=performance", "c2=disabled", "thp=always", "acs=off", "max_read_request=4096"]
-    settings += [f"mtu.{tree.interface(index)}=9000" for index in range(tree.count)]
-    tree.write("/etc/shakedown/boot.conf", "\n".join(["# written by shakedown", *settings]))
-    tree.write("/etc/systemd/system/shakedown-boot.service", "[Unit]")
-    unit = "/etc/systemd/system/shakedown-boot.service"
-    tree.link("/etc/systemd/system/multi-user.target.wants/shakedown-boot.service", unit)
-    conf = ["kernel.numa_balancing=0", *(f"net.ipv4.conf.all.{key}" for key in ("arp_ignore=2", "arp_announce=1"))]
-    tree.write("/etc/sysctl.d/90-shakedown.conf", "\n".join([*conf, "net.ipv4.conf.all.rp_filter=2"]))
-    tree.write("/etc/security/limits.d/90-shakedown.conf", "\n".join(
-        f"{domain} - {item}" for domain in ("*", "root") for item in ("memlock unlimited", "nofile 1048576")
-    ))  # fmt: skip
-    modules = ["amdgpu", tree.nic.module, "ib_uverbs", "ib_umad", "rdma_ucm"]
-    tree.write("/etc/modules-load.d/shakedown.conf", "\n".join(modules))
-    (tree.path / "run/systemd/system").mkdir(parents=True)
-
-
-def _userland(tree: Tree) -> None:
-    tree.write("/etc/os-release", 'ID=ubuntu\nID_LIKE=debian\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.2 LTS"')
-    tree.write("/etc/passwd", "root:x:0:0:root:/root:/bin/bash\njob:x:1000:1000::/home/job:/bin/bash")
-    tree.write("/etc/group", "root:x:0:\nvideo:x:44:root,job\nrender:x:993:root,job\njob:x:1000:")
-    tree.write("/opt/rocm/.info/version", tree.gpu.rocm)
-    tree.write("/usr/lib/x86_64-linux-gnu/libibverbs.so.1", b"\x7fELF IBVERBS_1.14 IBVERBS_PRIVATE_34")
-    tree.write(tree.nic.library.format(abi=34), f"provider {tree.nic.driver} {tree.nic.firmware}".encode())
-    tree.write(f"/etc/libibverbs.d/{tree.nic.driver}.driver", f"driver {tree.nic.driver}")
-
-
-def _device_files(tree: Tree) -> None:
-    devices: dict[str, tuple[int, int, str, str]] = {"/dev/kfd": (KFD_MAJOR, 0, "0660", "render")}
-    devices["/dev/infiniband/rdma_cm"] = (10, 122, "0666", "root")
-    for index in range(tree.count):
-        devices[f"/dev/dri/renderD{128 + index}"] = (226, 128 + index, "0660", "render")
-        devices[f"/dev/dri/card{index}"] = (226, index, "0660", "video")
-        devices[f"/dev/infiniband/uverbs{index}"] = (231, 192 + index, "0666", "root")
-        devices[f"/dev/infiniband/umad{index}"] = (231, index, "0600", "root")
-    for path in devices:
-        tree.write(path)
-    tree.write("/dev/kmsg", "6,1,1000,-;Linux version 6.8.0-60-generic\n6,2,2000,-;mce: CPU supports 64 MCE banks")
-    tree.recorded["devices"] = {
-        path: {"kind": "char", "major": major, "minor": minor, "mode": mode, "owner": "root", "group": group}
-        for path, (major, minor, mode, group) in devices.items()
+def launch_plan(commands: dict[str, list[str]], run_id: str = "run", **more: Any) -> LaunchPlan:
+    """One job: a command for each node. `more` goes to the plan, or to each node's plan where that has the field."""
+    of_node = {key: more.pop(key) for key in list(more) if key in NodePlan.model_fields}
+    nodes = [
+        NodePlan(name=name, node_rank=rank, ranks=1, address="127.0.0.1", interface="lo", command=command, **of_node)
+        for rank, (name, command) in enumerate(commands.items())
+    ]
+    values: dict[str, Any] = {
+        "run_id": run_id,
+        "recipe": "test",
+        "runtime": "process",
+        "world_size": len(nodes),
+        "micro_batch": 1,
+        "global_batch": len(nodes),
+        "seq_length": 8,
+        "iterations": 5,
+        "master_address": "127.0.0.1",
+        "master_port": 29500,
+        "start_timeout_s": 20,
+        "stall_timeout_s": 20,
+        "timeout_s": 40,
     }
+    return LaunchPlan(nodes=nodes, **{**values, **more})
 
 
-def _gpu_missing(tree: Tree) -> None:
-    """The last GPU fell off the bus: its PCI function, its KFD node and its device file are gone."""
-    (tree.path / f"sys/bus/pci/devices/{tree.gpu_bdf(tree.count - 1)}").unlink()
-    (tree.path / f"dev/dri/renderD{127 + tree.count}").unlink()
-    node = tree.path / f"sys/devices/virtual/kfd/kfd/topology/nodes/{tree.count + 1}"
-    (node / "properties").unlink()
-    node.rmdir()
+def marked(run_id: str, node: str) -> list[int]:
+    """Pids of this machine that carry the mark of a run on a node; zombies are gone."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (process / "environ").read_bytes().split(b"\0")
+            state = (process / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"SHAKEDOWN_RUN={run_id}/{node}".encode() in environment and state not in "ZX":
+            found.append(int(process.name))
+    return found
 
 
-def _no_rocev2(tree: Tree) -> None:
-    for kind in (tree.path / f"{tree.hca(2).lstrip('/')}/ports/1/gid_attrs/types").iterdir():
-        kind.write_text("IB/RoCE v1\n")
+def alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
-def _wrong_abi(tree: Tree) -> None:
-    library = tree.path / tree.nic.library.format(abi=34).lstrip("/")
-    library.rename(tree.path / tree.nic.library.format(abi=59).lstrip("/"))
+def until(condition: Callable[[], object], timeout: float = 15) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.05)
 
 
-def _port_down(tree: Tree) -> None:
-    tree.write(f"{tree.hca(3)}/ports/1/state", "1: DOWN")
-    tree.write(f"{tree.hca(3)}/ports/1/phys_state", "3: Disabled")
-
-
-def _driver_missing(tree: Tree) -> None:
-    (tree.path / "dev/kfd").unlink()
-    modules = tree.path / "proc/modules"
-    modules.write_text("".join(line for line in modules.read_text().splitlines(True) if "amdgpu" not in line))
-
-
-def _gpu_reset(tree: Tree) -> None:
-    tree.write("/dev/kmsg", "3,9,9000,-;amdgpu 0000:05:00.0: amdgpu: GPU reset begin!")
-
-
-FAULTS: dict[str, Callable[[Tree], Any]] = {
-    "gpu_missing": _gpu_missing,
-    "gpu_link_x8": lambda tree: tree.write(f"{tree.folder(tree.gpu_bdf(1))}/current_link_width", 8),
-    "nic_link_x8": lambda tree: tree.write(f"{tree.folder(tree.nic_bdf(1))}/current_link_width", 8),
-    "port_down": _port_down,
-    "no_rocev2": _no_rocev2,
-    "wrong_abi": _wrong_abi,
-    "partition": lambda tree: tree.write(f"{tree.folder(tree.gpu_bdf(0))}/current_compute_partition", "CPX"),
-    "acs_on": lambda tree: tree.write(f"{Path(tree.folder(tree.gpu_bdf(0))).parent}/config", pci_config(acs=0x1D)),
-    "max_read_request": lambda tree: tree.write(f"{tree.folder(tree.nic_bdf(4))}/config", pci_config(512)),
-    "numa_balancing": lambda tree: tree.write("/proc/sys/kernel/numa_balancing", 1),
-    "driver_missing": _driver_missing,
-    "gpu_reset": _gpu_reset,
-}
+def hit(run_id: str, node: str, number: signal.Signals) -> None:
+    """Send a signal to everything of a run on a node."""
+    for pid in marked(run_id, node):
+        os.kill(pid, number)

@@ -62,9 +62,9 @@ class Member:
             while not (self.removed or self.given_up):
                 self._step()
         except (Refused, NoAnswer) as error:
-            self.fail(error.kind if isinstance(error, Refused) else "unreachable", str(error))
+            self.fail(error.kind if isinstance(error, Refused) else "unreachable", f"{self.name}: {error}")
         except Exception as error:
-            self.fail("controller", f"{type(error).__name__}: {error}")
+            self.fail("controller", f"{self.name}: {type(error).__name__}: {error}")
         self.done = True
 
     def fail(self, kind: str, text: str, when: float | None = None, match: Match | None = None) -> None:
@@ -166,7 +166,7 @@ class Member:
         if line.strip():
             self.line, self.line_number = line.strip()[:400], self._scanner.lines
         if match:
-            self.fail(match.name, match.line, when, match)
+            self._fail_by(match, when)
         self.iterations.extend((when, iteration) for iteration in self._reader.line(line))
 
     def _close_log(self, now: float) -> None:
@@ -178,7 +178,12 @@ class Member:
             self._read_line(line, when)
         match = self._scanner.close()
         if match:
-            self.fail(match.name, match.line, when, match)
+            self._fail_by(match, when)
+
+    def _fail_by(self, match: Match, when: float) -> None:
+        self.fail(
+            match.name, f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}", when, match
+        )
 
     def _collect(self) -> None:
         """Fetch what else belongs to the evidence, and say what the node could not do."""

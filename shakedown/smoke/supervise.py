@@ -20,6 +20,7 @@ from shakedown.smoke.remote import Node, Remote
 __all__ = ["Job", "JobResult", "Limits", "Scheduler", "Threads", "run_job"]
 
 _TICK_S = 0.1
+_ROOM_BYTES = 64 << 10  # less is a full disk
 _ECHO_WINDOW_S = 20.0  # a failure is an echo only of one that close to it
 
 # What ranks say when a rank of another node has gone: true, and never the beginning of the story while there is
@@ -131,7 +132,7 @@ class _Supervisor:
         while not all(member.ready for member in self._members):
             for member in self._members:
                 if member.status.setup_error:
-                    member.fail("not ready", f"setup failed: {member.status.setup_error}")
+                    member.fail("not ready", f"{member.name}: setup failed: {member.status.setup_error}")
             if time.time() > deadline:
                 late = ", ".join(member.name for member in self._members if not member.ready)
                 self._fail("not ready", f"not ready within {self._limits.prepare_s:.0f} s: {late}")
@@ -159,10 +160,11 @@ class _Supervisor:
         trouble = self._trouble()
         if trouble:
             self._stopped = time.time()
-            self._say("failure", self._first(trouble).text, self._first(trouble).node)
+            first = self._first(trouble)
+            self._say("failure", first.text, first.node)
             self._say("phase", "stopping all nodes")
             for member in self._members:
-                member.stop = self._first(trouble).text
+                member.stop = first.text
         for member in self._members:
             member.finish = True
         deadline = time.time() + self._limits.stop_s
@@ -204,6 +206,9 @@ class _Supervisor:
             member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}")
         elif not status.watchdog and "watchdog" not in known:
             member.fail("watchdog", f"{member.name}: its watchdog has died")
+        free = status.disk_free_bytes
+        if free is not None and free < _ROOM_BYTES and "disk full" not in known:
+            member.fail("disk full", f"{member.name}: no room is left where the run folder is: its log is cut")
         silent = time.time() - member.answered_at
         if member.silence and silent > self._limits.unreachable_s and "unreachable" not in known:
             member.fail("unreachable", f"{member.name}: no answer for {silent:.0f} s: {member.silence}")
@@ -276,13 +281,13 @@ class _Supervisor:
     def _result(self) -> JobResult:
         trouble = self._trouble()
         first = self._frozen(self._first(trouble)) if trouble else None
+        if not trouble and not all(member.status.exit_code == 0 for member in self._members):
+            first = Failure(node=None, kind="exit", text="not every exit code is known", at=at(time.time()))
         outcome: Outcome = "failed" if first else "completed"
         if first and self._went is None:
             outcome = "not started"
         if first and first.kind == "interrupted":
             outcome = "interrupted"
-        if not first and not all(member.status.exit_code == 0 for member in self._members):
-            outcome = "failed"
         return JobResult(
             run_id=self._plan.run_id,
             outcome=outcome,

@@ -1,0 +1,317 @@
+"""The node's side of a job: one run per node, everything it started is ended, nothing of it is left."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke import launcher
+from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
+from tests.nodes import LocalNodes, alive, hit, launch_plan, marked, until
+
+SECRET = "hf_do_not_write_me_down"
+SLEEP = ["sleep", "600"]
+MakeNode = Callable[..., Node]
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> LocalNodes:
+    return LocalNodes(tmp_path)
+
+
+@pytest.fixture
+def make(nodes: LocalNodes) -> Iterator[MakeNode]:
+    """Prepares a run on node "n" and ends it with the test."""
+    made: list[Node] = []
+
+    def make(command: list[str] | None = None, lease_s: float = 30, grace_s: float = 1, **more: object) -> Node:
+        plan = launch_plan({"n": command or SLEEP}, **more)
+        made.append(Node(plan, plan.nodes[0], nodes, 5))
+        made[-1].prepare({"HF_TOKEN": SECRET}, lease_s, grace_s)
+        return made[-1]
+
+    yield make
+    for node in made:
+        if node.prepared and nodes.run_dir("n", node._job.run_id).exists():
+            node.stop("the test is over")
+            wait(node, "over")
+            node.remove()
+
+
+def wait(node: Node, state: str, timeout: float = 15) -> Status:
+    """The first status in that state."""
+    deadline = time.monotonic() + timeout
+    while (status := node.poll(0)).state != state:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+    return status
+
+
+def run_to_end(node: Node) -> Status:
+    wait(node, "ready")
+    node.go()
+    return wait(node, "over")
+
+
+def test_a_leader_runs_and_its_exit_code_and_log_are_known(make: MakeNode) -> None:
+    status = run_to_end(make(["sh", "-c", "echo out; echo err >&2; exit 3"]))
+    assert status.exit_code == 3
+    assert status.log == b"out\nerr\n"
+
+
+def test_a_log_is_read_in_parts_from_any_offset(make: MakeNode) -> None:
+    node = make(["sh", "-c", "seq 400000"])
+    first = run_to_end(node)
+    assert first.offset < first.size
+    whole, status = first.log, first
+    while status.offset < status.size:
+        status = node.poll(status.offset)
+        whole += status.log
+    assert whole == "".join(f"{number}\n" for number in range(1, 400001)).encode()
+
+
+def test_the_run_folder_is_for_its_owner_alone_and_gone_afterwards(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make(
+        ["sh", "{run_dir}/job.sh"],
+        files={"job.sh": "cat workload/train.py | head -n 1; umask"},
+        upload=["shakedown.smoke.workload"],
+    )
+    status = run_to_end(node)
+    assert b"Train a small Megatron-Core GPT" in status.log
+    folder = nodes.run_dir("n", "run")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert node.remove() == []
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_the_job_runs_with_the_users_umask(make: MakeNode) -> None:
+    mask = os.umask(0o027)
+    try:
+        node = make(["sh", "-c", "umask"])
+    finally:
+        os.umask(mask)
+    assert run_to_end(node).log == b"0027\n"
+
+
+def test_secrets_reach_the_job_and_no_file_or_command_line(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make(["sh", "-c", f"test ${{#HF_TOKEN}} = {len(SECRET)} && sleep 600"], secrets=["HF_TOKEN"])
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    held = [path for path in nodes.folder.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert held == []
+    assert not any(SECRET in word for argv in nodes.argv for word in argv)
+    arguments = [(Path("/proc") / str(pid) / "cmdline").read_bytes() for pid in marked("run", "n")]
+    assert arguments
+    assert not any(SECRET.encode() in words for words in arguments)
+
+
+def test_setup_runs_in_order_and_a_failure_names_the_command_and_its_words(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make(
+        setup=[["touch", "one"], ["sh", "-c", "ls one; echo no such image >&2; exit 4"], ["touch", "three"]],
+        cleanup=[["touch", "{run_dir}/cleaned"]],
+    )
+    status = wait(node, "over")
+    assert status.setup_error is not None
+    assert "exit code 4" in status.setup_error
+    assert "no such image" in status.setup_error
+    folder = nodes.run_dir("n", "run")
+    assert (folder / "one").exists()
+    assert not (folder / "three").exists()
+    assert (folder / "cleaned").exists()
+
+
+def test_a_command_that_is_not_there_ends_like_in_a_shell(make: MakeNode) -> None:
+    status = run_to_end(make(["/nowhere/torchrun"]))
+    assert status.exit_code == 127
+    assert b"cannot start /nowhere/torchrun: No such file or directory" in status.log
+
+
+ESCAPE = """
+import os, signal, sys, time
+for ignore in (False, True):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:  # no relation to the leader any more, no mark, no output
+            if ignore:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(600)
+            os.execve("/bin/sleep", ["sleep", "600"], {})
+        os._exit(0)
+time.sleep(0.5)
+os.system("ps -e -o pid=,args= > /dev/null")
+print("escaped", flush=True)
+time.sleep(600)
+"""
+
+
+def test_stop_reaches_what_left_the_session_cleared_its_environment_or_ignores_sigterm(make: MakeNode) -> None:
+    node = make([sys.executable, "-c", ESCAPE])
+    wait(node, "ready")
+    node.go()
+    until(lambda: b"escaped" in node.poll(0).log)
+    began = time.monotonic()
+    node.stop("enough")
+    status = wait(node, "over")
+    assert time.monotonic() - began < 5
+    assert status.ending == "enough"
+    assert len(status.running_at_end) == 3
+    assert status.survivors == []
+    assert not any(alive(int(process.split()[0])) for process in status.running_at_end)
+
+
+def test_what_a_leader_leaves_behind_is_ended_when_it_exits(make: MakeNode) -> None:
+    status = run_to_end(make(["sh", "-c", "setsid sleep 600 & exit 0"]))
+    assert status.exit_code == 0
+    assert [process.split()[1] for process in status.running_at_end] == ["sleep"]
+    assert marked("run", "n") == []
+
+
+def test_a_frozen_process_can_be_stopped(make: MakeNode) -> None:
+    node = make()
+    wait(node, "ready")
+    node.go()
+    until(lambda: marked("run", "n"))
+    hit("run", "n", signal.SIGSTOP)
+    node.stop("enough")
+    assert wait(node, "over").exit_code == -signal.SIGTERM
+
+
+def test_stop_leaves_processes_of_other_runs_alone_and_can_be_repeated(make: MakeNode) -> None:
+    with subprocess.Popen(SLEEP, env={**os.environ, "SHAKEDOWN_RUN": "run2/n"}) as other:
+        node = make()
+        wait(node, "ready")
+        node.stop("first")
+        wait(node, "over")
+        assert node.stop("second").ending == "first"
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_node_that_is_not_heard_of_ends_the_job_and_says_why(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make(lease_s=1, cleanup=[["touch", "{run_dir}/cleaned"]])
+    wait(node, "ready")
+    node.go()
+    until(lambda: marked("run", "n"))
+    until(lambda: not marked("run", "n"))
+    folder = nodes.run_dir("n", "run")
+    until((folder / "cleaned").exists)
+    known = json.loads((folder / ".launcher/status.json").read_text())
+    assert known["ending"] == "no word from the controller for 1 s"
+
+
+def test_polls_keep_a_job_alive_longer_than_its_lease(make: MakeNode) -> None:
+    node = make(lease_s=1)
+    wait(node, "ready")
+    node.go()
+    for _ in range(10):
+        time.sleep(0.25)
+        assert node.poll(0).ending is None
+    assert marked("run", "n")
+
+
+def test_one_run_per_node_and_the_second_is_told_whose_the_first_is(make: MakeNode) -> None:
+    first = make()
+    with pytest.raises(Refused, match=r"run run of user \w+ holds this node since") as refused:
+        make(run_id="other")
+    assert refused.value.kind == "busy"
+    first.stop("make room")
+    wait(first, "over")
+    first.remove()
+    make(run_id="other")
+
+
+def test_a_run_that_is_not_over_is_not_removed(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make()
+    wait(node, "ready")
+    with pytest.raises(Refused, match="not over"):
+        node.remove()
+    assert nodes.run_dir("n", "run").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_without_its_watchdog_a_run_can_still_be_stopped_and_removed(
+    make: MakeNode, nodes: LocalNodes, number: signal.Signals
+) -> None:
+    node = make(["sh", "-c", "trap '' TERM; sleep 600"], cleanup=[["touch", "{run_dir}/cleaned"]])
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    folder = nodes.run_dir("n", "run")
+    pid = json.loads((folder / ".launcher/status.json").read_text())["process"][0]
+    os.kill(pid, number)
+    status = node.stop("the watchdog is of no use")
+    assert status.over
+    assert not status.watchdog
+    assert marked("run", "n") == []
+    assert not alive(pid)
+    assert (folder / "cleaned").exists()
+    assert node.poll(0).over
+    node.remove()
+    assert not folder.exists()
+
+
+def test_a_leader_does_not_outlive_its_watchdog(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make()
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    status = json.loads((nodes.run_dir("n", "run") / ".launcher/status.json").read_text())
+    os.kill(status["process"][0], signal.SIGKILL)
+    until(lambda: not marked("run", "n"))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/outside", "a/../../outside"])
+def test_files_stay_inside_the_run_folder(make: MakeNode, nodes: LocalNodes, name: str) -> None:
+    with pytest.raises(Refused, match="does not stay inside"):
+        make(files={name: "x"})
+    assert not nodes.run_dir("n", "run").exists()
+
+
+def test_a_run_id_is_used_once(make: MakeNode, nodes: LocalNodes) -> None:
+    nodes.run_dir("n", "run").mkdir(parents=True)
+    with pytest.raises(Refused, match="is there already"):
+        make()
+
+
+def test_a_home_that_cannot_be_written_is_a_clear_error(nodes: LocalNodes) -> None:
+    (nodes.folder / "n").symlink_to("/proc/self")
+    plan = launch_plan({"n": SLEEP})
+    with pytest.raises(Refused, match=r"cannot make the run folder /.*/n/\.cache/shakedown/runs/run: ") as refused:
+        Node(plan, plan.nodes[0], nodes, 5).prepare({}, 30, 1)
+    assert refused.value.kind == "unusable"
+
+
+def test_further_logs_are_fetched_and_a_missing_or_endless_one_is_refused(make: MakeNode) -> None:
+    node = make(["sh", "-c", "mkdir -p logs; echo kept > logs/more; mkfifo pipe"])
+    run_to_end(node)
+    assert node.fetch("{run_dir}/logs/more", 0) == (b"kept\n", 5, 5)
+    with pytest.raises(Refused, match="No such file"):
+        node.fetch("{run_dir}/logs/none", 0)
+    with pytest.raises(Refused, match="not a regular file"):
+        node.fetch("pipe", 0)
+
+
+def test_a_run_folder_that_somebody_removed_is_no_answer(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make()
+    folder = nodes.run_dir("n", "run")
+    folder.rename(folder.with_name("moved"))
+    with pytest.raises(NoAnswer, match=r"\.launcher"):
+        node.poll(0)
+    folder.with_name("moved").rename(folder)
+
+
+def test_the_launcher_is_python_3_8() -> None:
+    for source in Path(launcher.__path__[0]).glob("*.py"):
+        ast.parse(source.read_text(), feature_version=(3, 8))
