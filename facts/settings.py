@@ -9,13 +9,15 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.facts import FactBase
 
 # Paths and shell patterns only: a pattern is expanded by the shell, so nothing else may reach it.
-_PATTERN = re.compile(r"^/[\w./*?\[\]@:+-]*$")
+_PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
 
-# Builtins only: no process per file, of which there is one per CPU. A content line begins with a space.
-_READ = """for f in {patterns}; do
+# Builtins only: no process per file, of which there is one per CPU. But the shell reads byte by byte, and a number of
+# /proc/sys gives nothing after its first byte then, so cat reads those. A content line begins with a space.
+_READ = """r() {{ while IFS= read -r l || [ -n "$l" ]; do printf ' %s\\n' "$l"; done; }}
+for f in {patterns}; do
 if [ -d "$f" ] && [ -r "$f" ]; then echo "/ $f"
 elif [ -f "$f" ] && [ -r "$f" ]; then echo "= $f"
-while IFS= read -r l || [ -n "$l" ]; do printf ' %s\\n' "$l"; done < "$f"
+case $f in /proc/*) cat "$f" | r ;; *) r < "$f" ;; esac
 elif [ -e "$f" ]; then echo "! $f"
 fi
 done"""
@@ -41,7 +43,7 @@ class Contents(FactBase[dict[str, list[str] | None]]):
 
     def command(self, patterns: list[str]) -> str:
         for pattern in patterns:
-            if not _PATTERN.match(pattern):
+            if not _PATTERN.fullmatch(pattern):
                 raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
         return _READ.format(patterns=" ".join(patterns))
 
@@ -73,7 +75,7 @@ class PciRegisters(FactBase[dict[str, str]]):
         return {}
 
     def command(self, register: str) -> str:
-        if not re.match(r"^[A-Z_]+\+[0-9a-fx]+\.[bwl]$", register):
+        if not re.fullmatch(r"[A-Z_]+\+[0-9a-fx]+\.[bwl]", register):
             raise OperationValueError(f"not a register of setpci: {register!r}")
         return (
             "[ \"$(id -u)\" = 0 ] || { echo 'PCI configuration space needs root: use _sudo=True' >&2; exit 1; }; "
