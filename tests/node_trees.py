@@ -79,6 +79,7 @@ class Tree:
     count: int
     host: int
     gid_entries: int
+    cpus: int
     recorded: dict[str, Any] = field(default_factory=dict)
 
     def write(self, name: str, content: str | bytes | int = "") -> Path:
@@ -124,11 +125,11 @@ class Tree:
 
 def make_tree(
     path: Path, gpu: str = "mi300x", nic: str = "thor2", faults: Iterable[str] = (), count: int = 8, host: int = 1,
-    gid_entries: int = 256,
+    gid_entries: int = 256, cpus: int = 16,
 ) -> Path:  # fmt: skip
     """Write node number `host` with `count` GPUs and NICs below `path`; returns `path`. Faults: the keys of FAULTS.
     GID tables have 256 (mlx5) to 1024 (bnxt_re) entries on real devices; few make a test quick."""
-    tree = Tree(path, GPUS[gpu], NICS[nic], count, host, gid_entries)
+    tree = Tree(path, GPUS[gpu], NICS[nic], count, host, gid_entries, cpus)
     _machine(tree)
     _boot(tree)
     for index in range(count):
@@ -252,12 +253,12 @@ def _kfd(tree: Tree) -> None:
     tree.link("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")
 
 
-def _machine(tree: Tree, cpus: int = 16) -> None:
-    for cpu in range(cpus):
+def _machine(tree: Tree) -> None:
+    for cpu in range(tree.cpus):
         folder = f"/sys/devices/system/cpu/cpu{cpu}"
         tree.write(f"{folder}/cpufreq/scaling_governor", "performance")
         tree.write(f"{folder}/cpuidle/state2/disable", 1)
-    tree.write("/sys/devices/system/cpu/online", f"0-{cpus - 1}")
+    tree.write("/sys/devices/system/cpu/online", f"0-{tree.cpus - 1}")
     for node in (0, 1):
         tree.write(f"/sys/devices/system/node/node{node}/cpulist", "")
     tree.write("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never")
@@ -302,7 +303,8 @@ def _boot(tree: Tree) -> None:
     tree.write("/etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"')
     tree.write("/etc/default/grub.d/90-shakedown.cfg", f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {CMDLINE}"')
     tree.write("/boot/grub/grub.cfg", f"menuentry 'Linux' {{\n\tlinux\t/vmlinuz root=/dev/nvme0n1p2 ro {CMDLINE}\n}}")
-    settings = ["cpu_governor=performance", "c2=disabled", "thp=always", "acs=off", "max_read_request=4096"]
+    settings = ["cpu_governor=performance", "c2=disabled", "thp=always", "acs=off"]
+    settings.append(f"max_read_request.{tree.nic.vendor}=4096")
     settings += [f"mtu.{tree.interface(index)}=9000" for index in range(tree.count)]
     tree.write("/etc/shakedown/boot.conf", "\n".join(["# written by shakedown", *settings]))
     tree.write("/etc/systemd/system/shakedown-boot.service", "[Unit]")

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from shakedown.checks import evaluate
+from shakedown.findings import Verdict
 from shakedown.state import NodeState, is_unreadable
 from tests.node_trees import FAULTS, GPUS, NICS, make_tree
+from tests.states import desired
 
 
 def read(root: Path, *options: str, **environment: str) -> NodeState:
@@ -59,6 +62,7 @@ def test_a_healthy_rack_node(tmp_path: Path, gpu: str, nic: str) -> None:
     assert value(state.acs.enabled) == []
     assert f"rdma/{hcas[0].name}/port_rcv_errors" in state.counters
     assert "ethtool/ens0np0/rx_total_discard_pkts" in state.counters
+    assert verdicts(state, gpu, nic) == set()
     assert not any("pkts" in name and name.startswith("rdma/") for name in state.counters)
 
 
@@ -82,6 +86,11 @@ def test_a_boot_unit_that_is_not_enabled_persists_nothing(tmp_path: Path) -> Non
     assert {part.mtu.persisted for part in value(state.interfaces)} == {None}
 
 
+def verdicts(state: NodeState, gpu: str = "mi300x", nic: str = "thor2") -> set[str]:
+    """The findings that are not ok, against the profiles that the node is made of."""
+    return {finding.name for finding in evaluate(desired(gpu, nic), state, "node") if finding.verdict != Verdict.OK}
+
+
 SEEN: dict[str, Any] = {
     "gpu_missing": lambda state: (len(state.gpus), state.kfd.gpu_nodes) == (7, 7),
     "gpu_link_x8": lambda state: [gpu.link.width for gpu in state.gpus] == [16, 8] + [16] * 6,
@@ -101,7 +110,9 @@ SEEN: dict[str, Any] = {
 @pytest.mark.parametrize("fault", sorted(FAULTS))
 def test_each_fault_is_seen(tmp_path: Path, thor2: NodeState, fault: str) -> None:
     assert not SEEN[fault](thor2), "a healthy node must not show it"
-    assert SEEN[fault](read(make_tree(tmp_path, faults=[fault], gid_entries=16)))
+    state = read(make_tree(tmp_path, faults=[fault], gid_entries=16))
+    assert SEEN[fault](state)
+    assert verdicts(state), "and the profile objects to it"
 
 
 @pytest.mark.parametrize(
