@@ -1,0 +1,54 @@
+"""What a person sees of a running job."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from shakedown.smoke.job import Event
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.progress import Progress
+
+
+def shown(events: list[Event], *, terminal: bool = False, tokens: float | None = None, every_s: float = 0) -> str:
+    output = io.StringIO()
+    progress = Progress(tokens, every_s, Console(file=output, force_terminal=terminal, width=120, highlight=False))
+    for event in events:
+        progress(event)
+    return output.getvalue()
+
+
+def step(number: int, **more: float) -> Event:
+    values = {"elapsed_ms": 2000.0, "lm_loss": 2.5, "tflops_per_gpu": 412.34, **more}
+    return Event("iteration", "", "b", Iteration(iteration=number, total_iterations=40, **values))
+
+
+def test_a_line_holds_the_figures_and_the_time_left() -> None:
+    line = shown([step(10, tokens_per_gpu_per_s=8731.2)])
+    assert "iteration 10/40 | loss 2.5000 | 412.3 TFLOP/s/GPU | 8,731 tokens/s/GPU | 2,000 ms | ETA 0:01:00" in line
+
+
+def test_tokens_are_worked_out_where_the_log_has_none() -> None:
+    assert "4,096 tokens/s/GPU" in shown([step(1)], tokens=8192)
+
+
+def test_a_loss_that_is_missing_is_said_to_be() -> None:
+    event = Event("iteration", "", "b", Iteration(iteration=3, total_iterations=40))
+    assert "iteration 3/40 | loss missing\n" in shown([event])
+
+
+def test_without_a_terminal_only_the_first_the_last_and_a_few_lines_are_written() -> None:
+    lines = shown([step(number) for number in range(1, 41)], every_s=600).splitlines()
+    assert [line.split()[2] for line in lines] == ["1/40", "40/40"]
+
+
+def test_lines_that_another_node_repeats_are_shown_once() -> None:
+    assert shown([step(1), step(2), step(1), step(2)]).count("iteration") == 2
+
+
+def test_a_failure_ends_the_live_line_and_names_the_node_once() -> None:
+    output = shown([step(1), Event("failure", "b: killed (line 3 of its log)", "b")], terminal=True)
+    assert output.count("b: killed") == 1
+    assert "FAILED" in output
+    assert output.index("iteration 1/40") < output.index("FAILED")

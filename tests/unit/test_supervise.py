@@ -1,0 +1,242 @@
+"""A job as a whole: all nodes start or none, and the failure that began it is named."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.smoke.job import Event, JobResult
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.supervise import Limits, run_job
+from tests.nodes import LocalNodes, hit, launch_plan, marked, until
+
+LIMITS = Limits(poll_s=0.2, unreachable_s=1.5, lease_s=5, grace_s=1, settle_s=2, prepare_s=10, stop_s=15, echo_s=0.5)
+ITERATION = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |"
+PREAMBLE = f"""
+import os, signal, sys, time
+def say(text): print(text, flush=True)
+def train(steps):
+    for i in range(1, steps + 1):
+        say({ITERATION!r}.format(i=i)); time.sleep(0.1)
+"""
+WAIT = "say('waiting'); time.sleep(600)"
+Act = Callable[[], None]
+
+
+class Jobs:
+    """Runs jobs of Python snippets, one per node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.nodes = LocalNodes(folder / "nodes")
+        self.logs = folder / "logs"
+        self.events: list[Event] = []
+        self.why: str | None = None
+
+    def plan(self, snippets: dict[str, str], **more: Any) -> LaunchPlan:
+        commands = {name: [sys.executable, "-c", PREAMBLE + code] for name, code in snippets.items()}
+        return launch_plan(commands, **more)
+
+    def run(self, snippets: dict[str, str], limits: Limits = LIMITS, act: Act | None = None, **more: Any) -> JobResult:
+        """The result; `act` runs beside the job."""
+        beside = threading.Thread(target=act) if act else None
+        if beside:
+            beside.start()
+        try:
+            return run_job(
+                self.plan(snippets, **more),
+                self.nodes,
+                self.logs,
+                on_event=self.events.append,
+                interrupted=lambda: self.why,
+                limits=limits,
+            )
+        finally:
+            if beside:
+                beside.join()
+
+    def nothing_left(self, *names: str) -> bool:
+        return not any(marked("run", name) or self.nodes.run_dir(name, "run").exists() for name in names)
+
+    def waiting(self, *names: str) -> bool:
+        logs = [self.nodes.run_dir(name, "run") / "leader.log" for name in names]
+        return all(log.exists() and b"waiting" in log.read_bytes() for log in logs)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Jobs:
+    return Jobs(tmp_path)
+
+
+def first(result: JobResult) -> tuple[str | None, str]:
+    assert result.first_failure is not None, result
+    return result.first_failure.node, result.first_failure.kind
+
+
+def test_a_job_whose_leaders_all_exit_with_0_is_completed(jobs: Jobs) -> None:
+    result = jobs.run({"a": "say('rank 0')", "b": "train(5)"})
+    assert result.completed
+    assert result.last_iteration == 5
+    assert [event.iteration.iteration for event in jobs.events if event.iteration] == [1, 2, 3, 4, 5]
+    assert (jobs.logs / "a.log").read_text() == "rank 0\n"
+    assert [node.exit_code for node in result.nodes] == [0, 0]
+    assert all(node.started_at and node.ended_at and node.started_at < node.ended_at for node in result.nodes)
+    assert jobs.nothing_left("a", "b")
+
+
+def test_no_node_starts_when_one_is_not_ready(jobs: Jobs) -> None:
+    (jobs.nodes.home("b") / "unready").touch()
+    setup = [["sh", "-c", 'if test -e "$HOME/unready"; then echo no image >&2; exit 1; fi']]
+    result = jobs.run({"a": "say('started')", "b": "say('started')"}, setup=setup)
+    assert result.outcome == "not started"
+    assert first(result) == ("b", "not ready")
+    assert "no image" in result.reason
+    assert "started" not in (jobs.logs / "a.log").read_text()
+    assert "no image" in (jobs.logs / "b" / "setup.log").read_text()
+    assert jobs.nothing_left("a", "b")
+
+
+def test_no_node_starts_when_one_does_not_answer(jobs: Jobs) -> None:
+    jobs.nodes.lost.add("b")
+    result = jobs.run({"a": "say('started')", "b": "say('started')"})
+    assert result.outcome == "not started"
+    assert first(result) == ("b", "unreachable")
+    assert jobs.nothing_left("a")
+
+
+def test_a_leader_that_is_killed_stops_the_others_and_is_named(jobs: Jobs) -> None:
+    def kill() -> None:
+        until(lambda: jobs.waiting("a", "b", "c"))
+        hit("run", "b", signal.SIGKILL)
+        until(lambda: not marked("run", "a") and not marked("run", "c"), timeout=5)
+
+    result = jobs.run(dict.fromkeys("abc", WAIT), act=kill)
+    assert first(result) == ("b", "exit")
+    assert "signal 9" in result.reason
+    assert [node.exit_code for node in result.nodes] == [-15, -9, -15]
+    assert jobs.nothing_left("a", "b", "c")
+
+
+def test_the_line_that_was_first_is_named_with_its_number(jobs: Jobs) -> None:
+    result = jobs.run(
+        {"a": "time.sleep(600)", "b": "say('fine'); say('torch.OutOfMemoryError: HIP out of memory.'); time.sleep(600)"}
+    )
+    assert result.first_failure is not None
+    assert first(result) == ("b", "out_of_memory")
+    assert result.first_failure.line_number == 2
+    assert "HIP out of memory" in (result.first_failure.line or "")
+    assert result.first_failure.remedy
+
+
+def test_what_a_peer_says_of_a_death_is_not_what_was_first(jobs: Jobs) -> None:
+    """The peer notices in milliseconds, torchrun in a tenth of a second: the earlier line is the echo."""
+    peer = "say('Traceback (most recent call last):'); say('RuntimeError: Connection reset by peer'); time.sleep(600)"
+    dead = "time.sleep(0.4); say('E torch api.py:1002] failed (exitcode: -9) local_rank: 0'); sys.exit(1)"
+    result = jobs.run({"a": peer, "b": dead})
+    assert first(result) == ("b", "killed")
+    assert "a" in [failure.node for failure in result.failures]
+
+
+def test_what_is_said_after_the_stop_is_no_failure(jobs: Jobs) -> None:
+    loud = "signal.signal(signal.SIGTERM, lambda *_: (say('Segmentation fault'), sys.exit(1)));" + WAIT
+    result = jobs.run({"a": loud, "b": "time.sleep(1); sys.exit(7)"})
+    assert first(result) == ("b", "exit")
+    assert [failure.node for failure in result.failures] == ["b"]
+    assert "Segmentation fault" in (jobs.logs / "a.log").read_text()
+
+
+def test_a_job_that_never_trains_is_stopped(jobs: Jobs) -> None:
+    result = jobs.run(dict.fromkeys("ab", WAIT), start_timeout_s=1)
+    assert first(result) == ("b", "no start")
+    assert jobs.nothing_left("a", "b")
+
+
+def test_a_job_that_stops_training_is_stopped_and_the_frozen_process_found(jobs: Jobs) -> None:
+    freeze = "say('waiting'); os.kill(os.getpid(), signal.SIGSTOP)"
+    result = jobs.run({"a": freeze, "b": "train(2); time.sleep(600)"}, stall_timeout_s=1)
+    assert first(result) == ("a", "stall")
+    assert "(T)" in result.reason
+    assert result.last_iteration == 2
+
+
+def test_a_job_has_an_end(jobs: Jobs) -> None:
+    result = jobs.run({"a": "[train(5) for _ in range(99)]"}, timeout_s=1)
+    assert first(result) == ("a", "timeout")
+
+
+def test_a_node_that_is_through_while_the_others_wait_ends_the_job(jobs: Jobs) -> None:
+    result = jobs.run({"a": WAIT, "b": "train(5)"})
+    assert first(result) == (None, "early exit")
+    assert "not after 2 s: a" in result.reason
+
+
+def test_a_node_that_falls_silent_is_named_and_the_others_are_stopped(jobs: Jobs) -> None:
+    def lose() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        jobs.nodes.lost.add("b")
+        until(lambda: not marked("run", "a"), timeout=8)
+
+    result = jobs.run(dict.fromkeys("ab", WAIT), act=lose)
+    assert first(result) == ("b", "unreachable")
+    assert "no route to host" in result.reason
+    assert any("its watchdog ends the job 5 s after" in note for note in result.nodes[1].notes)
+    assert jobs.nothing_left("a")
+    until(lambda: not marked("run", "b"))
+
+
+def test_a_short_silence_is_none(jobs: Jobs) -> None:
+    def blink() -> None:
+        until(lambda: jobs.waiting("a"))
+        jobs.nodes.lost.add("a")
+        time.sleep(0.6)
+        jobs.nodes.lost.clear()
+
+    assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, act=blink).completed
+
+
+def test_an_interrupt_stops_the_job_and_keeps_the_logs(jobs: Jobs) -> None:
+    def interrupt() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        jobs.why = "stopped by Ctrl-C"
+
+    result = jobs.run(dict.fromkeys("ab", WAIT), act=interrupt)
+    assert result.outcome == "interrupted"
+    assert (jobs.logs / "a.log").read_text() == "waiting\n"
+    assert jobs.nothing_left("a", "b")
+
+
+def test_an_interrupt_while_nodes_are_prepared_starts_nothing(jobs: Jobs) -> None:
+    jobs.why = "stopped by Ctrl-C"
+    result = jobs.run(dict.fromkeys("ab", WAIT))
+    assert first(result) == (None, "interrupted")
+    assert result.started_at is None
+    assert jobs.nothing_left("a", "b")
+
+
+def test_a_terminal_that_went_away_does_not_end_the_job(jobs: Jobs) -> None:
+    def broken(event: Event) -> None:
+        raise BrokenPipeError
+
+    assert run_job(jobs.plan({"a": "train(5)"}), jobs.nodes, jobs.logs, on_event=broken, limits=LIMITS).completed
+
+
+def test_a_secret_without_a_value_is_an_error_before_anything_is_sent(jobs: Jobs) -> None:
+    with pytest.raises(KeyError, match="HF_TOKEN"):
+        jobs.run({"a": WAIT}, secrets=["HF_TOKEN"])
+    assert jobs.nodes.argv == []
+
+
+def test_a_cleanup_that_fails_is_told(jobs: Jobs) -> None:
+    result = jobs.run({"a": "train(5)"}, cleanup=[["sh", "-c", "echo no such container >&2; exit 1"]])
+    assert any("no such container" in note for note in result.nodes[0].notes)
+
+
+def test_node_names_make_safe_file_names(jobs: Jobs) -> None:
+    result = jobs.run({"@docker/x y": "train(5)"})
+    assert result.nodes[0].logs == [jobs.logs / "@docker_x_y.log"]
