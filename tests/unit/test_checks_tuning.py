@@ -151,6 +151,12 @@ def test_mtu_of_rdma_interfaces_and_no_others() -> None:
     assert drifted.remedy and drifted.remedy.risk == Risk.DISRUPTIVE
 
 
+def test_two_devices_over_one_interface_are_one_finding() -> None:
+    state = with_(healthy(), {"rdma.1.netdev": "ens0np0"})
+    findings = [each.name for each in checks.evaluate(desired(), state, "node01") if each.name.startswith("mtu.")]
+    assert sorted(findings) == sorted(set(findings)) and len(findings) == 7
+
+
 def test_mtu_of_an_interface_that_is_not_there_is_unknown() -> None:
     assert found("mtu.gone", with_(healthy(), {"rdma.0.netdev": "gone"})).verdict == Verdict.UNKNOWN
 
@@ -186,6 +192,11 @@ def test_groups(account: dict[str, Any], actual: str, operation: str | None) -> 
     assert finding.actual == actual
     assert finding.verdict == (Verdict.OK if actual == "member" else Verdict.DRIFT)
     assert (finding.remedy.operation if finding.remedy else None) == operation
+
+
+def test_roots_session_needs_no_group() -> None:
+    state = with_(healthy(), {"account.groups": ["root"]})
+    assert found("groups.render", state).verdict == Verdict.OK
 
 
 def test_sysctls_one_by_one() -> None:
