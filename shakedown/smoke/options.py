@@ -49,7 +49,19 @@ class Chosen:
     def variables(self) -> dict[str, str]:
         """The options that the program takes from its environment."""
         options = self.recipe.family.options
-        return {name: as_text(value) for name, value in self.given.items() if not options[name].argument}
+        return {
+            name: as_text(value)
+            for name, value in self.given.items()
+            if not (options[name].argument or options[name].placed)
+        }
+
+    def place(self, words: str, run_dir: str) -> str:
+        """A word of the family's command or working folder, with the options that stand in it."""
+        placed = {name: option for name, option in self.recipe.family.options.items() if option.placed}
+        values = {name: as_text(value) for name in placed if (value := self.value(name)) is not None}
+        for name, value in {**values, "run_dir": run_dir}.items():
+            words = words.replace(f"{{{name}}}", value)
+        return words
 
 
 def as_text(value: Value) -> str:

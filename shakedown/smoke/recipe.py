@@ -28,7 +28,7 @@ class _Data(BaseModel):
 
 
 class Option(_Data):
-    """One documented option of a family, carried by the environment variable of its own name or by an argument."""
+    """One documented option of a family: the environment variable of its own name, or an argument."""
 
     type: Literal["flag", "int", "float", "choice", "text", "path"]
     description: Text
@@ -37,7 +37,8 @@ class Option(_Data):
     aliases: dict[str, int | str] = {}  # spellings of the document that the program itself does not take
     minimum: float | None = None
     maximum: float | None = None
-    argument: Text | None = None  # "--seq-length": appended to the program's command line
+    argument: Text | None = None  # "--seq-length": appended to a command line; see Family.arguments
+    placed: bool = False  # stands in command or workdir as {name}, and nowhere else
     micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
     affects_figures: bool = True  # a changed value makes the expected figures void
 
@@ -200,6 +201,7 @@ class Family(_Data):
     runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
     launcher: Literal["script", "torchrun"]  # who starts a node's ranks: the program itself, or torchrun around it
     command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
+    arguments: Literal["program", "torchrun"] = "program"  # whose command line takes the options that are arguments
     workdir: Text | None = None
     upload: list[Text] = []
     modules: list[Text] = []  # process: what must be importable on the node

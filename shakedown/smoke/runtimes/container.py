@@ -24,7 +24,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
     variables = environment(job, seat, FOLDER)
     written = {"job.sh": _JOB, ENV_FILE: _env_file(variables, secrets(job))}
     arguments = job.chosen.arguments()
-    if arguments and family.launcher == "script":
+    if arguments and family.arguments == "torchrun":
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
     copies = [word for source, target in seat.equipment.copies.items() for word in ("--copy", source, target)]
     name = f"shakedown-{job.run_id}-{seat.node_rank}"
@@ -78,7 +78,7 @@ def _run(job: Job, seat: Seat, name: str, words: list[str], *more: str) -> list[
         ("--volume", [f"{host}:{to}".replace("{home}", seat.home) for host, to in volumes.items()]),
         ("--mount", [f"type=bind,source={host},target={to}" for host, to in seat.equipment.mounts.items()]),
         ("--volume", [f"{{run_dir}}:{FOLDER}"]),
-        ("--workdir", [family.workdir] if family.workdir else []),
+        ("--workdir", [job.chosen.place(family.workdir, FOLDER)] if family.workdir else []),
         ("--env-file", [f"{{run_dir}}/{ENV_FILE}"]),
     ]
     flags = [*more, *(["--privileged"] if wanted.privileged else [])]

@@ -131,9 +131,10 @@ def program(job: Job, seat: Seat, run_dir: str, torchrun: str = "torchrun") -> l
     torchrun gets a static rendezvous: c10d's needs host names that resolve, and hands out ranks as nodes arrive.
     """
     family = job.chosen.recipe.family
-    command = [word.replace("{run_dir}", run_dir) for word in family.command]
+    command = [job.chosen.place(word, run_dir) for word in family.command]
+    arguments = job.chosen.arguments() if family.arguments == "program" else []
     if family.launcher == "script":
-        return command
+        return [*command, *arguments]
     return [
         torchrun,
         *("--nnodes", str(job.nodes)),
@@ -142,7 +143,7 @@ def program(job: Job, seat: Seat, run_dir: str, torchrun: str = "torchrun") -> l
         *("--master-addr", job.master_address),
         *("--master-port", str(job.master_port)),
         *command,
-        *job.chosen.arguments(),
+        *arguments,
     ]
 
 

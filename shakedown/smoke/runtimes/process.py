@@ -25,7 +25,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
     variables.setdefault("OMP_NUM_THREADS", str(max(1, seat.state.cpu.count // job.ranks)))
     command = program(job, seat, "{run_dir}", torchrun=f"{venv}/bin/torchrun")
     if family.workdir:
-        command = ["env", f"--chdir={family.workdir}", *command]
+        command = ["env", f"--chdir={job.chosen.place(family.workdir, '{run_dir}')}", *command]
     return NodePlan(
         name=seat.name,
         node_rank=seat.node_rank,
