@@ -85,11 +85,12 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     for key in {**now, **later}:
         yield remember(f"boot.{key}", [value.before for value in here[key]])
     yield from script
+    # First what the kernel may refuse: a value that it does not take is not written down either.
+    if now:
+        yield StringCommand(SCRIPT, *(QuoteString(f"{key}={value}") for key, value in now.items()))
     if later:
         yield atomic.write(CONF, new)
     yield from unit
-    if now:
-        yield StringCommand(SCRIPT, *(QuoteString(f"{key}={value}") for key, value in now.items()))
     if not systemd:
         yield FunctionCommand(_warn, (f"{_listed(now)}: {_NO_SYSTEMD}",), {})
     yield verify(lambda: _wrong(wanted, systemd))

@@ -215,6 +215,9 @@ def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Com
     if running is None and may_be_absent:
         host.noop(f"this kernel has no {key}")
         return
+    if running is None:
+        yield refuse(f"{path} {'cannot be read' if path in files else 'is not there: this kernel has no such setting'}")
+        return
     ours = atomic.body(files.get(sysctl_d.OURS))
     kept, _ = sysctl_d.at_boot(files, key)
     if running == kept == wanted:
@@ -226,12 +229,13 @@ def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Com
     if kept != wanted:
         show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)
     if running != wanted:
-        show_change(path, [str(running)], [wanted])
-    yield remember(setting, [] if running is None else [Step("file", path, running)])
-    if kept != wanted:
-        yield atomic.write(sysctl_d.OURS, lines)
+        show_change(path, [running], [wanted])
+    yield remember(setting, [Step("file", path, running)])
+    # First what the kernel may refuse: a value that it does not take is not written down either.
     if running != wanted:
         yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
+    if kept != wanted:
+        yield atomic.write(sysctl_d.OURS, lines)
 
     def wrong() -> str | None:
         now = host.get_fact(Contents, patterns=patterns)

@@ -83,10 +83,10 @@ def test_a_new_node_gets_script_file_unit_and_the_setting_now(cpus: dict[str, li
     assert Node(files).commands({"cpu_governor": "performance"}) == [
         "remember boot.cpu_governor",
         f"write {boot.SCRIPT}: ...",
+        f"{boot.SCRIPT} cpu_governor=performance",
         f"write {boot.CONF}: cpu_governor=performance",
         f"write {boot.UNIT}: ...",
         "systemctl daemon-reload && systemctl enable shakedown-boot.service",
-        f"{boot.SCRIPT} cpu_governor=performance",
         "verified",
     ]
 
