@@ -17,6 +17,7 @@ from shakedown.smoke.job import JobResult
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
 from tests.torchrun import TINY
 
 CHECKOUT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def plan(lab: Rack, run_id: str, iterations: int, stall_s: float = 60) -> Launch
 class Run:
     """pyinfra with the deploy of `tests/lab/smoke`, while it runs and afterwards."""
 
-    def __init__(self, lab: Rack, folder: Path, launch: LaunchPlan, *options: str) -> None:
+    def __init__(self, lab: Rack, folder: Path, launch: LaunchPlan, *options: str, user: str | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.lab, self.folder, self.plan = lab, folder, launch
         (folder / "plan.json").write_text(launch.model_dump_json())
@@ -110,7 +111,7 @@ class Run:
 
 @pytest.fixture
 def lab(rack: RackMaker) -> Rack:
-    return rack(3)
+    return rack(3, NodeSpec(user="ops"))
 
 
 @pytest.fixture
@@ -125,9 +126,15 @@ def runs(lab: Rack, tmp_path: Path) -> Iterator[list[Run]]:
 
 
 def start(
-    runs: list[Run], lab: Rack, folder: Path, *options: str, iterations: int = 100_000, stall_s: float = 60
+    runs: list[Run],
+    lab: Rack,
+    folder: Path,
+    *options: str,
+    iterations: int = 100_000,
+    stall_s: float = 60,
+    user: str | None = None,
 ) -> Run:
-    runs.append(Run(lab, folder, plan(lab, folder.name, iterations, stall_s), *options))
+    runs.append(Run(lab, folder, plan(lab, folder.name, iterations, stall_s), *options, user=user))
     return runs[-1]
 
 
@@ -232,17 +239,34 @@ def test_a_controller_that_dies_takes_the_job_with_it(lab: Rack, runs: list[Run]
     assert "no word from the controller" in status
 
 
-def test_a_second_job_on_a_node_says_whose_it_is_and_stops(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+@pytest.mark.parametrize("user", ["root", "ops"])
+def test_a_second_job_on_a_node_says_whose_it_is_and_stops(
+    lab: Rack, runs: list[Run], tmp_path: Path, user: str
+) -> None:
     first = start(runs, lab, tmp_path / "first")
     first.until(r"iteration \d+/")
-    second = start(runs, lab, tmp_path / "second")
+    second = start(runs, lab, tmp_path / "second", user=user)
     result = second.end()
     assert second.process.returncode == 1
     assert result.outcome == "not started"
     assert result.first_failure is not None
     assert result.first_failure.kind == "busy"
-    assert "first" in result.first_failure.text
-    assert "root" in result.first_failure.text
+    assert "run first of user root holds this node" in result.first_failure.text
     assert first.process.poll() is None
     first.process.send_signal(signal.SIGINT)
     assert first.end(timeout=30).outcome == "interrupted"
+    for node in lab.nodes:
+        clean(node)
+
+
+def test_a_node_without_room_says_so_and_no_other_starts(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    lab["node2"].exec("mkdir -p /root/.cache && mount -t tmpfs -o size=16k none /root/.cache")
+    run = start(runs, lab, tmp_path / "full")
+    result = run.end()
+    assert run.process.returncode == 1
+    assert result.outcome == "not started"
+    assert result.first_failure is not None
+    assert (result.first_failure.node, result.first_failure.kind) == ("node2", "unusable")
+    assert "No space left on device" in result.first_failure.text
+    assert "iteration" not in run.output
+    assert not any(node.processes() for node in lab.nodes)
