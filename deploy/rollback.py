@@ -1,6 +1,6 @@
 """Restore what stood on the nodes before Shakedown's first change to each setting, and remove what it wrote.
 
-pyinfra INVENTORY deploy/rollback.py
+pyinfra INVENTORY deploy/rollback.py            as root, or with --sudo
 """
 
 from operations import rollback
