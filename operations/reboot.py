@@ -22,7 +22,7 @@ from pyinfra.connectors.util import clear_askpass_cache, remove_any_sudo_askpass
 from pyinfra.context import host
 
 from facts.settings import Contents
-from operations.commands import Commands, refuse, refused
+from operations.commands import Commands, refuse, refused, verify
 from shakedown.checks.cmdline import missing
 from shakedown.node.cmdline import parse_words
 
@@ -77,6 +77,13 @@ def when_needed(parameters: list[str], at_once: int = 1, timeout_s: int = 900) -
         yield refuse("this is the machine that runs the deploy: it is not rebooted; reboot it by hand")
         return
     yield FunctionCommand(_reboot, (), {"at_once": at_once, "timeout_s": timeout_s})
+
+    def wrong() -> str | None:
+        line = host.get_fact(Contents, patterns=[CMDLINE]).get(CMDLINE) or []
+        left = missing(parameters, parse_words(" ".join(line)))
+        return f"came back without {' '.join(left)}: does the boot loader have it?" if left else None
+
+    yield verify(wrong)
 
 
 def _reboot(state: State, host: Host, at_once: int, timeout_s: float) -> bool:
