@@ -93,6 +93,11 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[Chosen, list[Problem]]:
         chosen.given[name] = parsed
         if option.affects_figures and parsed != own.get(name, option.default):
             chosen.changed.append(name)
+    for name, option in family.options.items():
+        if option.required and chosen.value(name) is None and name not in wanted:
+            problems.append(
+                Problem("smoke", f"smoke.options.{name}", "nothing", f"{option.expected()}: {option.description}")
+            )
     problems += _iterations(chosen, smoke)
     problems += _apply_rules(chosen, own, wanted)
     for name in family.roles.items().values():

@@ -40,6 +40,7 @@ class Option(_Data):
     argument: Text | None = None  # "--seq-length": appended to a command line; see Family.arguments
     placed: bool = False  # stands in command or workdir as {name}, and nowhere else
     micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
+    required: bool = False  # the site has to say: a path of its own data
     affects_figures: bool = True  # a changed value makes the expected figures void
 
     def parse(self, value: Value) -> Value:
@@ -169,7 +170,18 @@ class Limits(_Data):
     """Where the program itself ends."""
 
     max_nodes: int | None = None
+    gpus: list[Text] = []  # profiles that it supports; empty: any
+    partial_gpus: list[Text] = []  # profiles that it supports in part: told
     ranks_per_node: int | None = None  # the only number that works
+    why: Text
+
+
+class Caution(_Data):
+    """A variable that helps on the family's GPUs and hurts on others (profiles)."""
+
+    variable: Text
+    value: Text
+    gpus: list[Text]
     why: Text
 
 
@@ -188,6 +200,7 @@ class Entry(_Data):
     description: Text
     document: Text | None = None  # when it is another than the family's
     nodes: int | None = None  # documented for this many; another number is told
+    ranks_per_node: int | None = None  # documented, over the family's
     options: dict[Text, Value] = {}
     corrected: dict[Text, Text] = {}  # options whose documented value cannot work -> what it is, and why not
     expect: list[Expect] = []
@@ -217,6 +230,7 @@ class Family(_Data):
     container: Container = Container()
     environment: dict[Text, str] = {}
     conditional: list[Conditional] = []
+    cautions: list[Caution] = []
     models: list[Model] = []
     metrics: list[Text] = []  # recorded; judged where a figure is expected
     recipes: dict[Text, Entry]
@@ -253,6 +267,11 @@ class Recipe(_Data):
     family_name: str
     family: Family
     entry: Entry
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """As documented; None: one for each GPU."""
+        return self.entry.ranks_per_node or self.family.ranks_per_node
 
     @property
     def document(self) -> str:

@@ -21,6 +21,22 @@ def node_count(draft: Draft) -> None:
         draft.tell("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
 
 
+def supported_gpus(draft: Draft) -> None:
+    """GPU models that the program was made for."""
+    limits = draft.recipe.family.limits
+    if limits is None or not limits.gpus:
+        return
+    for name, desired in draft.desired.items():
+        model = desired.gpu.profile
+        if model in limits.partial_gpus:
+            draft.tell(f"{name}: warning", model, f"supported in part: {limits.why}")
+        elif model not in limits.gpus:
+            expected = (
+                f"one of {', '.join([*limits.gpus, *limits.partial_gpus])} with {draft.recipe.name}: {limits.why}"
+            )
+            draft.refuse(name, "gpu.profile", model, expected)
+
+
 def division(draft: Draft, chosen: Chosen, ranks: int) -> Split | None:
     """Parallel sizes, batches and the room for them."""
     nodes = len(draft.states)
@@ -115,6 +131,11 @@ def _equipment(draft: Draft, name: str) -> Equipment:
 def environment(draft: Draft, chosen: Chosen) -> None:
     """The site's own variables: none may be a derived value or an option, whose home is elsewhere."""
     family = draft.recipe.family
+    wanted = {**family.environment, **draft.smoke.environment}
+    for caution in family.cautions:
+        hurt = [name for name, own in draft.desired.items() if own.gpu.profile in caution.gpus]
+        if hurt and wanted.get(caution.variable) == caution.value:
+            draft.tell(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
     for name, value in draft.smoke.environment.items():
         path = f"smoke.environment.{name}"
         if name in family.launch.variables():

@@ -60,6 +60,7 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     for name, why in recipe.entry.corrected.items():
         draft.tell(name, chosen.value(name), why)
     derive.node_count(draft)
+    derive.supported_gpus(draft)
     ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
     sizes = derive.division(draft, chosen, ranks) if ranks else None
     meeting = derive.meeting(draft)

@@ -71,7 +71,7 @@ def ranks_per_node(
     family = recipe.family
     limit = family.limits.ranks_per_node if family.limits else None
     counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}
-    asked = smoke.ranks_per_node or family.ranks_per_node
+    asked = smoke.ranks_per_node or recipe.ranks_per_node
     if asked is None:
         for name, count in counts.items():
             if not count:
