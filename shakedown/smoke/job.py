@@ -82,9 +82,9 @@ class Limits:
     """Times in seconds."""
 
     poll_s: float = 1.0  # between two polls of a node
-    poll_timeout_s: float = 5.0  # for one command on a node
-    unreachable_s: float = 12.0  # without an answer until the job is stopped for it
-    lease_s: float = 30.0  # without a poll until the node ends the job by itself
+    poll_timeout_s: float = 8.0  # for one command on a node
+    unreachable_s: float = 20.0  # without an answer until the job is stopped for it
+    lease_s: float = 45.0  # without a poll until the node ends the job by itself
     grace_s: float = 3.0  # between SIGTERM and SIGKILL
     prepare_s: float = 300.0  # for uploads and the setup commands
     settle_s: float = 30.0  # for all leaders to exit after the first one has

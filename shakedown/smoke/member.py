@@ -88,7 +88,7 @@ class Member:
         if self._node.prepared and not self.removed:
             notes.append(
                 f"not cleaned up ({self.silence or 'no time'}): its watchdog ends the job {self._limits.lease_s:.0f} s"
-                f" after it last heard of the controller, and the run folder stays"
+                f" after it last heard of the controller; {self._node.run_dir} stays"
             )
         return NodeResult(
             name=self.name,

@@ -181,6 +181,11 @@ class Node:
         return left
 
     @property
+    def run_dir(self) -> str:
+        """The run folder on the node; empty before `prepare`."""
+        return self._visit[-1].removesuffix("/.launcher") if self._visit else ""
+
+    @property
     def prepared(self) -> bool:
         """Whether there is anything on the node to stop and remove."""
         return bool(self._visit)

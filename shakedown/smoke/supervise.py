@@ -5,13 +5,13 @@ Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from shakedown.smoke import blame
 from shakedown.smoke.job import Event, Failure, Job, JobResult, Limits, Outcome, at
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.member import Member
@@ -21,16 +21,6 @@ __all__ = ["Job", "JobResult", "Limits", "Scheduler", "Threads", "run_job"]
 
 _TICK_S = 0.1
 _ROOM_BYTES = 64 << 10  # less is a full disk
-_ECHO_WINDOW_S = 20.0  # a failure is an echo only of one that close to it
-
-# What ranks say when a rank of another node has gone: true, and never the beginning of the story while there is
-# another failure. The same holds for an exit code that only says that something was wrong.
-_ECHO = re.compile(
-    r"closed by peer|reset by peer|Broken pipe|Connection refused|Connection closed|ncclRemoteError|remote process"
-    r"|collective operation timeout|NCCL timeout|Socket Timeout|timed out waiting|heartbeat",
-    re.IGNORECASE,
-)
-_ECHO_KINDS = ("rank_failed", "collective_timeout", "nccl_remote_error", "early exit", "stall", "no start", "timeout")
 
 
 class Scheduler(Protocol):
@@ -69,13 +59,13 @@ def run_job(
     """Run the job to its end and return what became of it, with every node's log in `log_dir`.
 
     `secrets` holds the values of the variables that the nodes' plans name; `interrupted` says why the job is to be
-    stopped from outside (Ctrl-C), None otherwise. Raises KeyError for a secret that is not given, before anything
+    stopped from outside (Ctrl-C), None otherwise. Raises ValueError for a secret that is not given, before anything
     is started; a KeyboardInterrupt stops the job like `interrupted` does.
     """
     values = dict(secrets or {})
     absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
     if absent:
-        raise KeyError(f"secrets without a value: {', '.join(absent)}")
+        raise ValueError(f"secrets without a value: {', '.join(absent)}")
     return _Supervisor(
         plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), limits or Limits()
     ).run()
@@ -160,7 +150,7 @@ class _Supervisor:
         trouble = self._trouble()
         if trouble:
             self._stopped = time.time()
-            first = self._first(trouble)
+            first = blame.first(trouble)
             self._say("failure", first.text, first.node)
             self._say("phase", "stopping all nodes")
             for member in self._members:
@@ -236,14 +226,7 @@ class _Supervisor:
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of."""
         recent = time.time() - trouble[0].at.timestamp() < self._limits.echo_s + self._limits.poll_s
-        return recent and all(_is_echo(failure) for failure in trouble)
-
-    @staticmethod
-    def _first(trouble: list[Failure]) -> Failure:
-        """The failure that began it: the earliest one that is no echo of another, close to the earliest of all."""
-        window = trouble[0].at.timestamp() + _ECHO_WINDOW_S
-        near = [failure for failure in trouble if failure.at.timestamp() <= window]
-        return next((failure for failure in near if not _is_echo(failure)), trouble[0])
+        return recent and all(map(blame.may_be_echo, trouble))
 
     def _fail(self, kind: str, text: str, node: str | None = None) -> None:
         member = self._reporter if node == self._reporter.name else None
@@ -280,7 +263,10 @@ class _Supervisor:
 
     def _result(self) -> JobResult:
         trouble = self._trouble()
-        first = self._frozen(self._first(trouble)) if trouble else None
+        first = None
+        if trouble:
+            running = [(member.name, member.status.running_at_end) for member in self._members]
+            first = blame.with_culprit(blame.first(trouble), running)
         if not trouble and not all(member.status.exit_code == 0 for member in self._members):
             first = Failure(node=None, kind="exit", text="not every exit code is known", at=at(time.time()))
         outcome: Outcome = "failed" if first else "completed"
@@ -299,22 +285,6 @@ class _Supervisor:
             started_at=at(self._went) if self._went else None,
             finished_at=at(time.time()),
         )
-
-    def _frozen(self, first: Failure) -> Failure:
-        """A job that stood still has stood still because of somebody: the node with a process that was stopped."""
-        if first.kind not in ("stall", "no start"):
-            return first
-        for member in self._members:
-            for process in member.status.running_at_end:
-                if process.endswith(("(T)", "(D)", "(t)")):
-                    text = f"{first.text}; on {member.name} this process did not run: {process}"
-                    return first.model_copy(update={"node": member.name, "text": text})
-        return first
-
-
-def _is_echo(failure: Failure) -> bool:
-    weak_exit = failure.kind == "exit" and "signal" not in failure.text
-    return failure.kind in _ECHO_KINDS or weak_exit or _ECHO.search(failure.line or "") is not None
 
 
 def _exit_text(code: int) -> str:

@@ -29,6 +29,6 @@ JOB = Job(
     log_dir=OUT / "logs",
     on_event=Progress(every_s=0),
     secrets={"HF_TOKEN": "hf_lab_secret"},
-    limits=Limits(lease_s=15),
+    limits=Limits(poll_timeout_s=4, unreachable_s=8, lease_s=15),
 )
 atexit.register(keep)
