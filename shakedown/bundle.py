@@ -22,9 +22,10 @@ from pathlib import Path
 
 _NODE = Path(__file__).parent / "node"
 _SENT_AS_TEXT = {"launch.py", "install.py"}
-_NOT_FOR_LINUX = ("_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows", "glib", "pyqt", "pyside", "wx", "_qt")
-# Where each package goes: the node's own amdsmi is preferred, so ours is kept off the ordinary search path.
-_PACKAGES = {"psutil": "", "pyudev": "", "amdsmi": "fallback/"}
+_NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
+# Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
+# preferred, so ours is kept off the ordinary search path.
+_PACKAGES = {"psutil": ("", {".so"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
 # Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so itself.
 _PYTHONS = (
     "python3",
@@ -60,11 +61,9 @@ class Bundle:
 
 
 def digest_of(files: dict[str, bytes]) -> str:
-    """The same as in node/launch.py: sha256 over path, length and bytes of each file, in the order of the paths."""
-    total = hashlib.sha256()
-    for path, data in sorted(files.items()):
-        total.update(f"{path}\0{len(data)}\0".encode() + data)
-    return total.hexdigest()
+    """The same as in node/launch.py: sha256 over a line for each file, as sha256sum(1) prints them, in order."""
+    lines = (f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
@@ -75,8 +74,8 @@ def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
     except PackageNotFoundError:
         raise BundleError(f"{package} is not installed on this machine: pip install {package}") from None
     for file in installed.files or []:
-        wanted = file.suffix in (".py", ".so") and file.parts[0] == package and "__pycache__" not in file.parts
-        if not wanted or file.name.startswith(_NOT_FOR_LINUX):
+        wanted = file.suffix in _PACKAGES[package][1] and file.parts[0] == package and "__pycache__" not in file.parts
+        if not wanted or file.name.startswith(_NOT_CARRIED):
             continue
         if file.suffix == ".so" and ".abi3." not in file.name:
             raise BundleError(f"{package} has {file.name}, not a library of the stable ABI: install its abi3 wheel")
@@ -90,7 +89,7 @@ def build() -> Bundle:
     for path in sorted(_NODE.iterdir()):
         if path.suffix in (".py", ".txt") and path.name not in _SENT_AS_TEXT:
             files[f"shakedown/node/{path.name}"] = path.read_bytes()
-    for package, prefix in _PACKAGES.items():
+    for package, (prefix, _) in _PACKAGES.items():
         files.update((prefix + name, data) for name, data in _package_files(package))
     return Bundle(files, digest_of(files))
 

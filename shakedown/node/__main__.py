@@ -10,7 +10,6 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Callable
 
 from . import (
     account,
@@ -34,8 +33,12 @@ from . import (
     system,
     verbs,
 )
-from .children import Child, gather
+from .children import Child, Here, gather
 from .tree import Part, Tree, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 SCHEMA_VERSION = 1
 
@@ -44,21 +47,26 @@ def _pci(tree: Tree) -> list[Any]:
     return [attempt(gpu.read, tree), pci.read_acs(tree)]
 
 
-def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child]:
-    """Everything that waits for a device, a daemon or a file server, all at once."""
+def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child | Here]:
+    """Everything that may wait for a device, a daemon or a file server, all at once, in children of their own. Where
+    there is no such thing the reading has nothing to wait for, and no child is paid for."""
 
-    def child(what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child:
-        return Child(what, min(seconds, most), function, tree, *arguments)
+    def start(waits: bool, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child | Here:
+        if waits:
+            return Child(what, min(seconds, most), function, tree, *arguments)
+        return Here(function, tree, *arguments)
 
+    has_pci = bool(tree.names(pci.DEVICES))
+    has_devices = any(tree.exists("/dev/" + name) for name in ("kfd", "dri", "infiniband"))
     return {
-        "smi": child("amdsmi", 15, smi.read),
-        "containers": child("container engine", 15, containers.read),
-        "disks": child("disks", 5, disks.read),
-        "pci": child("PCI devices", 8, _pci),
-        "rdma": child("RDMA devices", 8, rdma.read),
-        "interfaces": child("network interfaces", 8, interfaces.read, unit),
-        "devices": child("device files", 5, devices.read),
-        "clock": child("clock", 5, clock.read),
+        "smi": start(smi.is_there(tree), "amdsmi", 15, smi.read),
+        "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
+        "disks": start(True, "disks", 5, disks.read),
+        "pci": start(has_pci, "PCI devices", 8, _pci),
+        "rdma": start(bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read),
+        "interfaces": start(True, "network interfaces", 8, interfaces.read, unit),
+        "devices": start(has_devices, "device files", 5, devices.read),
+        "clock": start(False, "clock", 5, clock.read),
     }
 
 
@@ -97,8 +105,8 @@ def _each(answer: Any, *fields: str) -> Part:
     return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
 
 
-def _collect(tree: Tree, state: Part, children: dict[str, Child]) -> None:
-    gather(list(children.values()))
+def _collect(tree: Tree, state: Part, children: dict[str, Child | Here]) -> None:
+    gather([child for child in children.values() if isinstance(child, Child)])
     answers = {name: attempt(child.value) for name, child in children.items()}
     state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")
     state["disks"] = answers["disks"]

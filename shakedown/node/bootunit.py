@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 from .tree import Part, Tree, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 UNIT = "shakedown-boot.service"
 CONFIG = "/etc/shakedown/boot.conf"

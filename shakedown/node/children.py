@@ -10,11 +10,16 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import time
-from typing import Any, Callable
 
 from .tree import Part, Unreadable, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+
+_SIGKILL = 9  # importing signal for its name costs 1 ms of CPU
 
 
 class Child:
@@ -37,7 +42,7 @@ class Child:
         self.ended = True
         os.close(self.pipe)
         try:
-            os.killpg(self.pid, signal.SIGKILL)  # the child itself, or what it has left behind
+            os.killpg(self.pid, _SIGKILL)  # the child itself, or what it has left behind
         except OSError:
             pass
 
@@ -63,6 +68,17 @@ class Child:
         if "error" in outcome:
             raise Unreadable(outcome["error"]["unreadable"], outcome["error"]["detail"])
         return outcome["value"]
+
+
+class Here:
+    """A reading with nothing to wait for, behind the same face as a child: a fork costs 3 ms of CPU."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.function = function
+        self.arguments = arguments
+
+    def value(self) -> Any:
+        return self.function(*self.arguments)
 
 
 def _serve(write_end: int, function: Callable[..., Any], arguments: Any) -> None:

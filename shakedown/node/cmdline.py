@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Optional
 
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")

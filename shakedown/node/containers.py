@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-from typing import Any
 
 from .children import run_tool
-from .tree import Part, Tree, Unreadable, attempt, pick
+from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
@@ -51,6 +53,8 @@ def parse_podman_images(entries: list[dict[str, Any]]) -> list[Part]:
 
 
 def _ask_docker(path: str, request: str) -> Any:
+    import socket  # here only: few nodes have an engine, and it costs 5 ms of CPU
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as handle:
         try:
             handle.connect(path)
@@ -100,6 +104,10 @@ def _podman(tree: Tree, tool: str) -> Part:
         "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 8)))),
         "running": attempt(pick, info, "store", "containerStore", "running"),
     }
+
+
+def is_there(tree: Tree) -> bool:
+    return bool(tree.first(*_DOCKER_SOCKETS)) or not is_unreadable(attempt(tree.tool, "podman"))
 
 
 def read(tree: Tree) -> Part:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any
 
 from .account import parse_table, user_name
 from .tree import Part, Tree, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def parse_majors(lines: list[str]) -> dict[str, int]:

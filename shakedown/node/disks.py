@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from .children import Child, gather
 from .tree import Part, Tree, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "9p", "glusterfs", "fuse.glusterfs"}
 _NETWORK |= {"wekafs", "fuse.sshfs", "fuse.ceph", "fuse.juicefs", "fuse.weka", "afs", "pvfs2", "panfs", "vast"}

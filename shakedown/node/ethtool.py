@@ -5,12 +5,14 @@ from __future__ import annotations
 import array
 import fcntl
 import re
-import socket
 import struct
-from typing import Any
 
 from .rdma import ERROR_NAME
 from .tree import Unreadable, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _SIOCETHTOOL = 0x8946
 _GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37  # linux/ethtool.h
@@ -36,13 +38,15 @@ def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
     return found
 
 
-def _call(handle: socket.socket, interface: str, command: array.array[int]) -> None:
+def _call(handle: Any, interface: str, command: array.array[int]) -> None:
     request = struct.pack("16sP16x", interface.encode()[:15], command.buffer_info()[0])
     fcntl.ioctl(handle, _SIOCETHTOOL, request)
 
 
 def statistics(interface: str) -> dict[str, int]:
     """Error counters of one interface."""
+    import socket
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         size = array.array("B", struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
         _call(handle, interface, size)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from . import pci
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _AMD = "1002"
 # What the library knows better, or alone; where it does not answer, the driver's files do for most of it.

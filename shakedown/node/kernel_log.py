@@ -1,23 +1,30 @@
-"""Faults in the kernel's log since boot, by the patterns of kernel_faults.txt."""
+"""Faults in the kernel's log since boot, by the texts of kernel_faults.txt."""
 
 from __future__ import annotations
 
 import os
-import re
-from typing import Any, Optional, Pattern, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, Tuple
+
+    Record = Tuple[Optional[int], str]  # sequence number, message
+
 KEPT = 50
 _FILE = "/dev/kmsg"
-Record = Tuple[Optional[int], str]  # sequence number, message
 
 
-def patterns() -> Pattern[str]:
-    """One regular expression of all patterns of the data file beside this module."""
+def fault_texts() -> list[str]:
+    """The texts of the data file beside this module, in lower case."""
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel_faults.txt")) as file:
-        wanted = [line.strip() for line in file if line.strip() and not line.startswith("#")]
-    return re.compile("|".join(wanted))
+        return [line.strip().lower() for line in file if line.strip() and not line.startswith("#")]
+
+
+def names_a_fault(message: str, texts: list[str]) -> bool:
+    message = message.lower()
+    return any(text in message for text in texts)
 
 
 def parse_records(text: str) -> list[Record]:
@@ -60,8 +67,8 @@ def read(tree: Tree) -> tuple[Part, dict[str, Any]]:
     text = attempt(_kernel_messages, tree)
     if not isinstance(text, str):
         return {"errors": text, "count": text}, {"kernel_log/faults": text}
-    fault = patterns()
-    faults = [record for record in parse_records(text) if fault.search(record[1])]
+    texts = fault_texts()
+    faults = [record for record in parse_records(text) if names_a_fault(record[1], texts)]
     newest = (faults[-1][0] or 0) + 1 if faults else 0
     part = {"errors": [message for _, message in faults[-KEPT:]], "count": len(faults)}
     return part, {"kernel_log/faults": len(faults), "kernel_log/newest_fault": newest}

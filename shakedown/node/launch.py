@@ -10,7 +10,7 @@ import json
 import os
 import pwd
 import sys
-from typing import Any, Iterable, Iterator, List, Tuple
+from typing import Any, List, Tuple
 
 DIGEST = "DIGEST"
 
@@ -20,23 +20,26 @@ def answer(word: str) -> Any:
     sys.exit(0)
 
 
-def contents(folder: str) -> Iterator[Tuple[str, bytes]]:
-    """(relative path, bytes) of every file below a folder, sorted by path."""
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def contents(folder: str) -> List[Tuple[str, str]]:
+    """(relative path, sha256) of every file below a folder but the seal."""
     paths: List[str] = []
-    for base, folders, names in os.walk(folder):
-        folders.sort()
-        paths.extend(os.path.join(base, name) for name in names)
-    for path in sorted(paths):
-        with open(path, "rb") as file:
-            yield os.path.relpath(path, folder), file.read()
+    for base, _, names in os.walk(folder):
+        paths.extend(os.path.join(base, name)[len(folder) + 1 :] for name in names)
+    return [(path, sha256(read(folder, path))) for path in paths if path != "SEAL"]
 
 
-def digest_of(files: Iterable[Tuple[str, bytes]]) -> str:
-    """The digest of a set of files: sha256 over path, length and bytes of each."""
-    total = hashlib.sha256()
-    for path, data in files:
-        total.update("{}\0{}\0".format(path, len(data)).encode() + data)
-    return total.hexdigest()
+def read(folder: str, path: str) -> bytes:
+    with open(os.path.join(folder, path), "rb", buffering=0) as file:
+        return file.read()
+
+
+def digest_of(files: List[Tuple[str, str]]) -> str:
+    """The digest of a set of files: sha256 over a line for each, as sha256sum(1) prints them, in the paths' order."""
+    return sha256("".join("{}  {}\n".format(digest, path) for path, digest in sorted(files)).encode())
 
 
 def cache_folder() -> str:
@@ -49,12 +52,12 @@ def is_whole(folder: str) -> bool:
         info = os.lstat(folder)
         if info.st_uid != os.geteuid() or info.st_mode & 0o170077 != 0o040000:
             return False
-        files = list(contents(folder))
+        files = contents(folder)
+        sealed = read(folder, "SEAL").decode("ascii", "replace")
     except OSError:
         return False
-    sealed = dict(files).get("SEAL", b"").decode("ascii", "replace")
-    source = [file for file in files if "__pycache__" not in file[0] and file[0] != "SEAL"]
-    return digest_of(source) == DIGEST and digest_of(file for file in files if file[0] != "SEAL") == sealed
+    source = [file for file in files if "__pycache__" not in file[0]]
+    return digest_of(source) == DIGEST and digest_of(files) == sealed
 
 
 def run(folder: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
 
 from .bootunit import setting_at_boot
 from .cmdline import argument
 from .sysctl import NUMA_BALANCING
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 

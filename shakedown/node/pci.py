@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import Callable, Optional
 
 from .tree import Part, Tree, Unreadable, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    # Reads 32 bits of configuration space at an offset; None where the kernel gives no more to this user.
+    Config = Callable[[int], Optional[int]]
 
 DEVICES = "/sys/bus/pci/devices"
 _BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 _CAP_PCIE = 0x10
 _EXT_CAP_ACS = 0x0D
 _ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
-
-# Reads 32 bits of configuration space at an offset; None where the kernel gives no more to this user.
-Config = Callable[[int], Optional[int]]
 
 
 def is_bdf(name: Optional[str]) -> bool:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Optional
 
 from . import pci
 from .tree import Part, Tree, Unreadable, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional
 
 CLASS = "/sys/class/infiniband"
 _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"

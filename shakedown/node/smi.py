@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Optional
 
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
 
 _LIBRARY_FOLDERS = (
     "/opt/rocm/lib",
@@ -44,6 +47,10 @@ def library_path(tree: Tree) -> str:
             if name.startswith("libamd_smi.so"):
                 return folder + "/" + name
     raise Unreadable("missing", "libamd_smi.so")
+
+
+def is_there(tree: Tree) -> bool:
+    return not is_unreadable(attempt(library_path, tree))
 
 
 def _import_package(tree: Tree) -> Any:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Optional, Tuple
 
 from .tree import Part, Tree, attempt, pick
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    Assignment = Tuple[str, Optional[str]]
 
 NUMA_BALANCING = "kernel.numa_balancing"
 SYSCTLS = (
@@ -31,8 +36,6 @@ SYSCTLS = (
 )
 # Highest first: a file here hides those of the same name further down (sysctl.d(5)).
 FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
-
-Assignment = Tuple[str, Optional[str]]
 
 
 def parse(lines: list[str]) -> list[Assignment]:

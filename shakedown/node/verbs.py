@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import Optional
 
 from .tree import Part, Tree, Unreadable, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
 _PROVIDER_FOLDERS = (
