@@ -1,0 +1,288 @@
+"""The probe's parsers, and how sources of one setting settle who wins."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.node import (
+    account,
+    clock,
+    cmdline,
+    containers,
+    disks,
+    ethtool,
+    interfaces,
+    kernel_log,
+    modules,
+    mtu,
+    pci,
+    rdma,
+    sysctl,
+    system,
+    verbs,
+)
+from shakedown.node.tree import Tree, Unreadable
+from tests.node_trees import pci_config
+
+Write = Callable[[str, str], None]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(str(tmp_path))
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def put(path: str, text: str) -> None:
+        file = tmp_path / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    return put
+
+
+class TestSysctl:
+    def test_the_last_file_by_name_wins_wherever_it_lies(self, tree: Tree, write: Write) -> None:
+        write("/etc/sysctl.d/10-a.conf", "kernel.numa_balancing = 1\n")
+        write("/usr/lib/sysctl.d/99-z.conf", "kernel.numa_balancing=0\n")
+        assert sysctl.persisted(tree, systemd=True)["kernel.numa_balancing"] == "0"
+
+    def test_a_file_hides_its_namesake_further_down(self, tree: Tree, write: Write) -> None:
+        write("/usr/lib/sysctl.d/50-default.conf", "kernel.numa_balancing=1\n")
+        write("/etc/sysctl.d/50-default.conf", "# switched off here\n")
+        assert sysctl.persisted(tree, systemd=True)["kernel.numa_balancing"] is None
+
+    def test_sysctl_conf_counts_under_systemd_only_where_it_is_linked(self, tree: Tree, write: Write) -> None:
+        write("/etc/sysctl.conf", "kernel.numa_balancing=0\n")
+        assert sysctl.persisted(tree, systemd=True)["kernel.numa_balancing"] is None
+        assert sysctl.persisted(tree, systemd=False)["kernel.numa_balancing"] == "0"
+        (Path(tree.root) / "etc/sysctl.d").mkdir()
+        (Path(tree.root) / "etc/sysctl.d/99-sysctl.conf").symlink_to("../sysctl.conf")
+        assert sysctl.persisted(tree, systemd=True)["kernel.numa_balancing"] == "0"
+
+    def test_globs_give_way_to_names_and_exclusions(self) -> None:
+        keys = ("net.ipv4.conf.all.rp_filter", "net.ipv4.conf.all.arp_ignore")
+        lines = ["net/ipv4/conf/all/arp_ignore = 1", "net.ipv4.conf.*.rp_filter = 2", "net.ipv4.conf.*.arp_ignore = 2"]
+        assert sysctl.settle(sysctl.parse(lines), keys) == {keys[0]: "2", keys[1]: "1"}
+        assert sysctl.settle(sysctl.parse([*lines, "-net.ipv4.conf.all.rp_filter"]), keys)[keys[0]] is None
+
+    def test_a_dangling_link_is_no_file(self, tree: Tree) -> None:
+        folder = Path(tree.root) / "etc/sysctl.d"
+        folder.mkdir(parents=True)
+        (folder / "99-sysctl.conf").symlink_to("../sysctl.conf")
+        assert sysctl.persisted(tree, systemd=True)["kernel.numa_balancing"] is None
+
+
+class TestCommandLine:
+    def test_dropins_add_to_what_stands_there(self, tree: Tree, write: Write) -> None:
+        write("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet splash\"\nGRUB_CMDLINE_LINUX='a=1'\n")
+        write("/etc/default/grub.d/50-x.cfg", 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX iommu=pt"\n')
+        write("/etc/default/grub.d/60-y.cfg", 'export GRUB_CMDLINE_LINUX="${GRUB_CMDLINE_LINUX} b=2" # mine\n')
+        part = cmdline.read(tree, "debian", "6.8.0")
+        assert part["persisted"] == ["a=1", "iommu=pt", "b=2", "quiet", "splash"]
+        assert part["loader"] == "grub-dropin"
+
+    def test_what_was_generated_is_what_boots(self, tree: Tree, write: Write) -> None:
+        """Edited but not generated: the node would come up without it."""
+        write("/etc/default/grub", 'GRUB_CMDLINE_LINUX="iommu=pt"\n')
+        write("/boot/grub/grub.cfg", "menuentry {\n  linux /vmlinuz-6.8 root=/dev/sda1 ro quiet\n}\n")
+        assert cmdline.read(tree, "debian", "6.8.0")["persisted"] == ["root=/dev/sda1", "ro", "quiet"]
+
+    def test_loader_entries_of_the_rhel_family(self, tree: Tree, write: Write) -> None:
+        write("/usr/sbin/grubby", "")
+        (Path(tree.root) / "usr/sbin/grubby").chmod(0o755)
+        write("/boot/loader/entries/abc-5.14.0-1.conf", "version 5.14.0-1\noptions root=/dev/sda1 ro\n")
+        write("/boot/loader/entries/abc-5.14.0-2.conf", "options $kernelopts iommu=pt $tuned_params\n")
+        write("/boot/grub2/grubenv", "# GRUB\nsaved_entry=abc-5.14.0-2\nkernelopts=root=/dev/sda1 ro quiet\n###")
+        part = cmdline.read(tree, "rhel", "5.14.0-1")
+        assert part["persisted"] == ["root=/dev/sda1", "ro", "quiet", "iommu=pt"]
+        assert part["loader"] == "grubby"
+
+    def test_no_boot_loader(self, tree: Tree) -> None:
+        part = cmdline.read(tree, "debian", "6.8.0")
+        assert part["loader"] == "none" and part["persisted"]["unreadable"] == "missing"
+
+    def test_a_quoted_value_is_one_word(self) -> None:
+        assert cmdline.parse_words('ro dyndbg="file a.c +p" quiet') == ["ro", 'dyndbg="file a.c +p"', "quiet"]
+
+
+class TestLimits:
+    LINES = ("* soft nofile 1024", "@video - nofile 4096 # jobs", "job hard nofile 9", "* - memlock -1")
+
+    def test_user_before_group_before_all(self) -> None:
+        assert account.settle_limits([*self.LINES], "job", ["video"]) == {"nofile": "4096", "memlock": "unlimited"}
+        assert account.settle_limits(["job soft nofile 7", *self.LINES], "job", ["video"])["nofile"] == "7"
+        assert account.settle_limits([*self.LINES], "job", [])["nofile"] == "1024"
+
+    def test_root_gets_only_what_names_root(self) -> None:
+        assert account.settle_limits([*self.LINES], "root", ["video"]) == {"nofile": None, "memlock": None}
+        assert account.settle_limits(["root - nofile 8"], "root", [])["nofile"] == "8"
+
+
+UNIT: dict[str, Any] = {"enabled": True, "settings": {"mtu.ens1": "9000"}}
+
+
+class TestMtu:
+    @pytest.mark.parametrize(
+        ("path", "text"),
+        [
+            ("/etc/systemd/network/10-x.network", "[Match]\nName=ens2\n[Link]\nMTUBytes=9000\n"),
+            ("/run/systemd/network/10-netplan-ens2.link", "[Match]\nName=ens2\n[Link]\nMTUBytes=9000\n"),
+            ("/etc/NetworkManager/system-connections/a.nmconnection",
+             "[connection]\ninterface-name=ens2\n[ethernet]\nmtu=9000\n"),
+            ("/etc/sysconfig/network-scripts/ifcfg-ens2", 'DEVICE="ens2"\nMTU="9000"\n'),
+            ("/etc/network/interfaces.d/ens2", "auto ens2\niface ens2 inet dhcp\n  mtu 9000\n"),
+        ],
+    )  # fmt: skip
+    def test_known_places(self, tree: Tree, write: Write, path: str, text: str) -> None:
+        write(path, text)
+        persisted = mtu.Persisted(tree, UNIT)
+        assert (persisted("ens1"), persisted("ens2"), persisted("ens3")) == ("9000", "9000", None)
+
+    def test_our_unit_wins(self, tree: Tree, write: Write) -> None:
+        write("/etc/systemd/network/a.network", "[Match]\nName=ens1\n[Link]\nMTUBytes=1500\n")
+        assert mtu.Persisted(tree, UNIT)("ens1") == "9000"
+        assert mtu.Persisted(tree, {"enabled": False, "settings": UNIT["settings"]})("ens1") == "1500"
+
+
+INFO = {"ServerVersion": "27.5.1", "DockerRootDir": "/var/lib/docker", "ContainersRunning": 2}
+IMAGES = [
+    {"Id": "sha256:1", "RepoTags": ["a:1"], "RepoDigests": ["a@sha256:2"], "Size": 5},
+    {"Id": "sha256:3", "RepoTags": ["<none>:<none>"], "RepoDigests": None, "Size": 6},
+]
+PODMAN = """#!/bin/sh
+case $1 in
+info) echo '{"version": {"Version": "5.4.0"}, "store": {"graphRoot": "/s", "containerStore": {"running": 1}}}' ;;
+images) echo '[{"Id": "ab", "Names": ["a:1"], "RepoDigests": ["a@sha256:2"], "Size": 5}]' ;;
+--version) echo podman version 5.4.0 ;;
+esac
+"""
+
+
+class TestContainers:
+    @pytest.fixture
+    def serve(self, tmp_path: Path) -> Callable[[int, dict[str, Any]], None]:
+        """A daemon on the tree's docker socket that answers by path."""
+
+        def start(status: int, answers: dict[str, Any]) -> None:
+            (tmp_path / "run").mkdir()
+            server = socket.socket(socket.AF_UNIX)
+            server.bind(str(tmp_path / "run/docker.sock"))
+            server.listen()
+
+            def work() -> None:
+                for _ in range(2):
+                    connection, _ = server.accept()
+                    with connection:
+                        path = connection.recv(4096).split()[1].decode()
+                        body = json.dumps(answers[path]).encode()
+                        connection.sendall(f"HTTP/1.0 {status} X\r\nContent-Type: a\r\n\r\n".encode() + body)
+                server.close()
+
+            threading.Thread(target=work, daemon=True).start()
+
+        return start
+
+    def test_docker(self, tree: Tree, serve: Callable[[int, dict[str, Any]], None]) -> None:
+        serve(200, {"/info": INFO, "/images/json": IMAGES})
+        part = containers.read(tree)
+        assert (part["engine"], part["version"], part["root"], part["running"]) == (
+            "docker", "27.5.1", "/var/lib/docker", 2,
+        )  # fmt: skip
+        assert part["images"] == [
+            {"id": "sha256:1", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5},
+            {"id": "sha256:3", "tags": [], "digests": [], "size_bytes": 6},
+        ]
+
+    def test_a_daemon_in_trouble(self, tree: Tree, serve: Callable[[int, dict[str, Any]], None]) -> None:
+        serve(500, {"/info": {"message": "no"}, "/images/json": {"message": "no"}})
+        part = containers.read(tree)
+        assert {part[name]["unreadable"] for name in part} == {"failed"}
+
+    def test_a_socket_that_nobody_serves(self, tree: Tree, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(tmp_path / "run/docker.sock"))
+        part = containers.read(tree)
+        assert part["engine"]["unreadable"] == "failed" and "refused" in part["engine"]["detail"]
+
+    def test_podman(self, tree: Tree, tmp_path: Path, write: Write) -> None:
+        write("/usr/bin/podman", PODMAN)
+        (tmp_path / "usr/bin/podman").chmod(0o755)
+        assert containers.read(tree)["images"] == [], "nothing is stored, and asking would make podman's folders"
+        (tmp_path / "var/lib/containers/storage").mkdir(parents=True)
+        part = containers.read(tree)
+        assert (part["engine"], part["version"], part["running"]) == ("podman", "5.4.0", 1)
+        assert part["images"][0] == {"id": "sha256:ab", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5}
+
+
+def test_pci_configuration_space() -> None:
+    def config(data: bytes) -> pci.Config:
+        return lambda at: int.from_bytes(data[at : at + 4], "little") if at + 4 <= len(data) else None
+
+    for size in (128, 256, 512, 1024, 2048, 4096):
+        assert pci.max_read_request(config(pci_config(size))) == size
+    assert [pci.acs_enabled(config(pci_config(acs=bits))) for bits in (0, 1, 0x1D)] == [False, True, True]
+    assert not pci.acs_enabled(config(pci_config()))
+    with pytest.raises(Unreadable, match="not permitted"):
+        pci.max_read_request(config(pci_config()[:64]))  # what the kernel gives to an ordinary user
+
+
+def test_error_counters_of_queues_are_added_up() -> None:
+    names = ["rx_discards", "[0]: rx_drops", "[1]: rx_drops", "rx0_cqe_err", "rx12_cqe_err", "tx_packets"]
+    assert ethtool.error_counters(names, [1, 2, 3, 4, 5, 6]) == {"rx_discards": 1, "*rx_drops": 5, "rx*_cqe_err": 9}
+    block = b"".join(name.encode().ljust(32, b"\0") for name in names)
+    assert ethtool.parse_names(block) == names
+
+
+def test_routes_and_masks() -> None:
+    lines = [
+        "Iface Destination",
+        "eth0 00000000 0100000A 0003 0 0 100 00000000",
+        "eth0 0000000A 00000000 0001 0 0 0 000000FF",
+    ]
+    assert interfaces.parse_routes(lines) == [
+        {"destination": "0.0.0.0/0", "gateway": "10.0.0.1", "interface": "eth0", "metric": 100},
+        {"destination": "10.0.0.0/8", "gateway": None, "interface": "eth0", "metric": 0},
+    ]
+    assert [interfaces.prefix_length(mask) for mask in ("255.255.252.0", "ffff:ffff:ffff:ffff::", "::")] == [22, 64, 0]
+    assert interfaces.parse_listening(["h", "0: 0100007F:1770 0:0 0A", "1: 0100007F:0016 0:0 01"]) == [6000]
+
+
+def test_kernel_log_faults(tree: Tree, write: Write) -> None:
+    records = ["4,7,1,-;bnxt_en ens1: NIC Link is Down", " SUBSYSTEM=pci", "6,8,2,-;mce: CPU supports 32 MCE banks"]
+    write("/dev/kmsg", "\n".join([*records, "0,9,3,-;mce: [Hardware Error]: CPU 3", ""]))
+    part, counters = kernel_log.read(tree)
+    assert part["count"] == 2 and part["errors"][0].endswith("NIC Link is Down")
+    assert counters == {"kernel_log/faults": 2, "kernel_log/newest_fault": 10}
+
+
+def test_modules(tree: Tree, write: Write) -> None:
+    write("/proc/modules", "amdgpu 1 0 - Live 0x0\n")
+    write("/etc/modules-load.d/a.conf", "# comment\nib-uverbs\n")
+    write("/etc/modprobe.d/b.conf", "blacklist amdgpu\ninstall ib_umad /bin/false\noptions x y=1\n")
+    write("/lib/modules/6.8/modules.builtin", "kernel/drivers/infiniband/core/rdma_cm.ko\n")
+    part = modules.read(tree, "6.8", {"running": ["modprobe.blacklist=nouveau,bnxt_re"]})
+    assert part["persisted"] == ["ib_uverbs"] and part["builtin"] == ["rdma_cm"]
+    assert part["blacklisted"] == ["amdgpu", "bnxt_re", "ib_umad", "nouveau"]
+
+
+def test_small_parsers() -> None:
+    assert system.family_of(system.parse_os_release(['ID="rocky"', 'ID_LIKE="rhel centos fedora"'])) == "rhel"
+    assert system.family_of({"ID": "arch"}) == "other"
+    assert rdma.mapped_ipv4("0000:0000:0000:0000:0000:ffff:c0a8:0105") == "192.168.1.5"
+    assert rdma.mapped_ipv4("fe80:0000:0000:0000:0000:ffff:c0a8:0105") is None
+    assert verbs.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
+    assert verbs.parse_provider("libbnxt_re.so") is None
+    assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
+    mounts = ["srv:/data /mnt/my\\040data nfs4 rw 0 0", "/dev/sda1 / ext4 rw 0 0", "/dev/sda1 /srv/x ext4 rw 0 0",
+              "tmpfs /run tmpfs rw 0 0", "overlay /var/lib/docker/x overlay rw 0 0"]  # fmt: skip
+    assert disks.parse_mounts(mounts) == [("/dev/sda1", "/", "ext4"), ("srv:/data", "/mnt/my data", "nfs4")]
