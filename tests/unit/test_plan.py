@@ -223,6 +223,16 @@ def test_the_image_is_pinned_by_what_the_nodes_hold() -> None:
     assert plan.nodes[0].command[0] == "podman"
 
 
+def test_docker_and_podman_in_one_job() -> None:
+    podman = {"containers.engine": "podman", "containers.images": [image("docker.io/rocm/megatron-lm:v25.4", DIGEST)]}
+    plan = rack("llama3.1-8b-fp8-2nodes", 2, {"node02": podman})
+    assert plan.image == f"docker.io/rocm/megatron-lm@{DIGEST}"
+    assert [node.command[0] for node in plan.nodes] == ["docker", "podman"]
+    # podman does not start with a size for a /dev/shm that is the host's.
+    assert [value(node, "--shm-size") for node in plan.nodes] == [["64G"], []]
+    assert "node02: shm size" in render(plan)
+
+
 def test_two_images_of_one_tag_are_an_error() -> None:
     other = image("rocm/megatron-lm:v25.4", "sha256:" + "cd" * 32)
     with pytest.raises(PlanError, match=r"expected the same rocm/megatron-lm:v25.4 on every node"):

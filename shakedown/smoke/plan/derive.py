@@ -10,6 +10,7 @@ from shakedown.smoke.plan.draft import Draft
 from shakedown.smoke.plan.provider import host_files
 from shakedown.smoke.plan.rdma import Hcas, find_hcas
 from shakedown.smoke.runtimes import Equipment
+from shakedown.smoke.runtimes.container import refuses_shm_size
 
 
 def node_count(draft: Draft) -> None:
@@ -119,6 +120,8 @@ def _equipment(draft: Draft, name: str) -> Equipment:
     draft.problems += problems
     for device in left_out:
         draft.tell(f"{name}: {device}", "left out", "the node has none")
+    if state.containers.engine == "podman" and refuses_shm_size("podman", documented):
+        draft.tell(f"{name}: shm size", "left out", "podman refuses it with --ipc host, where /dev/shm is the host's")
     if not (draft.is_distributed and own.rdma.count):
         return Equipment(devices)
     files = host_files(name, own.rdma, state)

@@ -34,10 +34,11 @@ def pin(
             found[name] = _pinned(held[0], reference)
         else:
             absent.append(name)
-    if len(set(found.values())) > 1:
+    if len({_plain(pinned) for pinned in found.values()}) > 1:
         shown = ", ".join(f"{name}: {pinned}" for name, pinned in found.items())
         problems.append(Problem("plan", "image", shown, f"the same {reference} on every node"))
-    pinned = next(iter(found.values()), reference)
+    # With the registry's name, which podman needs and docker takes, where one node says it.
+    pinned = max(found.values(), key=len, default=reference)
     if absent:
         told.append(Derived(name="image", value=pinned, why=f"not there yet on {', '.join(absent)}: pull it first"))
     else:

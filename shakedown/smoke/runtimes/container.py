@@ -7,6 +7,7 @@ from importlib.resources import files
 
 from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan
 from shakedown.smoke.launcher.processes import MARK
+from shakedown.smoke.recipe import Container
 from shakedown.smoke.runtimes.job import Job, Seat, environment, program, secrets
 
 FOLDER = "/shakedown"  # the run's folder as the container sees it
@@ -53,6 +54,11 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
     )
 
 
+def refuses_shm_size(engine: str, documented: Container) -> bool:
+    """With the host's IPC namespace /dev/shm is the host's: docker then ignores the size, podman refuses to start."""
+    return engine == "podman" and documented.ipc == "host"
+
+
 def _run(job: Job, seat: Seat, name: str, words: list[str], *more: str) -> list[str]:
     """The engine's command line. `--pull never`: nothing but the pinned image that the plan was made for."""
     family, wanted = job.chosen.recipe.family, seat.smoke
@@ -61,7 +67,7 @@ def _run(job: Job, seat: Seat, name: str, words: list[str], *more: str) -> list[
         host.replace("{home}", seat.home): to.replace("{home}", seat.home) for host, to in documented.volumes.items()
     }
     volumes |= wanted.volumes
-    shm_size = wanted.shm_size or documented.shm_size
+    shm_size = None if refuses_shm_size(seat.engine, documented) else wanted.shm_size or documented.shm_size
     options = [
         ("--name", [name]),
         ("--label", [f"{CONTAINER_LABEL}={job.run_id}"]),
