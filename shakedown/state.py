@@ -188,7 +188,7 @@ class Gpu(_Part):
     pcie_replays: Reading[int]
     temperature_c: Reading[float]  # hotspot
     power_w: Reading[float]
-    xgmi_links: Reading[int]
+    xgmi_links: Reading[int]  # those that are up: 7 on a board of 8
 
 
 class Kfd(_Part):
@@ -366,5 +366,7 @@ class NodeState(_Part):
     kernel_log: KernelLog
     boot_unit: BootUnit
     # Monotonic error counters to difference over a run: "rdma/bnxt_re0/rx_err", "ethtool/ens1/rx_discards",
-    # "ras/0000:c1:00.0/uncorrectable", "pcie/0000:c1:00.0/replay", "kernel_log/faults".
+    # "ras/0000:c1:00.0/uncorrectable", "pcie/0000:c1:00.0/replay", "kernel_log/faults"; and
+    # "kernel_log/newest_fault", the newest fault's sequence number, which grows even where the log forgets old ones.
+    # Where a whole subject could not be read its reason stands under "rdma/*" or "ethtool/*".
     counters: dict[str, Reading[int]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tree import Part, Tree, attempt, is_unreadable
+from .tree import Part, Tree, attempt, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,14 +27,21 @@ def _enabled(tree: Tree) -> bool:
     )
 
 
+def _settings(tree: Tree) -> dict[str, str]:
+    try:
+        return parse_settings(tree.lines(CONFIG))
+    except FileNotFoundError:
+        return {}
+
+
 def read(tree: Tree) -> Part:
-    settings = attempt(lambda: parse_settings(tree.lines(CONFIG))) if tree.exists(CONFIG) else {}
-    return {"enabled": attempt(_enabled, tree), "settings": settings}
+    return {"enabled": attempt(_enabled, tree), "settings": attempt(_settings, tree)}
 
 
 def setting_at_boot(unit: Part, key: str) -> Optional[str]:
-    """The value that the unit sets at boot: None where it has none, or where the unit is not enabled."""
-    if unit["enabled"] is not True or is_unreadable(unit["settings"]):
+    """The value that the unit sets at boot: None where it has none, or where the unit is not enabled. Raises
+    Unreadable where that cannot be told."""
+    if pick(unit["enabled"]) is False:
         return None
-    value = unit["settings"].get(key)
+    value = pick(unit["settings"]).get(key)
     return value if value is None else str(value)

@@ -96,12 +96,12 @@ def _podman(tree: Tree, tool: str) -> Part:
         version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
         root = Unreadable("missing", "podman has not stored anything yet").as_part()
         return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
-    info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 8)))
+    info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 5)))
     return {
         "engine": info if "unreadable" in info else "podman",
         "version": attempt(pick, info, "version", "Version"),
         "root": attempt(pick, info, "store", "graphRoot"),
-        "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 8)))),
+        "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 5)))),
         "running": attempt(pick, info, "store", "containerStore", "running"),
     }
 

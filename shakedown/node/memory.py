@@ -41,7 +41,7 @@ def read(tree: Tree, unit: Part, cmdline: Part) -> Part:
         "load_1m": float(tree.text("/proc/loadavg").split()[0]),
         "thp": {
             "running": attempt(lambda: parse_choice(tree.text(_THP))),
-            "persisted": _thp_at_boot(unit, cmdline),
+            "persisted": attempt(_thp_at_boot, unit, cmdline),
         },
         "hugepages_total": attempt(lambda: info["HugePages_Total"]),
         "hugepage_kb": attempt(lambda: info["Hugepagesize"]),

@@ -31,7 +31,7 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
     lines: list[str] = []
     seen = set()
     for folder in folders:
-        for name in tree.names(folder):
+        for name in tree.names_if_permitted(folder):
             content = attempt(tree.lines, folder + "/" + name) if name.endswith(".conf") and name not in seen else []
             seen.add(name)
             lines += content if isinstance(content, list) else []

@@ -55,13 +55,17 @@ class Persisted:
             self._take(tree, folder, "connection.interface-name", ("ethernet.mtu", "802-3-ethernet.mtu"))
         self._take(tree, "/etc/sysconfig/network-scripts", ".device", (".mtu",))
         folder = "/etc/network/interfaces.d"
-        for path in ["/etc/network/interfaces"] + [folder + "/" + name for name in tree.names(folder)]:
+        for path in ["/etc/network/interfaces"] + [folder + "/" + name for name in tree.names_if_permitted(folder)]:
             lines = attempt(tree.lines, path)
             for name, value in parse_ifupdown(lines if isinstance(lines, list) else []).items():
                 self.known.setdefault(name, value)
 
     def _take(self, tree: Tree, folder: str, name_key: str, mtu_keys: tuple[str, ...]) -> None:
-        for file in attempt(tree.names, folder) or []:
+        files = attempt(tree.names, folder)
+        if is_unreadable(files):
+            self.closed = folder
+            return
+        for file in files:
             settings = attempt(lambda path: parse_ini(tree.lines(path)), folder + "/" + file)
             if is_unreadable(settings):
                 if settings["unreadable"] == "not permitted":

@@ -58,7 +58,7 @@ def _library(tree: Tree) -> str:
 def _providers(tree: Tree) -> list[Part]:
     found = []
     for folder in _PROVIDER_FOLDERS:
-        for name in tree.names(folder):
+        for name in tree.names_if_permitted(folder):
             provider = parse_provider(name)
             if provider:
                 path = folder + "/" + name
@@ -77,7 +77,7 @@ def _providers(tree: Tree) -> list[Part]:
 def _drivers(tree: Tree) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in _DRIVER_FOLDERS:
-        for name in tree.names(folder):
+        for name in tree.names_if_permitted(folder):
             driver = attempt(lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
             if isinstance(driver, str):
                 found[folder + "/" + name] = driver

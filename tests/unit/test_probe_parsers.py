@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -286,3 +287,18 @@ def test_small_parsers() -> None:
     mounts = ["srv:/data /mnt/my\\040data nfs4 rw 0 0", "/dev/sda1 / ext4 rw 0 0", "/dev/sda1 /srv/x ext4 rw 0 0",
               "tmpfs /run tmpfs rw 0 0", "overlay /var/lib/docker/x overlay rw 0 0"]  # fmt: skip
     assert disks.parse_mounts(mounts) == [("/dev/sda1", "/", "ext4"), ("srv:/data", "/mnt/my data", "nfs4")]
+
+
+def test_a_file_server_that_is_gone_costs_its_own_room(
+    tree: Tree, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def room(path: str) -> tuple[int, int]:
+        time.sleep(60 if path.endswith("/dead") else 0)
+        return 10, 5
+
+    monkeypatch.setattr(disks, "room", room)
+    monkeypatch.setattr(disks, "_SECONDS", 0.3)
+    write("/proc/self/mounts", "a:/ /dead nfs4 rw 0 0\nb:/ /alive nfs4 rw 0 0\n")
+    alive, dead = disks.read(tree)
+    assert (alive["total_bytes"], alive["free_bytes"]) == (10, 5)
+    assert (dead["total_bytes"]["unreadable"], dead["mount"]) == ("timed out", "/dead")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +154,37 @@ def test_a_device_that_hangs_costs_one_subject(tmp_path: Path) -> None:
     assert is_unreadable(seen.rdma) and seen.rdma.unreadable == "timed out"
     assert is_unreadable(seen.counters["rdma/*"])
     assert len(value(seen.gpus)) == 2 and len(value(seen.interfaces)) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_folders_closed_to_the_user_cost_their_readings_only(tmp_path: Path) -> None:
+    """What decides over a persisted value and cannot be read makes it unknown, not absent."""
+    make_tree(tmp_path, count=1, gid_entries=4)
+    (tmp_path / "etc/NetworkManager/system-connections").mkdir(parents=True)
+    closed = ("etc/NetworkManager/system-connections", "etc/modules-load.d", "etc/sysctl.d", "etc/security/limits.d",
+              "etc/libibverbs.d", "boot", "etc/default", "opt/rocm", "etc/shakedown", "dev/dri")  # fmt: skip
+    for folder in closed:
+        (tmp_path / folder).chmod(0o700)
+    for above in (tmp_path, *tmp_path.parents[:2]):
+        above.chmod(0o755)
+    package = tmp_path / "package"
+    shutil.copytree(Path(__file__).parents[2] / "shakedown/node", package / "shakedown/node")
+    run = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env", "python3", "-m",
+         "shakedown.node", "--root", str(tmp_path)],
+        capture_output=True, text=True, cwd=package, env={"PATH": "/usr/bin:/bin"}, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    state = NodeState.model_validate_json(run.stdout, strict=True)
+    unknown = [
+        state.numa.balancing.persisted,
+        state.limits.memlock.persisted,
+        state.cmdline.persisted,
+        state.boot_unit.settings,
+        state.memory.thp.persisted,
+        value(state.interfaces)[0].mtu.persisted,
+        state.devices.dri,
+        state.rocm_version,
+    ]
+    assert [part for part in unknown if not is_unreadable(part)] == []
+    assert str(unknown[0]) == "unreadable (not permitted: /etc/sysctl.d: Permission denied)"
