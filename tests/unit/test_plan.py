@@ -23,7 +23,8 @@ def plan_of(states: dict[str, NodeState], missing: dict[str, str] | None = None,
 
 
 def machine(*interfaces: tuple[str, str], **changes: Any) -> NodeState:
-    return with_(bare(), {"interfaces": [interface(*each, 1500) for each in interfaces], "routes": [], **changes})
+    found = [interface(name, address, 1500) for name, address in interfaces]
+    return with_(bare(), {"interfaces": found, "routes": [], **changes})
 
 
 def test_one_node_stays_on_the_loopback() -> None:
@@ -57,6 +58,12 @@ def test_docker0_is_on_every_node_and_leads_nowhere() -> None:
         name: machine(("docker0", "172.17.0.1/16"), ("eth0", f"10.0.0.{n}/24")) for n, name in ((1, "a"), (2, "b"))
     }
     assert plan_of(states).master_address == "10.0.0.1"
+
+
+def test_of_two_addresses_the_one_in_the_masters_network_is_taken() -> None:
+    both = {**interface("eth0", "192.168.1.2/24", 1500), "ipv4": ["192.168.1.2/24", "10.0.0.2/24"]}
+    plan = plan_of({"a": machine(("eth0", "10.0.0.1/24")), "b": machine(interfaces=[both])})
+    assert plan.nodes[1].address == "10.0.0.2"
 
 
 def test_a_gateway_is_second_best_to_a_common_network() -> None:

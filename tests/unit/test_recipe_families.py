@@ -82,6 +82,7 @@ def test_stanfords_models_each_run_their_program(recipe: str, program: str) -> N
         job = node.command[node.command.index("torchrun") :]
         assert program in job
         assert job[job.index("--node-rank") + 1] == str(node.node_rank)
+        assert not {"model", "checkout"} & set(node.environment)
     assert (plan.global_batch, plan.data_parallel) == (128, 16)
 
 
