@@ -7,6 +7,8 @@ Progress goes to standard output as plain lines. A failure is one line `kind: wo
 Credentials live in a folder of mode 0700 that is removed whatever happens.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import IO, Any, Dict, List, Set, Tuple
 
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (
@@ -41,12 +44,12 @@ BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
 class PullError(Exception):
     """A pull that failed: `kind` of KINDS or "engine", and the engine's words."""
 
-    def __init__(self, kind, words):
+    def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
         self.kind = kind
 
 
-def classify(words, name=""):
+def classify(words: str, name: str = "") -> str:
     """The kind of a failure by what the engine said, with the image's own name left out of it."""
     text = words.replace(name, "") if name else words
     for kind, pattern in KINDS:
@@ -58,36 +61,41 @@ def classify(words, name=""):
 class Engine:
     """docker or podman on this node, with a folder for its credentials and certificates."""
 
-    def __init__(self, job, folder):
+    def __init__(self, job: Dict[str, Any], folder: str) -> None:
         self.job, self.folder = job, folder
         self.docker = job["engine"] == "docker"
-        self.options = []
+        self.options: List[str] = []
+        self.transfer: List[str] = []
         self.environment = dict(os.environ)
         if not self.docker:
-            self.transfer = ["--authfile", os.path.join(folder, "auth.json")] if job.get("username") else []
+            self.transfer += ["--authfile", os.path.join(folder, "auth.json")] if job.get("username") else []
             if job.get("ca"):
                 with open(os.path.join(folder, "ca.crt"), "w") as handle:
                     handle.write(job["ca"])
                 self.transfer += ["--cert-dir", folder]
             if job.get("insecure"):
                 self.transfer += ["--tls-verify=false"]
-        else:
-            self.transfer = []
-            if job.get("username"):
-                # Another configuration folder would forget which daemon the user talks to.
-                host = self.ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
-                if host:
-                    self.environment.setdefault("DOCKER_HOST", host)
-                self.options = ["--config", folder]
+        elif job.get("username"):
+            # Another configuration folder would forget which daemon the user talks to.
+            host = self.ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+            if host:
+                self.environment.setdefault("DOCKER_HOST", host)
+            self.options = ["--config", folder]
 
-    def command(self, *arguments):
+    def command(self, *arguments: str) -> List[str]:
         return [self.job["engine"], *self.options, *arguments]
 
-    def run(self, *arguments, **more):
+    def run(self, *arguments: str, text_in: str = "") -> str:
         """Standard output; raises PullError with what the engine said."""
         try:
             done = subprocess.run(
-                self.command(*arguments), capture_output=True, text=True, timeout=120, env=self.environment, **more
+                self.command(*arguments),
+                input=text_in,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=120,
+                env=self.environment,
             )
         except FileNotFoundError:
             raise PullError("engine", "{} is not installed".format(self.job["engine"])) from None
@@ -98,14 +106,14 @@ class Engine:
             raise PullError(classify(words, self.job["name"]), words)
         return done.stdout.strip()
 
-    def ask(self, *arguments):
+    def ask(self, *arguments: str) -> str:
         """Standard output, or nothing where the engine does not know the command."""
         try:
             return self.run(*arguments)
         except PullError:
             return ""
 
-    def room(self):
+    def room(self) -> Tuple[int, str]:
         """Bytes that are free where the engine stores images, and where that is."""
         template = "{{.DockerRootDir}}" if self.docker else "{{.Store.GraphRoot}}"
         root = self.run("info", "--format", template)
@@ -114,12 +122,12 @@ class Engine:
         free = os.statvfs(root or "/")
         return free.f_bavail * free.f_frsize, root or "/"
 
-    def login(self):
+    def login(self) -> None:
         user, registry = self.job["username"], self.job["registry"]
         arguments = ["login", *self.transfer, "--username", user, "--password-stdin", registry]
-        self.run(*arguments, input=self.job["password"])
+        self.run(*arguments, text_in=self.job["password"])
 
-    def pull(self, reference, deadline, root):
+    def pull(self, reference: str, deadline: float, root: str) -> None:
         """One try. Progress is printed now and then; raises PullError with the engine's last words.
 
         A connection that was cut without a word would be waited for for ever: no new line of the engine and no change
@@ -133,7 +141,7 @@ class Engine:
             text=True,
             env=self.environment,
         )
-        lines = []
+        lines: List[str] = []
         reader = threading.Thread(target=_collect, args=(child.stdout, lines), daemon=True)
         reader.start()
         started = shown = moved = time.monotonic()
@@ -161,20 +169,22 @@ class Engine:
             words = " ".join(lines[-3:]).strip()
             raise PullError(classify(words, self.job["name"]), words)
 
-    def digests(self, reference):
+    def digests(self, reference: str) -> List[str]:
         """The registry digests of an image that is here; none where it is not."""
         text = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
         return [entry.partition("@")[2] for entry in json.loads(text or "[]") or []]
 
 
-def _collect(stream, lines):
+def _collect(stream: IO[str], lines: List[str]) -> None:
     for line in stream:
         lines.append(line.rstrip())
 
 
-def progress(lines):
+def progress(lines: List[str]) -> str:
     """What the engine's lines so far add up to: "3 of 12 layers". Both print no bytes without a terminal."""
-    begun, done, blobs = set(), set(), set()
+    begun: Set[str] = set()
+    done: Set[str] = set()
+    blobs: Set[str] = set()
     for line in list(lines):
         layer, blob = LAYER.match(line), BLOB.match(line)
         if layer:
@@ -188,11 +198,11 @@ def progress(lines):
     return f"{len(blobs)} layers begun" if blobs else "asking the registry"
 
 
-def say(text):
+def say(text: str) -> None:
     print(text, flush=True)
 
 
-def pull(job, folder):
+def pull(job: Dict[str, Any], folder: str) -> None:
     """Pull, verify and tag; raises PullError."""
     engine = Engine(job, folder)
     room, root = engine.room()
@@ -220,7 +230,7 @@ def pull(job, folder):
     say(f"{pinned}: there")
 
 
-def main():
+def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(143))
     job = json.load(sys.stdin)

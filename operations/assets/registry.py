@@ -6,6 +6,8 @@ and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kin
 The kinds are those of pull.py.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
@@ -16,6 +18,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from typing import Any, Dict, Optional, Tuple
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -26,7 +29,7 @@ TIMEOUT_S = 20
 class Registry:
     """One repository of a registry, with what it takes to be let in."""
 
-    def __init__(self, job):
+    def __init__(self, job: Dict[str, Any]) -> None:
         self.job = job
         # The name in references is not the host that answers.
         self.host = "registry-1.docker.io" if job["registry"] == "docker.io" else job["registry"]
@@ -35,16 +38,16 @@ class Registry:
             self.context.check_hostname = False
             self.context.verify_mode = ssl.CERT_NONE
         self.scheme = "https"
-        self.authorization = None
+        self.authorization: Optional[str] = None
 
-    def basic(self):
+    def basic(self) -> Optional[str]:
         """The user's own credentials, or None."""
         if not self.job.get("username"):
             return None
         pair = "{}:{}".format(self.job["username"], self.job.get("password", ""))
         return "Basic " + base64.b64encode(pair.encode()).decode()
 
-    def open(self, url, authorization):
+    def open(self, url: str, authorization: Optional[str]) -> Any:
         headers = {"Accept": ", ".join(INDEXES + MANIFESTS)}
         if authorization:
             headers["Authorization"] = authorization
@@ -52,7 +55,7 @@ class Registry:
         opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context))
         return opener.open(request, timeout=TIMEOUT_S)
 
-    def manifest(self, reference):
+    def manifest(self, reference: str) -> Tuple[bytes, str]:
         """The manifest's bytes and digest."""
         url = "{}://{}/v2/{}/manifests/{}".format(self.scheme, self.host, self.job["repository"], reference)
         try:
@@ -66,7 +69,7 @@ class Registry:
             body = answer.read()
             return body, answer.headers.get("Docker-Content-Digest") or "sha256:" + hashlib.sha256(body).hexdigest()
 
-    def let_in(self, challenge):
+    def let_in(self, challenge: str) -> Optional[str]:
         """The authorization that a 401 asks for: the credentials themselves, or a token for them (RFC 6750)."""
         kind, _, rest = challenge.partition(" ")
         if kind.lower() != "bearer":
@@ -78,10 +81,10 @@ class Registry:
         trusted = realm.startswith("https://") or self.job.get("insecure")
         with self.open(realm + "?" + query, self.basic() if trusted else None) as answer:
             token = json.load(answer)
-        return "Bearer " + (token.get("token") or token["access_token"])
+        return "Bearer {}".format(token.get("token") or token["access_token"])
 
 
-def ask(job):
+def ask(job: Dict[str, Any]) -> Dict[str, Any]:
     """Digest and compressed size of an image for this machine."""
     registry = Registry(job)
     try:
@@ -105,7 +108,7 @@ def ask(job):
     return {"digest": digest, "compressed_bytes": sum(layer["size"] for layer in document.get("layers", []))}
 
 
-def explain(error):
+def explain(error: Exception) -> Dict[str, Any]:
     """The kind of a failure, and its words."""
     if isinstance(error, urllib.error.HTTPError):
         kinds = {401: "login", 403: "login", 404: "unknown"}
@@ -120,7 +123,7 @@ def explain(error):
     return {"error": kind, "detail": f"{type(reason).__name__}: {reason}"}
 
 
-def main():
+def main() -> None:
     try:
         result = ask(json.load(sys.stdin))
     except Exception as error:

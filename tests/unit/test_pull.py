@@ -1,0 +1,208 @@
+"""The two scripts that run on a node: what a registry is asked, and what an engine's words mean."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from operations.assets import pull as pull_script
+from operations.assets import registry as registry_script
+from operations.images import ADVICE, _password
+
+# As modules whose insides are replaced below.
+pull: Any = pull_script
+registry: Any = registry_script
+
+ONE = "sha256:" + "a" * 64
+MANIFEST = {"layers": [{"size": 100}, {"size": 23}]}
+INDEX = {
+    "manifests": [
+        {"digest": "sha256:" + "1" * 64, "platform": {"os": "linux", "architecture": "s390x"}},
+        {"digest": "sha256:" + "2" * 64, "platform": {"os": "linux", "architecture": "amd64"}},
+    ]
+}
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """A registry that wants a token for repository a/private, and knows three images."""
+
+    def do_GET(self) -> None:
+        port = self.server.server_address[1]  # type: ignore[index]
+        authorization = self.headers.get("Authorization", "")
+        if self.path.startswith("/token"):
+            right = authorization == "Basic " + base64.b64encode(b"me:sesame").decode()
+            self._send(200 if right else 401, {"token": "let-me-in"})
+        elif "/private/" in self.path and authorization != "Bearer let-me-in":
+            challenge = f'Bearer realm="http://127.0.0.1:{port}/token",service="s",scope="repository:a/private:pull"'
+            self._send(401, {}, {"WWW-Authenticate": challenge})
+        elif self.path.endswith("/manifests/many"):
+            self._send(200, INDEX, {"Docker-Content-Digest": ONE})
+        elif self.path.endswith(("/manifests/one", "2" * 64)):
+            self._send(200, MANIFEST, {"Docker-Content-Digest": ONE})
+        else:
+            self._send(404, {})
+
+    def _send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def ask(address: str, reference: str = "one", repository: str = "a/b", **more: Any) -> Any:
+    job = {"registry": address, "repository": repository, "reference": reference, "insecure": True, **more}
+    try:
+        return registry.ask(job)
+    except Exception as error:
+        return registry.explain(error)
+
+
+def test_a_tag_has_a_digest_and_a_size(address: str) -> None:
+    assert ask(address) == {"digest": ONE, "compressed_bytes": 123}
+
+
+def test_of_an_image_for_several_machines_the_index_is_pulled_and_ours_is_measured(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.platform, "machine", lambda: "x86_64")
+    assert ask(address, "many") == {"digest": ONE, "compressed_bytes": 123}
+    monkeypatch.setattr(registry.platform, "machine", lambda: "riscv64")
+    assert ask(address, "many")["error"] == "unknown"
+
+
+def test_a_registry_that_wants_a_token_gets_one(address: str) -> None:
+    assert ask(address, repository="a/private", username="me", password="sesame")["digest"] == ONE
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [
+        ({"reference": "gone"}, "unknown"),
+        ({"repository": "a/private", "username": "me", "password": "wrong"}, "login"),
+        ({"repository": "a/private"}, "login"),
+        ({"insecure": False}, "plain"),
+    ],
+)
+def test_a_failure_is_told_by_its_kind(address: str, more: dict[str, Any], kind: str) -> None:
+    answer = ask(address, **more)
+    assert answer["error"] == kind and kind in ADVICE
+
+
+def test_a_registry_that_is_not_there_is_worth_another_try() -> None:
+    assert ask("127.0.0.1:1")["error"] == "transport"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("Error response from daemon: manifest for r/x@sha256:0 not found: manifest unknown", "unknown"),
+        ("Error response from daemon: unauthorized: authentication required", "login"),
+        ("pull access denied for x, repository does not exist or may require 'docker login'", "login"),
+        ("tls: failed to verify certificate: x509: certificate signed by unknown authority", "certificate"),
+        ("http: server gave HTTP response to HTTPS client", "plain"),
+        ("write /var/lib/docker/tmp/GetImageBlob1: no space left on device", "space"),
+        ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock", "engine"),
+        ("read tcp 10.0.0.1:33->10.0.0.2:443: read: connection reset by peer", "transport"),
+        ("net/http: TLS handshake timeout", "transport"),
+        ("unexpected EOF", "transport"),
+        ("received unexpected HTTP status: 503 Service Unavailable", "transport"),
+        ("something nobody has seen", "engine"),
+    ],
+)
+def test_an_engine_s_words_have_a_kind(words: str, kind: str) -> None:
+    assert pull.classify(words) == kind and kind in ADVICE
+
+
+def test_the_name_of_an_image_is_no_failure() -> None:
+    assert pull.classify("r/denied: unexpected EOF", "r/denied") == "transport"
+
+
+def test_progress_is_counted_from_docker_s_and_podman_s_lines() -> None:
+    docker = ["a" * 12 + ": Pulling fs layer", "b" * 12 + ": Already exists", "a" * 12 + ": Download complete"]
+    assert pull.progress(docker) == "1 of 2 layers"
+    assert pull.progress([*docker, "a" * 12 + ": Pull complete"]) == "2 of 2 layers"
+    assert pull.progress(["Copying blob sha256:" + "c" * 64]) == "1 layers begun"
+    assert pull.progress([]) == "asking the registry"
+
+
+def test_a_password_that_others_can_read_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("sesame\n")
+    secret.chmod(0o644)
+    with pytest.raises(ValueError, match="chmod 600"):
+        _password(str(secret), None)
+    secret.chmod(0o600)
+    assert _password(str(secret), None) == "sesame"
+    monkeypatch.delenv("NOT_SET", raising=False)
+    with pytest.raises(ValueError, match="NOT_SET"):
+        _password(None, "NOT_SET")
+
+
+class _Engine:
+    """An engine that fails so many times before it pulls."""
+
+    def __init__(self, failures: int, kind: str) -> None:
+        self.failures, self.kind, self.tries, self.tagged = failures, kind, 0, False
+
+    def room(self) -> tuple[int, str]:
+        return 10**9, "/"
+
+    def pull(self, *_: Any) -> None:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise pull.PullError(self.kind, "words")
+
+    def digests(self, reference: str) -> list[str]:
+        return [ONE]
+
+    def run(self, *arguments: str) -> str:
+        self.tagged = arguments[0] == "tag"
+        return ""
+
+
+def attempt(engine: _Engine, monkeypatch: pytest.MonkeyPatch, **more: Any) -> _Engine:
+    monkeypatch.setattr(pull, "Engine", lambda job, folder: engine)
+    monkeypatch.setattr(pull.time, "sleep", lambda seconds: None)
+    pull.pull({"name": "r/x", "digest": ONE, "tag": "1", "tries": 3, "timeout_s": 60, **more}, "/nowhere")
+    return engine
+
+
+def test_a_connection_that_breaks_twice_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = attempt(_Engine(2, "transport"), monkeypatch)
+    assert engine.tries == 3 and engine.tagged
+
+
+@pytest.mark.parametrize(("failures", "kind", "tries"), [(3, "transport", 3), (1, "login", 1), (1, "space", 1)])
+def test_what_another_try_would_not_mend_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, failures: int, kind: str, tries: int
+) -> None:
+    engine = _Engine(failures, kind)
+    with pytest.raises(pull.PullError):
+        attempt(engine, monkeypatch)
+    assert engine.tries == tries
+
+
+def test_without_room_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = _Engine(0, "")
+    with pytest.raises(pull.PullError, match="GiB free"):
+        attempt(engine, monkeypatch, room_bytes=10**10)
+    assert engine.tries == 0
