@@ -13,6 +13,9 @@ from typing import Any
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 
+RUN = f"run-{os.getpid()}"
+"""The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""
+
 
 class LocalNodes:
     """A `Remote`. `lost` holds nodes that do not answer."""
@@ -58,7 +61,7 @@ class LocalNodes:
         return self.home(node) / ".cache/shakedown/runs" / run_id
 
 
-def launch_plan(commands: dict[str, list[str]], run_id: str = "run", **more: Any) -> LaunchPlan:
+def launch_plan(commands: dict[str, list[str]], run_id: str = RUN, **more: Any) -> LaunchPlan:
     """One job: a command for each node. `more` goes to the plan, or to each node's plan where that has the field."""
     of_node = {key: more.pop(key) for key in list(more) if key in NodePlan.model_fields}
     nodes = [

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from shakedown.smoke.job import Event, JobResult
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.supervise import Limits, run_job
-from tests.nodes import LocalNodes, hit, launch_plan, marked, until
+from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
 LIMITS = Limits(
     poll_s=0.2,
@@ -72,10 +73,10 @@ class Jobs:
                 beside.join()
 
     def nothing_left(self, *names: str) -> bool:
-        return not any(marked("run", name) or self.nodes.run_dir(name, "run").exists() for name in names)
+        return not any(marked(RUN, name) or self.nodes.run_dir(name, RUN).exists() for name in names)
 
     def waiting(self, *names: str) -> bool:
-        logs = [self.nodes.run_dir(name, "run") / "leader.log" for name in names]
+        logs = [self.nodes.run_dir(name, RUN) / "leader.log" for name in names]
         return all(log.exists() and b"waiting" in log.read_bytes() for log in logs)
 
 
@@ -123,8 +124,8 @@ def test_no_node_starts_when_one_does_not_answer(jobs: Jobs) -> None:
 def test_a_leader_that_is_killed_stops_the_others_and_is_named(jobs: Jobs) -> None:
     def kill() -> None:
         until(lambda: jobs.waiting("a", "b", "c"))
-        hit("run", "b", signal.SIGKILL)
-        until(lambda: not marked("run", "a") and not marked("run", "c"), timeout=5)
+        hit(RUN, "b", signal.SIGKILL)
+        until(lambda: not marked(RUN, "a") and not marked(RUN, "c"), timeout=5)
 
     result = jobs.run(dict.fromkeys("abc", WAIT), act=kill)
     assert first(result) == ("b", "exit")
@@ -148,7 +149,7 @@ def test_what_a_peer_says_of_a_death_is_not_what_was_first(jobs: Jobs) -> None:
     """The peer notices in milliseconds, torchrun in a tenth of a second: the earlier line is the echo."""
     peer = "say('Traceback (most recent call last):'); say('RuntimeError: Connection reset by peer'); time.sleep(600)"
     dead = "time.sleep(0.4); say('E torch api.py:1002] failed (exitcode: -9) local_rank: 0'); sys.exit(1)"
-    result = jobs.run({"a": peer, "b": dead})
+    result = jobs.run({"a": peer, "b": dead}, replace(LIMITS, echo_s=5))
     assert first(result) == ("b", "killed")
     assert "a" in [failure.node for failure in result.failures]
 
@@ -190,14 +191,14 @@ def test_a_node_that_falls_silent_is_named_and_the_others_are_stopped(jobs: Jobs
     def lose() -> None:
         until(lambda: jobs.waiting("a", "b"))
         jobs.nodes.lost.add("b")
-        until(lambda: not marked("run", "a"), timeout=8)
+        until(lambda: not marked(RUN, "a"), timeout=8)
 
     result = jobs.run(dict.fromkeys("ab", WAIT), act=lose)
     assert first(result) == ("b", "unreachable")
     assert "no route to host" in result.reason
     assert any("its watchdog ends the job 5 s after" in note for note in result.nodes[1].notes)
     assert jobs.nothing_left("a")
-    until(lambda: not marked("run", "b"))
+    until(lambda: not marked(RUN, "b"))
 
 
 def test_a_short_silence_is_none(jobs: Jobs) -> None:
@@ -207,7 +208,7 @@ def test_a_short_silence_is_none(jobs: Jobs) -> None:
         time.sleep(0.6)
         jobs.nodes.lost.clear()
 
-    assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, act=blink).completed
+    assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, replace(LIMITS, unreachable_s=8), act=blink).completed
 
 
 def test_an_interrupt_stops_the_job_and_keeps_the_logs(jobs: Jobs) -> None:
