@@ -117,8 +117,9 @@ def show_judgement(current: Session, judgement: Judgement) -> None:
     out.print()
     out.print(terminal.gates_table(judgement.gates))
     out.print()
-    out.print(terminal.figures_table(judgement))
-    out.print()
+    if judgement.iterations:
+        out.print(terminal.figures_table(judgement))
+        out.print()
     if current.job and current.job.result and current.job.result.first_failure:
         out.print(f"first: {current.job.result.first_failure.text}", style="red", markup=False)
     for name, why in current.left_out.items():

@@ -13,6 +13,6 @@ rack7 = (
         "gpu": "mi300x",
         "nic": "thor2",
         "images": {"megatron": "rocm/megatron-lm:v25.5_py310"},
-        "smoke": {"recipe": "llama3.1-8b-fp8", "image": "megatron", "min_nodes": 6},
+        "smoke": {"recipe": "llama3.1-8b-fp8", "image": "megatron"},
     },
 )

@@ -25,10 +25,10 @@ COLOURS = {Verdict.OK: "green", Verdict.DRIFT: "yellow", Verdict.FAIL: "red", Ve
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that never wraps a line to less than a pipe's reader can use."""
+    """A console that folds lines for a terminal and leaves them whole for a pipe, where grep reads them."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     if not made.is_terminal:
-        made.width = max(made.width, 160)
+        made.width = 10_000
     return made
 
 

@@ -42,6 +42,9 @@ def judge(
     """Judge one run of a plan. `logs` holds each node's leader log (None or unreadable: there is none), `stopped` why
     the job was stopped before its end."""
     read = {node.name: _read(logs.get(node.name)) for node in plan.nodes}
+    if stopped and not any(read.values()):  # nothing ran: there is one thing to say
+        nothing = measure([], plan.warmup)
+        return Judgement([_stopped_gate(stopped)], [], nothing, gates.recorded(plan.expect, nothing))
     environment = plan.nodes[-1].environment
     multi_node_rdma = len(plan.nodes) > 1 and all(node.hca for node in plan.nodes)
     judged = [
@@ -58,7 +61,7 @@ def judge(
             nccl_debug=environment.get("NCCL_DEBUG", "") if multi_node_rdma else None,
         ),
     ]
-    if counters_before or counters_after:
+    if any(counters_before.values()) or any(counters_after.values()):  # none: the nodes have nothing that counts
         judged.append(gates.counters(counters_before, counters_after))
     iterations, _damaged = gates.iterations_of(read)
     figures = measure(iterations, plan.warmup, plan.seq_length, plan.world_size)

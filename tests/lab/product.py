@@ -1,0 +1,88 @@
+"""Running the product in the lab as a user does: the commands of the README, from another folder, in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def text(self) -> str:
+        return self.out + self.err
+
+
+@dataclass(frozen=True)
+class Product:
+    """The commands, run in one working folder, where they leave `runs/`."""
+
+    folder: Path
+
+    def environment(self) -> dict[str, str]:
+        path = f"{BIN}:{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "PYINFRA_PROGRESS": "off", "COLUMNS": "200"}
+
+    def start(self, *argv: str | Path) -> subprocess.Popen[str]:
+        """Start a command; whoever starts it ends it."""
+        return subprocess.Popen(
+            [str(word) for word in argv],
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *argv: str | Path, timeout: float = 180) -> Ran:
+        """Run a command to its end; one that takes too long is killed and fails the test."""
+        with self.start(*argv) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return Ran(process.returncode, out, err)
+
+    def deploy(self, inventory: Path, name: str = "megatron", *options: str, timeout: float = 180) -> Ran:
+        """`pyinfra INVENTORY deploy/NAME.py OPTIONS`."""
+        return self.run("pyinfra", inventory, PROJECT / "deploy" / f"{name}.py", *options, timeout=timeout)
+
+    def drift(self, inventory: Path, *options: str) -> Ran:
+        """`shakedown drift INVENTORY OPTIONS`."""
+        return self.run("shakedown", "drift", inventory, *options)
+
+    def findings(self, inventory: Path) -> list[dict[str, Any]]:
+        """The findings of `shakedown drift --format jsonl`."""
+        return [json.loads(line) for line in self.drift(inventory, "--format", "jsonl").out.splitlines()]
+
+    def record(self) -> dict[str, Any]:
+        """run.json of the newest run."""
+        document: dict[str, Any] = json.loads((self.folder / "runs/latest/run.json").read_text())
+        return document
+
+
+def smoke(**changes: object) -> dict[str, object]:
+    """The site's layer of a rack whose nodes train the small GPT on their CPUs, one rank each."""
+    recipe: dict[str, object] = {
+        "recipe": "gpt-small",
+        "ranks_per_node": 1,
+        "venv": str(BIN.parent),
+        "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
+    }
+    return {"gpu": "cpu", "smoke": recipe | changes}

@@ -1,0 +1,143 @@
+"""The main job on three SSH nodes, end to end, as a user runs it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.lab.conftest import RackMaker
+from tests.lab.namespaces import Node, Rack
+from tests.lab.product import Product, smoke
+
+NUMA = "/proc/sys/kernel/numa_balancing"
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return Product(tmp_path)
+
+
+@pytest.fixture
+def lab(rack: RackMaker) -> Rack:
+    return rack(3)
+
+
+def _written(node: Node) -> dict[str, int]:
+    """What stands on the node's own disk, with the time of its last change; but for the probe's cached bundle and the
+    lab's own log."""
+    ours = (".cache/shakedown", "var/log/sshd.log")
+    found = (p for p in node.upper.rglob("*") if p.is_file() and not any(part in str(p) for part in ours))
+    return {str(path.relative_to(node.upper)): path.stat().st_mtime_ns for path in found}
+
+
+def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    untouched = [_written(node) for node in lab]
+
+    before = product.drift(inventory)
+    assert before.code == 3, before.text
+    assert [node.name in before.out for node in lab] == [True] * 3
+    assert all(node.read(NUMA).strip() == "1" for node in lab), "the drift check changes nothing"
+
+    ran = product.deploy(inventory, "megatron", "-y")
+    assert ran.code == 0, ran.text
+    assert all(node.read(NUMA).strip() == "0" for node in lab)
+    record = product.record()
+    assert record["verdict"] == "ok"
+    assert record["plan"]["world_size"] == 3
+    assert [node["interface"] for node in record["plan"]["nodes"]] == [node.interface for node in lab]
+    assert len(record["iterations"]) == 20
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
+    assert [node["changes"] for node in record["nodes"]] == [["numa_balancing"]] * 3
+    assert "iteration 20/20" in ran.err
+
+    after = product.drift(inventory)
+    assert after.code == 0, after.text
+
+    again = product.run("shakedown", "judge", "runs/latest")
+    assert again.code == 0, again.text
+
+    second = product.deploy(inventory, "megatron", "-y")
+    assert second.code == 0, second.text
+    assert "nothing to change" in second.err
+    assert [node["changes"] for node in product.record()["nodes"]] == [[]] * 3
+
+    lab["node2"].exec(f"echo 1 > {NUMA}")
+    changed = product.drift(inventory)
+    assert changed.code == 3
+    assert "node2" in changed.out
+    assert "node1" not in changed.out
+    in_pyinfra = product.deploy(inventory, "drift", "-y")
+    assert in_pyinfra.code == 1, in_pyinfra.text
+
+    back = product.deploy(inventory, "rollback", "-y")
+    assert back.code == 0, back.text
+    assert all(node.read(NUMA).strip() == "1" for node in lab)
+    assert [set(_written(node)) for node in lab] == [set(files) for files in untouched]
+    assert all(not node.processes() for node in lab)
+
+
+def test_a_dry_run_shows_findings_changes_and_plan_and_changes_nothing(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    before = [_written(node) for node in lab]
+    for options in (["--dry"], ["--dry", "-y"]):
+        ran = product.deploy(inventory, "megatron", *options)
+        assert ran.code == 0, ran.text
+        assert ran.err.count("switch automatic NUMA balancing off") >= 3
+        assert "to change: node1, node2, node3" in ran.err
+        assert "--master-port" in ran.err, "the plan with each node's command"
+    assert all(node.read(NUMA).strip() == "1" for node in lab)
+    assert [_written(node).items() ^ files.items() for node, files in zip(lab, before, strict=True)] == [set()] * 3
+    assert not (product.folder / "runs").exists()
+
+
+def test_a_node_that_is_down_fails_alone_and_nobody_waits(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(min_nodes=2))
+    lab["node2"].down()
+    began = time.monotonic()
+    ran = product.deploy(inventory, "megatron", "-y")
+    assert ran.code == 1, ran.text
+    record = product.record()
+    assert {node["name"]: node["part"] for node in record["nodes"]} == {
+        "node1": "trained",
+        "node2": "unreached",
+        "node3": "trained",
+    }
+    assert record["plan"]["world_size"] == 2
+    assert "node2" in record["plan"]["missing"]
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"}, "the others are judged"
+    assert record["verdict"] == "fail", "and the rack is not brought up"
+    assert time.monotonic() - began < 120
+    assert product.drift(inventory).code == 1
+
+
+def test_without_leave_to_start_short_nothing_starts(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    lab["node3"].down()
+    ran = product.deploy(inventory, "megatron", "-y")
+    assert ran.code == 1
+    assert "min_nodes" in ran.err, ran.text
+    assert product.record()["verdict"] == "fail"
+    assert product.record()["gates"] == []
+
+
+def test_a_frozen_sshd_costs_one_node_and_not_the_rack(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    lab["node2"].freeze()
+    began = time.monotonic()
+    findings = product.findings(inventory)
+    assert time.monotonic() - began < 60
+    verdicts = {(finding["node"], finding["name"]): finding["verdict"] for finding in findings}
+    assert verdicts["node2", "reachable"] == "fail"
+    assert verdicts["node1", "numa_balancing"] == verdicts["node3", "numa_balancing"] == "drift"
+    lab["node2"].thaw()
+
+
+def test_in_the_steady_state_a_drift_check_is_one_exec_channel_per_node(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    product.drift(inventory)  # brings the probe's bundle
+    before = [node.exec_channels() for node in lab]
+    product.drift(inventory)
+    assert [node.exec_channels() - count for node, count in zip(lab, before, strict=True)] == [1, 1, 1]

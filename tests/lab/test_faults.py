@@ -1,0 +1,177 @@
+"""What must not happen: a false pass, somebody waiting for a dead node, something left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.lab.conftest import RackMaker
+from tests.lab.namespaces import Node, Rack
+from tests.lab.product import PROJECT, Product, smoke
+
+LONG = {"iterations": 2000}  # far more than any of these tests lets run
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return Product(tmp_path)
+
+
+@pytest.fixture
+def lab(rack: RackMaker) -> Rack:
+    return rack(2)
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.2)
+
+
+def trains(product: Product, node: Node) -> bool:
+    """Whether the job is in the middle: iterations are being printed."""
+    return "iteration" in node.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+
+
+def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"did not end in {seconds} s:\n{out}{err}") from None
+    return process.returncode, out + err
+
+
+def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
+    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    first, last = lab
+    until(lambda: trains(product, last), 120)
+    ranks = [p for p in first.processes() if "train.py" in " ".join(p.args) and "torchrun" not in " ".join(p.args)]
+    first.exec(f"kill -9 {first_pid(first)}")
+    killed = time.monotonic()
+    until(lambda: not first.processes() and not last.processes(), 10)
+    assert time.monotonic() - killed < 10, ranks
+    code, text = finish(process, 60)
+    assert code == 1, text
+    record = product.record()
+    assert record["verdict"] == "fail"
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["ran_to_its_end"]["verdict"] == "fail"
+    assert first.name in gates["ran_to_its_end"]["evidence"]
+    for node in record["nodes"]:
+        assert "iteration" in (product.folder / "runs/latest" / node["logs"][0]).read_text() or node["name"] == first.name
+    assert not first.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
+
+
+def first_pid(node: Node) -> str:
+    """The pid, on the node, of one rank (not of torchrun's agent)."""
+    listing = node.exec("ps -eo pid,ppid,args | grep '[t]rain.py' | grep -v torchrun | grep -v torch.distributed").stdout
+    return listing.split()[0]
+
+
+def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
+    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    until(lambda: trains(product, lab.nodes[-1]), 120)
+    process.send_signal(signal.SIGINT)
+    code, text = finish(process, 40)
+    assert code not in (0, None), text
+    until(lambda: not any(node.processes() for node in lab), 5)
+    record = product.record()
+    assert record["finished_at"] is not None
+    assert record["verdict"] == "fail"
+
+
+def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
+    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    until(lambda: trains(product, lab.nodes[-1]), 120)
+    process.kill()
+    process.communicate()
+    until(lambda: not any(node.processes() for node in lab), 60)
+    record = json.loads((product.folder / "runs/latest/run.json").read_text())
+    assert record["finished_at"] is None
+    assert record["verdict"] == "unknown", "a run nobody finished is not a pass"
+
+
+def test_the_second_deploy_on_a_node_says_so_and_stops(lab: Rack, product: Product, tmp_path: Path) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
+    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    until(lambda: trains(product, lab.nodes[-1]), 120)
+    (tmp_path / "second").mkdir()
+    second = Product(tmp_path / "second")
+    ran = second.deploy(inventory, "megatron", "-y", timeout=90)
+    assert ran.code == 1, ran.text
+    assert "holds this node since" in ran.err, ran.text
+    assert process.poll() is None, "the first goes on"
+    process.send_signal(signal.SIGINT)
+    finish(process, 40)
+
+
+def test_every_error_of_the_desired_state_comes_before_the_first_connection(lab: Rack, product: Product) -> None:
+    data = smoke() | {"gpu": "mi301x", "tuning": {"numa_balancing": "no", "thp": "maybe"}, "nic": "<changeme>"}
+    inventory = lab.inventory(product.folder / "lab.py", data)
+    commands = ("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"), ("shakedown", "drift", inventory)
+    for ran in (product.run(*command) for command in commands):
+        assert ran.code == 2, ran.text
+        for path in ("gpu.profile", "tuning.numa_balancing", "tuning.thp", "rdma.family"):
+            assert path in ran.err
+        assert "Traceback" not in ran.err
+    assert not any("Accepted publickey" in node.sshd_log for node in lab), "no connection was made"
+
+
+@pytest.mark.parametrize("options", [["-y"], ["--dry"], ["--dry", "-y"], []])
+def test_a_limit_that_names_no_host_is_no_pass(lab: Rack, product: Product, options: list[str]) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    ran = product.deploy(inventory, "drift", "--limit", "nodes9", *options)
+    assert ran.code == 1, ran.text
+    assert "no host was examined" in ran.err
+    assert product.drift(inventory, "--limit", "nodes9").code == 2
+
+
+def test_a_mistyped_inventory_is_no_pass(product: Product) -> None:
+    for ran in (product.deploy(Path("rakc.py"), "drift"), product.drift(Path("rakc.py"))):
+        assert ran.code != 0, ran.text
+        assert "rakc.py" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--serial", "--no-wait"])
+def test_options_under_which_nodes_cannot_be_compared_are_refused(lab: Rack, product: Product, option: str) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    ran = product.deploy(inventory, "megatron", "-y", option)
+    assert ran.code == 2
+    assert option in ran.err
+
+
+def test_drift_in_plain_pyinfra_fails_without_a_terminal_and_without_asking(lab: Rack, product: Product) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    lab.nodes[1].down()
+    for options in ([], ["-y"], ["--dry"], ["--dry", "-y"], ["--json"]):
+        ran = product.deploy(inventory, "drift", *options)
+        assert ran.code == 1, (options, ran.text)
+        assert "EOFError" not in ran.err
+        assert lab.nodes[0].name in ran.err
+        assert lab.nodes[1].name in ran.err
+
+
+def test_an_ordinary_user_is_told_what_needs_root_and_still_trains(rack: RackMaker, product: Product) -> None:
+    from tests.lab.node_spec import NodeSpec
+
+    lab = rack(2, NodeSpec(user="ops"))
+    inventory = lab.inventory(product.folder / "lab.py", smoke(), user="ops")
+    ran = product.deploy(inventory, "megatron", "-y")
+    assert ran.code == 0, ran.text
+    assert "not root there" in ran.err
+    record = product.record()
+    assert record["verdict"] == "drift"
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
+    assert all(node.read("/proc/sys/kernel/numa_balancing").strip() == "1" for node in lab)
