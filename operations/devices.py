@@ -182,7 +182,11 @@ def _present(files: _Files, modules: Sequence[str]) -> Commands:
 
 
 def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
-    """Set mode and group now, and at every boot."""
+    """Set mode and group now, and at every boot. A group that does not exist is created, as by tuning.groups."""
+    groups = host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or []
+    if files.group and not any(line.startswith(f"{files.group}:") for line in groups):
+        yield remember(f"groups.{files.group}", [Step("group", files.group)])
+        yield StringCommand("/usr/sbin/groupadd --system", QuoteString(files.group))
     yield remember(files.setting, [Step("access", path, " ".join(was)) for path, was in closed.items()])
     paths = [QuoteString(path) for path in closed]
     if files.group:

@@ -15,6 +15,7 @@ from tests.lab.conftest import RackMaker
 from tests.lab.cut_proxy import CutProxy
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
+from tests.lab.rootfs import Device
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = "/usr/local/lib/libbnxt_re-rdmav34.so"
@@ -29,7 +30,7 @@ class Deploys:
 
     def __call__(self, call: str, **environment: str) -> tuple[int, str]:
         deploy = self.folder / "deploy.py"
-        deploy.write_text(f"from operations import images, provider, rollback\n{call}\n")
+        deploy.write_text(f"from operations import devices, images, provider, rollback\n{call}\n")
         inventory = self.lab.inventory(self.folder / "lab.py")
         pyinfra = Path(sys.executable).with_name("pyinfra")
         done = subprocess.run(
@@ -122,3 +123,22 @@ def test_a_library_is_put_in_place_and_taken_back(rack: RackMaker, tmp_path: Pat
     assert node.read(LIBRARY) == "foreign\n"
     assert node.exec(f"ls {DRIVER} /var/lib/shakedown", check=False).stdout == ""
     assert node.read("/etc/libibverbs.d/mlx5.driver") == "driver mlx5\n"
+
+
+def test_device_files_get_group_and_mode_now_and_at_boot(rack: RackMaker, tmp_path: Path) -> None:
+    amdgpu = {"module/amdgpu/initstate": "live\n"}
+    kfd, render = Device(group="root", mode=0o600), Device(group="video", mode=0o666)
+    lab = rack(1, NodeSpec(sys=amdgpu, dev={"kfd": kfd, "dri/renderD128": render}))
+    (node,) = lab
+    deploys = Deploys(lab, tmp_path)
+    status, said = deploys("devices.kfd()\ndevices.dri()")
+    assert status == 0, said
+    assert node.exec("stat -c '%a %G' /dev/kfd /dev/dri/renderD128").stdout == "660 render\n660 render\n"
+    assert 'KERNEL=="kfd", GROUP="render", MODE="0660"' in node.read("/etc/udev/rules.d/70-shakedown.rules")
+    status, said = deploys("devices.kfd()\ndevices.dri()")
+    assert status == 0 and said.count("No changes") == 2
+    status, said = deploys("rollback.rollback()")
+    assert status == 0, said
+    assert node.exec("stat -c '%a %G' /dev/kfd /dev/dri/renderD128").stdout == "600 root\n666 video\n"
+    assert "render" not in node.read("/etc/group")
+    assert node.exec("ls /etc/udev/rules.d/70-shakedown.rules", check=False).stdout == ""
