@@ -59,7 +59,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     for key, value in wanted.items():
         boot_values.check(key, value)
     here = {key: boot_values.read(key, value) for key, value in wanted.items()}
-    nothing = [key for key, values in here.items() if not values]
+    nothing = [key for key, values in here.items() if not values and key not in boot_values.MAY_BE_EMPTY]
     if nothing:
         yield refuse(f"this node has nothing that {', '.join(nothing)} could set")
         return

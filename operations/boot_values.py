@@ -16,6 +16,8 @@ ACS_CONTROL = "ECAP_ACS+6.w"
 DEVICE_CONTROL = "CAP_EXP+8.w"
 READ_REQUEST = 0x7000  # the bits of the PCI Express device control register that hold log2(bytes / 128)
 
+MAY_BE_EMPTY = ("acs",)  # a node whose functions have no access control has it off
+
 _CPUS = "/sys/devices/system/cpu/cpu[0-9]*"
 _PCI = "/sys/bus/pci/devices"
 _THP = "/sys/kernel/mm/transparent_hugepage/enabled"

@@ -133,6 +133,11 @@ def test_acs_is_off_only_when_every_function_says_so() -> None:
     assert f"{boot.SCRIPT} acs=off" in on.commands({"acs": "off"})
 
 
+def test_a_machine_without_acs_has_it_off_and_keeps_it_off() -> None:
+    commands = Node(dict(INSTALLED)).commands({"acs": "off"})
+    assert commands == ["remember boot.acs", f"write {boot.CONF}: acs=off", "verified"]
+
+
 def test_read_requests_of_other_vendors_and_of_nics_without_rdma_do_not_count() -> None:
     files = {**INSTALLED, boot.CONF: [HEADER, "max_read_request.14e4=4096"]}
     for bus, vendor, rdma in (("c1", "0x14e4", True), ("05", "0x14e4", False), ("c2", "0x15b3", True)):
