@@ -128,9 +128,9 @@ def layer(name: str, recipe: str, fill: Filler) -> Path:
     return cached(f"layer-{name}", recipe, build)
 
 
-def add_file(tar: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644) -> None:
+def add_file(tar: tarfile.TarFile, path: str, content: bytes, mode: int = 0o644, owner: int = 0) -> None:
     member = tarfile.TarInfo(path)
-    member.size, member.mode = len(content), mode
+    member.size, member.mode, member.uid, member.gid = len(content), mode, owner, owner
     tar.addfile(member, io.BytesIO(content))
 
 

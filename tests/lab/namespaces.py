@@ -20,17 +20,18 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from tests.lab import engine, mounts, rootfs, slots
-from tests.lab import inventory as inventory_file
+from tests.lab.hosts import Hosts
 from tests.lab.machine import SBIN_PATH, LabError, require, require_root, run
 from tests.lab.node_spec import PROC, NodeSpec
 from tests.lab.processes import Process, inside
+from tests.lab.registry import PLAIN_PORTS
 from tests.lab.rootfs import KeyPair
 
 COMMANDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "sysctl": "procps"}
@@ -38,8 +39,6 @@ INTERFACES = ("eth-a", "ens3", "eno1", "enp65s0f0np0", "p1p1", "lan0", "eth7", "
 INIT = Path(__file__).with_name("node_init.sh")
 INIT_WAITS = ("sleep", "2147483647")
 SSH_WAIT_S = 180
-PLAIN_PORTS = (5000, 5001)
-"""Where the rack's registries without TLS listen (registry.py, cut_proxy.py)."""
 FIRST_HOST = 10
 
 
@@ -249,27 +248,13 @@ class Node:
         (folder / "fstab").write_text("\n".join(mounts.table(folder, storage)) + "\n")
 
 
-class Rack:
-    """Nodes on one bridge, in order; by name with `rack["node2"]`."""
+class Rack(Hosts[Node]):
+    """Namespace nodes on one bridge, in order; by name with `rack["node2"]`."""
 
     def __init__(self, slot: slots.Slot, specs: Sequence[NodeSpec]) -> None:
-        self.slot = slot
-        self.key_file = slot.folder / "id_ed25519"
-        self.known_hosts = slot.folder / "known_hosts"
-        client = KeyPair.generate()
-        rootfs.write(self.key_file, client.private, 0o600)
-        keys = [KeyPair.generate() for _ in specs]
-        self.nodes = [Node(slot, i, spec, keys[i - 1], client.public) for i, spec in enumerate(specs, start=1)]
-        rootfs.write(self.known_hosts, "".join(f"{node.address} {node.host_key.public}\n" for node in self.nodes))
-
-    def __iter__(self) -> Iterator[Node]:
-        return iter(self.nodes)
-
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def __getitem__(self, name: str) -> Node:
-        return {node.name: node for node in self.nodes}[name]
+        super().__init__(slot)
+        public = self.client_key.public
+        self._know([Node(slot, i, spec, KeyPair.generate(), public) for i, spec in enumerate(specs, start=1)])
 
     def start(self, *, dies_with_us: bool = True) -> None:
         for node in self.nodes:
@@ -277,36 +262,6 @@ class Rack:
         plug_in(self.nodes)
         for node in self.nodes:
             node.wait()
-
-    def ssh(self, node: Node, command: str | None = None, *, user: str = "root") -> list[str]:
-        """The argv of OpenSSH's client for a person or a test: key, known hosts, no prompts."""
-        options = ["-i", str(self.key_file), "-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "BatchMode=yes"]
-        return ["ssh", *options, "-o", "IdentitiesOnly=yes", f"{user}@{node.address}", *([command] if command else [])]
-
-    def host_data(self, node: Node, *, user: str | None = None) -> dict[str, object]:
-        """pyinfra's host data for a node: address, port, user, key, known hosts."""
-        return {
-            "ssh_hostname": str(node.address),
-            "ssh_port": 22,
-            "ssh_user": user or "root",
-            "ssh_key": str(self.key_file),
-            "ssh_known_hosts_file": str(self.known_hosts),
-            "ssh_strict_host_key_checking": "yes",
-        }
-
-    def inventory(
-        self,
-        path: Path,
-        data: Mapping[str, object] | None = None,
-        *,
-        hosts: Mapping[str, Mapping[str, object]] | None = None,
-        group: str = "lab",
-        user: str | None = None,
-    ) -> Path:
-        """Write a pyinfra inventory of all nodes: `data` is the group's, `hosts` adds to single hosts by name."""
-        extra = hosts or {}
-        members = [(n.name, {**self.host_data(n, user=user), **extra.get(n.name, {})}) for n in self.nodes]
-        return inventory_file.write(path, group, members, data or {})
 
 
 def plug_in(nodes: Sequence[Node]) -> None:

@@ -2,8 +2,8 @@
 """An OCI runtime for machines whose root lacks CAP_SYS_RESOURCE: runc, asked only for what root has.
 
 dockerd calls it in runc's place. `--privileged` asks for every capability and `--ulimit memlock=-1` for a hard limit
-above root's own; both make runc fail there. This takes them out of the container's configuration and of `docker exec`'s,
-and then becomes runc. It belongs to the lab: on a machine with all capabilities it changes nothing.
+above root's own; both make runc fail there. This takes them out of the configuration of a container and of
+`docker exec`, and then becomes runc. It belongs to the lab: on a machine with all capabilities it changes nothing.
 """
 
 from __future__ import annotations

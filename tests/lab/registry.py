@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bcrypt
 
@@ -31,9 +31,11 @@ from tests.lab.machine import SBIN_PATH, LabError, require
 
 if TYPE_CHECKING:
     from tests.lab.cut_proxy import CutProxy
-    from tests.lab.namespaces import Rack
+    from tests.lab.hosts import Hosts
 
 PLAIN_PORT, CUT_PORT, TLS_PORT = 5000, 5001, 5443
+PLAIN_PORTS = (PLAIN_PORT, CUT_PORT)
+"""Where nodes may speak plain http."""
 USER = "lab"
 
 
@@ -91,7 +93,7 @@ class Registry:
 
 
 @contextmanager
-def serve(lab: Rack, *, password: str | None = None) -> Iterator[Registry]:
+def serve(lab: Hosts[Any], *, password: str | None = None) -> Iterator[Registry]:
     """Run a registry on the rack's bridge: plain http, or https with user `lab` and a password. Raises LabError."""
     require({"docker-registry": "docker-registry"})
     host = str(lab.slot.gateway)
