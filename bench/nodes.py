@@ -1,0 +1,133 @@
+"""N nodes on loopback: one real sshd per address 127.1.0.x, all of them in one mount and PID namespace.
+
+The namespace keeps what a deploy writes on its nodes off this machine, and takes every process along when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+STARTED_WITHIN_S = 60.0
+
+
+class BenchError(Exception):
+    """The bench cannot run here, or something it measures did not do its work; says what."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes that answer: where, with which keys, and `pid`, a process within their namespaces."""
+
+    addresses: list[str]
+    port: int
+    scratch: Path
+    pid: int
+
+    @property
+    def key(self) -> Path:
+        return self.scratch / "key"
+
+    @property
+    def known_hosts(self) -> Path:
+        return self.scratch / "known_hosts"
+
+    def inside(self, *command: str) -> list[str]:
+        """The command, to be run on a node without SSH."""
+        return ["nsenter", "--mount", "--pid", "--target", str(self.pid), *command]
+
+
+@contextmanager
+def running(count: int, scratch: Path) -> Iterator[Nodes]:
+    """Start `count` nodes (at most 254) with files in `scratch`; they end with the context, or with this process."""
+    if os.geteuid() != 0:
+        raise BenchError("the nodes need namespaces of their own: run as root")
+    sshd = _sshd()
+    addresses = [f"127.1.0.{number}" for number in range(1, count + 1)]
+    port = _free_port(addresses)
+    for name in ("key", "host_key"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", scratch / name], check=True)
+    host_key = (scratch / "host_key.pub").read_text()
+    (scratch / "known_hosts").write_text("".join(f"[{address}]:{port} {host_key}" for address in addresses))
+    (scratch / "addresses").write_text("".join(f"{address} {port}\n" for address in addresses))
+
+    home = pwd.getpwuid(os.geteuid()).pw_dir
+    unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
+    script = ["sh", str(HERE / "nodes.sh"), str(scratch), sshd, home]
+    log = scratch / "sshd.log"
+    with log.open("wb") as output:
+        namespace = subprocess.Popen(
+            [*unshare, *script], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait_for(addresses, port, namespace, log)
+        yield Nodes(addresses, port, scratch, _child_of(namespace.pid))
+    finally:
+        namespace.kill()  # its child, the namespace's first process, goes with it, and with that all the others
+        namespace.wait()
+
+
+def _sshd() -> str:
+    found = _find_sshd()
+    if found is None:
+        if shutil.which("apt-get") is None:
+            raise BenchError("no sshd here: install the OpenSSH server")
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # runlevel 1 starts no service
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=quiet)
+        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "openssh-server", "openssh-client"]
+        subprocess.run(install, check=True, env=quiet, stdout=subprocess.DEVNULL)
+        found = _find_sshd()
+    if found is None:
+        raise BenchError("openssh-server is installed, and there is no sshd")
+    return found
+
+
+def _find_sshd() -> str | None:
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def _free_port(addresses: list[str]) -> int:
+    """A port that is free on every one of the addresses."""
+    for _ in range(20):
+        with socket.socket() as first:
+            first.bind((addresses[0], 0))
+            port = int(first.getsockname()[1])
+        if all(_can_bind(address, port) for address in addresses):
+            return port
+    raise BenchError(f"no port is free on all of {addresses[0]} to {addresses[-1]}")
+
+
+def _can_bind(address: str, port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True
+
+
+def _wait_for(addresses: list[str], port: int, namespace: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + STARTED_WITHIN_S
+    for address in addresses:
+        while True:
+            if namespace.poll() is not None or time.monotonic() > deadline:
+                raise BenchError(f"the nodes did not start: {log.read_text().strip()[-500:]}")
+            try:
+                socket.create_connection((address, port), timeout=1).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+
+
+def _child_of(pid: int) -> int:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0])

@@ -1,0 +1,93 @@
+"""Figures, ratios and targets, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE
+from bench.measure import Cost, median
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on a ratio of two cases' wall times, or, without `over`, on the CPU seconds of one."""
+
+    text: str
+    of: str
+    over: str | None
+    bound: float
+    at_least: bool = False
+
+    def value(self, medians: Mapping[str, Cost]) -> float | None:
+        """None where a case was not measured."""
+        if self.of not in medians or (self.over is not None and self.over not in medians):
+            return None
+        if self.over is None:
+            return medians[self.of].cpu_s
+        return medians[self.of].wall_s / medians[self.over].wall_s
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+TARGETS = (
+    Target("drift: at most 2 x the floor", DRIFT, FLOOR, 2.0),
+    Target("drift: at least 60 x faster than Ansible's modules", ANSIBLE, DRIFT, 60.0, at_least=True),
+    Target("deploy without changes: at most 1.5 x drift", DEPLOY, DRIFT, 1.5),
+    Target("probe: at most 0.25 s of CPU on the node", PROBE, None, 0.25),
+)
+
+
+def result(hosts: int, costs: Mapping[str, list[Cost]], names: Mapping[str, str]) -> dict[str, Any]:
+    """Everything about one number of hosts: the medians, every single run, and the targets."""
+    medians = {name: median(runs) for name, runs in costs.items()}
+    judged = [(target, target.value(medians)) for target in TARGETS]
+    return {
+        "hosts": hosts,
+        "cases": {
+            name: {"what": names[name], "median": asdict(medians[name]), "runs": [asdict(cost) for cost in runs]}
+            for name, runs in costs.items()
+        },
+        "targets": [
+            {"target": target.text, "bound": target.bound, "value": value, "met": target.met(value)}
+            for target, value in judged
+            if value is not None
+        ],
+    }
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The results as a Markdown table, with each case's wall time against the floor's and Ansible's."""
+    head = ("hosts", "case", "runs", "wall s", "spread", "CPU s", "peak MB", "x floor", "Ansible x")
+    rows = [head, tuple("-" * len(word) for word in head)]
+    for found in results:
+        walls = {name: case["median"]["wall_s"] for name, case in found["cases"].items()}
+        for name, case in found["cases"].items():
+            figures, seen = case["median"], [run["wall_s"] for run in case["runs"]]
+            over_ssh = name != PROBE
+            rows.append(
+                (
+                    str(found["hosts"]),
+                    case["what"],
+                    str(len(seen)),
+                    f"{figures['wall_s']:.2f}",
+                    f"{min(seen):.2f}-{max(seen):.2f}",
+                    f"{figures['cpu_s']:.2f}",
+                    f"{figures['peak_mb']:.0f}",
+                    f"{walls[name] / walls[FLOOR]:.2f}" if over_ssh and FLOOR in walls else "",
+                    f"{walls[ANSIBLE] / walls[name]:.1f}" if over_ssh and ANSIBLE in walls else "",
+                )
+            )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    for found in results:
+        lines += ["", f"{found['hosts']} hosts:"]
+        lines += [
+            f"  {'met   ' if target['met'] else 'missed'}  {target['target']}: {target['value']:.2f}"
+            for target in found["targets"]
+        ]
+    return "\n".join(lines)
