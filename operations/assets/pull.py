@@ -32,7 +32,7 @@ KINDS = (
     (
         "transport",
         r"time[d ]*out|deadline|reset|refused|\bEOF\b|broken pipe|no route|unreachable|temporary failure|no such host"
-        r"|TLS handshake|connection closed|short read|50[0234]|429|too many requests",
+        r"|TLS handshake|connection closed|short read|\b50[0234]\b|\b429\b|too many requests",
     ),
 )
 EVERY_S = 10.0
@@ -50,8 +50,8 @@ class PullError(Exception):
 
 
 def classify(words: str, name: str = "") -> str:
-    """The kind of a failure by what the engine said, with the image's own name left out of it."""
-    text = words.replace(name, "") if name else words
+    """The kind of a failure by what the engine said, with the image's own name and digest left out."""
+    text = re.sub(r"sha256:[0-9a-f]+", "", words.replace(name, "") if name else words)
     for kind, pattern in KINDS:
         if re.search(pattern, text, re.IGNORECASE):
             return kind

@@ -134,6 +134,8 @@ def test_an_engine_s_words_have_a_kind(words: str, kind: str) -> None:
 
 def test_the_name_of_an_image_is_no_failure() -> None:
     assert pull.classify("r/denied: unexpected EOF", "r/denied") == "transport"
+    assert pull.classify("10.0.0.1:5000/x@sha256:0a5020eef: something new", "10.0.0.1:5000/x") == "engine"
+    assert pull.classify("something new at 10.0.0.1:5000") == "engine"
 
 
 def test_progress_is_counted_from_docker_s_and_podman_s_lines() -> None:
