@@ -49,7 +49,8 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     try:
         made: Inventory = make_inventory(inventory, override_data=data or {}, cwd=state.cwd)
     except Exception as error:  # an inventory is a user's program: it can raise anything
-        raise InventoryError(f"{inventory}: {type(error).__name__}: {error}") from error
+        cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
+        raise InventoryError(f"{inventory}: {type(cause).__name__}: {cause}") from error
     ctx_inventory.set(made)
     state.init(made, config, initial_limit=_limited(made, limit))
     state.add_callback_handler(RememberErrors())

@@ -55,11 +55,10 @@ def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, pro
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
     first, last = lab
     until(lambda: trains(product, last), 120)
-    ranks = [p for p in first.processes() if "train.py" in " ".join(p.args) and "torchrun" not in " ".join(p.args)]
-    first.exec(f"kill -9 {first_pid(first)}")
+    first.exec(f"kill -9 {one_rank(first)}")
     killed = time.monotonic()
     until(lambda: not first.processes() and not last.processes(), 10)
-    assert time.monotonic() - killed < 10, ranks
+    assert time.monotonic() - killed < 10
     code, text = finish(process, 60)
     assert code == 1, text
     record = product.record()
@@ -68,13 +67,13 @@ def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, pro
     assert gates["ran_to_its_end"]["verdict"] == "fail"
     assert first.name in gates["ran_to_its_end"]["evidence"]
     for node in record["nodes"]:
-        assert "iteration" in (product.folder / "runs/latest" / node["logs"][0]).read_text() or node["name"] == first.name
+        assert (product.folder / "runs/latest" / node["logs"][0]).stat().st_size, "every node's log is kept"
     assert not first.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
 
 
-def first_pid(node: Node) -> str:
+def one_rank(node: Node) -> str:
     """The pid, on the node, of one rank (not of torchrun's agent)."""
-    listing = node.exec("ps -eo pid,ppid,args | grep '[t]rain.py' | grep -v torchrun | grep -v torch.distributed").stdout
+    listing = node.exec("ps -eo pid,args | grep '[t]rain.py' | grep -v -e torchrun -e torch.distributed").stdout
     return listing.split()[0]
 
 
