@@ -6,6 +6,7 @@ import getpass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import click
 from pyinfra.api import Host, State
 from pyinfra.api.state import BaseStateCallback
 
@@ -31,6 +32,8 @@ def desired_states(state: State) -> Resolved:
     """The desired state of every host. Raises DesiredStateError with every error of every host at once."""
     if state not in _resolved:
         _resolved[state] = resolve(layers_of(host) for host in hosts_in_limit(state))
+        for line in _resolved[state].told:
+            click.echo(line, err=True)
     return _resolved[state]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from shakedown.cli.cvs import import_cvs
 from shakedown.cli.logs import judge, parse, report
 from shakedown.cli.nodes import drift, plan, run, show
 from shakedown.log import configure
@@ -35,5 +36,5 @@ def main(log_format: str) -> None:
     configure(log_format)
 
 
-for command in (show, plan, drift, run, parse, judge, report):
+for command in (show, plan, drift, run, parse, judge, report, import_cvs):
     main.add_command(command)

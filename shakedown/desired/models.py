@@ -137,6 +137,7 @@ class Smoke(Section):
     expect: dict[
         Text, float
     ] = {}  # metric -> bound, over the recipe's and the profile's; its direction is the metric's
+    expect_nodes: Positive | None = None  # the figures of expect are for this many nodes; told with another number
     seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
     privileged: bool = False
     shm_size: Text | None = None  # "64G"

@@ -11,13 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shakedown.desired import profiles
+from shakedown.desired import cvs, profiles
 from shakedown.desired.layers import Layer, Merged, leaves, merge
 from shakedown.desired.models import DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
 
-# What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model.
-KEYS = (*DesiredState.model_fields, "nic")
+# What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model, and `cvs`
+# names a CVS configuration file, which is one more layer below the site's own.
+KEYS = (*DesiredState.model_fields, "nic", "cvs")
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,12 @@ class HostLayers:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The desired state of every host, and the merged layers it was read from (for `shakedown show`)."""
+    """The desired state of every host, the merged layers it was read from (for `shakedown show`), and what a reader of
+    the CVS files among them should know."""
 
     states: dict[str, DesiredState]
     merged: dict[str, Merged]
+    told: dict[str, None] = field(default_factory=dict)  # in order, each once
 
 
 def resolve(hosts: Iterable[HostLayers]) -> Resolved:
@@ -42,7 +45,11 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
     found: dict[Problem, list[str]] = defaultdict(list)
     resolved = Resolved({}, {})
     for host in hosts:
-        merged, problems = _merge_host(host)
+        imported, problems = cvs.named(host.layers)
+        if imported is not None:
+            resolved.told.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
+        merged, more = _merge_host(host, imported)
+        problems += more
         resolved.merged[host.name] = merged
         try:
             resolved.states[host.name] = DesiredState.model_validate(merged.values)
@@ -50,6 +57,7 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
             # What a placeholder or an unknown profile leads to is not a second error.
             reported = tuple(problem.path for problem in problems)
             sections = {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
+            sections |= {"smoke"} if any(problem.where.startswith("cvs ") for problem in problems) else set()
             problems += [
                 problem
                 for problem in _validation_problems(error, merged)
@@ -69,10 +77,11 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
     return resolved
 
 
-def _merge_host(host: HostLayers) -> tuple[Merged, list[Problem]]:
+def _merge_host(host: HostLayers, imported: cvs.Imported | None) -> tuple[Merged, list[Problem]]:
     problems: list[Problem] = []
     site: list[Layer] = []
-    for layer in host.layers:
+    lowest = [Layer(imported.name, imported.values)] if imported is not None else []
+    for layer in [*lowest, *host.layers]:
         problems += _misspelt(layer)
         values = {key: value for key, value in layer.values.items() if key in KEYS}
         site.append(Layer(layer.name, _substitute(_long_form(values), host.user)))
@@ -83,7 +92,7 @@ def _merge_host(host: HostLayers) -> tuple[Merged, list[Problem]]:
         section, key = path.split(".")
         part = chosen.values.get(section)
         name = part.get(key, fallback) if isinstance(part, dict) else fallback
-        if name is None:
+        if name is None or "<changeme>" in str(name):
             continue
         if not isinstance(name, str) or name not in profiles.names(kind):
             expected = f"one of {', '.join(profiles.names(kind))}"
@@ -98,7 +107,7 @@ def _merge_host(host: HostLayers) -> tuple[Merged, list[Problem]]:
 
 def _long_form(values: Mapping[str, Any]) -> dict[str, Any]:
     """The short forms people write: gpu = "mi300x", nic = "thor2", images = {"megatron": "name:tag"}."""
-    long = {key: value for key, value in values.items() if key != "nic"}
+    long = {key: value for key, value in values.items() if key not in ("nic", "cvs")}
     if isinstance(long.get("gpu"), str):
         long["gpu"] = {"profile": long["gpu"]}
     if "nic" in values:
@@ -184,6 +193,12 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
     if state.smoke and state.smoke.image and state.smoke.image not in state.images:
         expected = f"a name in images ({', '.join(state.images) or 'none is declared'})"
         problems.append(Problem(merged.origin_of("smoke.image"), "smoke.image", repr(state.smoke.image), expected))
+    if state.rdma.family and state.rdma.provider:
+        own = profiles.load("nic", state.rdma.family)["rdma"]["provider"]["name"]
+        path, given = "rdma.provider.name", state.rdma.provider.name
+        if given != own:
+            expected = f"{own}, the provider of {state.rdma.family}"
+            problems.append(Problem(merged.origin_of(path), path, repr(given), expected))
     for name, image in state.images.items():
         problems += _image_problems(f"images.{name}", image, merged)
     return problems

@@ -1,0 +1,37 @@
+"""The command over configuration files of ROCm/cvs: import-cvs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shakedown.desired.cvs import Choice, CvsError, import_file
+from shakedown.desired.cvs.snippet import as_json, as_python
+
+
+@click.command("import-cvs")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--model", help="which model of the file, where it has several")
+@click.option("--gpu", help="which GPU of the file, where it has several: mi300x, mi325, ...")
+@click.option("--run", help="which run of the file's sweep, where it has several")
+@click.option("--format", "form", type=click.Choice(["python", "json"]), default="python")
+def import_cvs(file: Path, model: str | None, gpu: str | None, run: str | None, form: str) -> None:
+    """One job of a CVS configuration FILE as a site's layer, on standard output.
+
+    What the nodes answer, what is not taken over and what may not hold is told, each with the reason. A value that is
+    left open (<changeme>) stays so in the layer: all of them are listed, and the exit code is 2.
+    The same file can be named by an inventory: "cvs": {"file": FILE, "model": MODEL, "gpu": GPU}.
+    """
+    try:
+        imported = import_file(file, Choice(model, gpu, run))
+    except CvsError as error:
+        click.echo(f"shakedown: {error}", err=True)
+        sys.exit(2)
+    click.echo(as_json(imported) if form == "json" else as_python(imported), nl=False)
+    for remark in imported.remarks:
+        click.echo(str(remark), err=True)
+    for problem in imported.open:
+        click.echo(f"open: {problem.path} = {problem.value}: expected {problem.expected}", err=True)
+    sys.exit(2 if imported.open else 0)

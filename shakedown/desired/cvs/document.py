@@ -1,0 +1,102 @@
+"""Reading the file: JSON without comments, as a list of parameters with their dotted paths."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shakedown.desired.cvs.result import CvsError
+from shakedown.desired.problems import Problem
+
+PLACEHOLDER = "<changeme>"
+_SECRET = re.compile(r"(token|password|secret|api_?key)s?$", re.IGNORECASE)
+_NODES = re.compile(r"\bfor (\d+) nodes\b")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One parameter of the file: its name in parameters.toml, its dotted path in the file, and its value."""
+
+    name: str
+    path: str
+    value: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Left for somebody to fill in: <changeme>, or <changeme> with an explanation."""
+        return isinstance(self.value, str) and PLACEHOLDER in self.value
+
+    @property
+    def shown(self) -> str:
+        """The value for a message. A secret that somebody wrote into the file is not repeated."""
+        return shown(self.path, self.value)
+
+
+def shown(path: str, value: Any) -> str:
+    """A value for a message."""
+    if is_secret(path.rpartition(".")[2]):
+        return "(not shown)"
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def is_secret(name: str) -> bool:
+    """Is a parameter of this name a secret itself? (hf_token_file is the name of a file.)"""
+    return _SECRET.search(name) is not None
+
+
+def read(path: Path, where: str) -> dict[str, Any]:
+    """The document. Raises CvsError when it cannot be read, is no JSON object, or says something twice."""
+    twice: list[str] = []
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        twice.extend(key for index, (key, _) in enumerate(pairs) if key in [name for name, _ in pairs[:index]])
+        return dict(pairs)
+
+    try:
+        document = json.loads(path.read_text("utf-8"), object_pairs_hook=unique)
+    except OSError as error:
+        raise CvsError([Problem(where, "file", str(path), f"a readable file ({error.strerror})")]) from error
+    except UnicodeDecodeError as error:
+        raise CvsError([Problem(where, "file", str(path), f"UTF-8 ({error.reason})")]) from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise CvsError([Problem(where, "file", str(path), f"JSON ({error})")]) from error
+    if not isinstance(document, dict):
+        raise CvsError([Problem(where, "file", type(document).__name__, "a JSON object")])
+    if twice:
+        raise CvsError([Problem(where, key, "given twice", "one value") for key in dict.fromkeys(twice)])
+    return document
+
+
+def nodes_of_figures(document: Mapping[str, Any]) -> int | None:
+    """For how many nodes the file's comment says that its figures are."""
+    config = document.get("config")
+    comments = config.get("_comments__") if isinstance(config, dict) else None
+    match = _NODES.search(comments) if isinstance(comments, str) else None
+    return int(match[1]) if match else None
+
+
+def without_comments(value: Any) -> Any:
+    """The value without keys that begin with an underscore, at every depth."""
+    if isinstance(value, dict):
+        return {key: without_comments(item) for key, item in value.items() if not key.startswith("_")}
+    if isinstance(value, list):
+        return [without_comments(item) for item in value]
+    return value
+
+
+def parameters(values: Mapping[str, Any], known: Collection[str], name: str = "", path: str = "") -> Iterator[Given]:
+    """The parameters below a part of the document. `name` and `path` are the part's own.
+
+    A dictionary is one parameter where it is known as such; any other is walked into as far as names are known.
+    """
+    for key, value in values.items():
+        own, at = f"{name}.{key}".lstrip("."), f"{path}.{key}".lstrip(".")
+        if own not in known and isinstance(value, dict) and any(each.startswith(f"{own}.") for each in known):
+            yield from parameters(value, known, own, at)
+        else:
+            yield Given(own, at, value)

@@ -1,0 +1,173 @@
+"""What takes more than a row of parameters.toml: the job itself, its places, its network, and its figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shakedown.desired import profiles
+from shakedown.desired.cvs import places, thresholds
+from shakedown.desired.cvs.document import PLACEHOLDER, Given, is_secret
+from shakedown.desired.cvs.draft import Draft
+from shakedown.desired.cvs.figures import of_results
+
+
+def read_all(draft: Draft) -> None:
+    """In the order in which the layer is read: the machine, the job, its container, what is expected."""
+    assert draft.job is not None
+    draft.put("gpu", draft.job.gpu)
+    _distributed(draft)
+    _network(draft)
+    _precision(draft)
+    _data(draft)
+    _recipe(draft)
+    _places(draft)
+    _environment(draft)
+    _expect(draft)
+
+
+def _distributed(draft: Draft) -> None:
+    assert draft.job is not None
+    flag, nodes = draft.parsed.get("config.distributed_training"), draft.parsed.get("config.nnodes")
+    if flag is not None and flag != draft.job.distributed:
+        draft.notes.wrong(draft.given["config.distributed_training"], f"{draft.job.distributed}, as {draft.job.path}")
+    if nodes is not None and nodes > 1 and not draft.job.distributed:
+        why = "here all nodes train as one job; the file's are as many jobs of one node, and so are its figures"
+        draft.notes.flag(draft.given["config.nnodes"], why)
+
+
+def _network(draft: Draft) -> None:
+    interface, gloo = draft.parsed.get("config.nccl_socket_ifname"), draft.parsed.get("config.gloo_socket_ifname")
+    if gloo is not None and gloo != interface:
+        draft.put("smoke.environment.GLOO_SOCKET_IFNAME", gloo)
+        why = "one name for all nodes, over each node's own; nothing checks that it is there"
+        draft.notes.flag(draft.given["config.gloo_socket_ifname"], why)
+    _hcas(draft)
+
+
+def _hcas(draft: Draft) -> None:
+    """Typed devices are those that must be there; which of them a job uses, and in which order, is derived."""
+    both = ("config.nccl_ib_hca_list", "config.nccl_ib_hca")
+    lists = [draft.parsed[name] for name in both if name in draft.parsed]
+    pattern = draft.parsed.get("config.hca_id_pattern")
+    if len(lists) > 1 and set(lists[0]) != set(lists[1]):
+        draft.notes.wrong(draft.given[both[1]], f"the devices of {draft.given[both[0]].path}")
+    if lists:
+        names = lists[0]
+        draft.put("rdma", {"devices": names, "count": len(names)})
+        if pattern:
+            draft.notes.refuse(draft.given["config.hca_id_pattern"], "the devices are given by name")
+    elif pattern:
+        draft.put("rdma.devices", [f"{prefix}*" for prefix in pattern.split("|") if prefix])
+
+
+def _precision(draft: Draft) -> None:
+    precision = draft.parsed.get("model.precision")
+    if precision is None or draft.family is None:
+        return
+    meaning = draft.family.precision.get(precision.lower())
+    if meaning is None:
+        known = ", ".join(name.upper() for name in draft.family.precision)
+        draft.notes.wrong(draft.given["model.precision"], f"one of {known}")
+    else:
+        draft.options |= meaning
+
+
+def _data(draft: Draft) -> None:
+    assert draft.family is not None
+    source, mock = draft.given.get("config.dataset_source"), draft.parsed.get("config.mock_data")
+    option = draft.family.options["data"]
+    if draft.parsed.get("config.dataset_source"):
+        assert source is not None
+        draft.notes.wrong(source, f"nothing: no document says what it holds; the data set is smoke.options.{option}")
+    if mock is None:
+        return
+    draft.options[draft.family.options["mock_data"]] = mock
+    if mock is False:
+        draft.options[option] = PLACEHOLDER
+        asking = Given("config.dataset_source", "config.dataset_source", source.value if source else None)
+        draft.notes.leave_open(asking, f"smoke.options.{option}, since mock_data is False", missing=True)
+
+
+def _recipe(draft: Draft) -> None:
+    """The recipe whose options are nearest; every option of the file is given over its own."""
+    assert draft.family is not None and draft.job is not None
+    draft.put("smoke.options", dict(sorted(draft.options.items())))
+    deciding = {name for each in draft.family.recipes for name in each.when}
+    if any(draft.options.get(name) == PLACEHOLDER for name in deciding) or "model.precision" not in draft.parsed:
+        recipe: str | None = PLACEHOLDER
+    else:
+        recipe = draft.family.recipe(draft.options, draft.job.gpu)
+    if recipe is None:
+        given = draft.given.get("model.model_size", draft.job.model)
+        size = draft.family.options.get("model_size", "")
+        known = sorted({each.when[size] for each in draft.family.recipes if size in each.when})
+        draft.notes.wrong(given, f"one of {', '.join(map(str, known))}")
+    draft.put("smoke.recipe", recipe)
+    draft.put("smoke.image", "megatron")
+
+
+def _places(draft: Draft) -> None:
+    """Volumes and devices."""
+    names = {
+        "sections": ("config.container_config.volume_dict", "config.container_config.device_list"),
+        "sweep": ("container.runtime.args.volumes", "container.runtime.args.devices"),
+    }
+    assert draft.job is not None
+    volumes, devices = names[draft.job.form]
+    found, wrong = places.pairs(draft.parsed.get(volumes, {}))
+    layer, displaced = places.sort(found, draft.parsed.get(devices))
+    expected = {"a path on the host and one in the container": wrong, "the same path on both sides": displaced}
+    for what, entries in expected.items():
+        for each in entries:
+            draft.notes.wrong(Given(volumes, draft.given[volumes].path, each), what)
+    for path in [path for pair in found.items() for path in pair if PLACEHOLDER in path]:
+        draft.notes.leave_open(Given(volumes, draft.given[volumes].path, path), "smoke.volumes")
+    for section, values in layer.items():
+        draft.put(section, values)
+    _provider(draft, volumes)
+
+
+def _provider(draft: Draft, volumes: str) -> None:
+    """The mounted library must be that of the NIC family."""
+    family = draft.parsed.get("config.nic_type")
+    mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
+    if family and mounted:
+        own = profiles.load("nic", family)["rdma"]["provider"]["name"]
+        if mounted != own:
+            given = Given(volumes, draft.given[volumes].path, f"lib{mounted}")
+            draft.notes.wrong(given, f"the library of {family}, lib{own}, or none")
+
+
+def _environment(draft: Draft) -> None:
+    name = "container.runtime.args.env"
+    for variable, value in draft.parsed.get(name, {}).items():
+        given = Given(name, f"{draft.given[name].path}.{variable}", value)
+        if is_secret(variable):
+            draft.notes.wrong(given, "no secret in a file: the token is read from smoke.hf_token_file")
+        elif isinstance(value, dict | list) or value is None:
+            draft.notes.wrong(given, "a text")
+        else:
+            draft.put("smoke.environment", {variable: str(value)})
+
+
+def _expect(draft: Draft) -> None:
+    """The figures, and for how many nodes they are."""
+    assert draft.job is not None
+    results = draft.given.get("model.result_dict")
+    expect: dict[str, Any] = {}
+    if results is not None and isinstance(results.value, dict):
+        expect = of_results(results.path, results.value, draft.notes)
+    if draft.job.form == "sweep":
+        expect = thresholds.over(draft, expect)
+    if not expect:
+        return
+    draft.put("smoke.expect", expect)
+    nodes = (draft.figure_nodes or draft.parsed.get("config.nnodes")) if draft.job.distributed else 1
+    if nodes is None:
+        return
+    draft.put("smoke.expect_nodes", nodes)
+    planned = draft.parsed.get("config.nnodes")
+    if planned is not None and planned != nodes and draft.job.distributed:
+        draft.notes.flag(
+            draft.given["config.nnodes"], f"a comment in the file says that its figures are for {nodes} nodes"
+        )

@@ -1,0 +1,77 @@
+"""The threshold file of the newer form, beside the configuration file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from shakedown.desired import profiles
+from shakedown.desired.cvs.document import Given, read, without_comments
+from shakedown.desired.cvs.draft import Draft
+from shakedown.desired.cvs.figures import of_thresholds
+from shakedown.desired.cvs.result import CvsError
+
+_CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
+
+
+def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
+    """The expected figures with those of the file's cell over them; none where the file says not to judge."""
+    named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
+    if draft.parsed.get("enforce_thresholds") is False:
+        draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
+        return {}
+    path = _file(draft, named)
+    if path is None:
+        return expect
+    try:
+        cells = without_comments(read(path, f"cvs {path}"))
+    except CvsError as error:
+        draft.notes.problems += error.problems
+        return expect
+    key = _key(draft)
+    for name, cell in cells.items():
+        if not _CELL.fullmatch(name) or not isinstance(cell, dict):
+            draft.notes.wrong(Given(name, f"{path.name}: {name}", cell), "MBS=..,GBS=..,PRECISION=.. and an object")
+    if not isinstance(cells.get(key), dict):
+        draft.notes.wrong(Given(key, f"{path.name}: {key}", None), f"a cell for this run ({', '.join(cells)})")
+        return expect
+    found = of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
+    for name in expect.keys() & found.keys():
+        if expect[name] != found[name]:
+            results = draft.given["model.result_dict"]
+            given = Given(name, f"{results.path}.{name}", expect[name])
+            draft.notes.refuse(given, f"{path.name} says {found[name]:g}, and it is the newer of the two")
+    return expect | found
+
+
+def _file(draft: Draft, named: Given) -> Path | None:
+    """The named file, or the only one in the folder."""
+    if named.value:
+        return draft.file.parent / str(named.value)
+    beside = sorted(draft.file.parent.glob("*threshold.json"))
+    if len(beside) != 1:
+        there = ", ".join(each.name for each in beside) or "none"
+        draft.notes.wrong(named, f"the name of a threshold file ({there} beside this one)")
+        return None
+    return beside[0]
+
+
+def _key(draft: Draft) -> str:
+    """The cell's name, from the values as the file writes them."""
+    names = {"MBS": "micro_batch_size", "GBS": "global_batch_size", "PRECISION": "precision"}
+    values = {short: draft.given.get(f"model.{name}") for short, name in names.items()}
+    return ",".join(f"{short}={given.value if given else ''}" for short, given in values.items())
+
+
+def _tokens(draft: Draft, percent: float) -> float | None:
+    """Tokens/s/GPU of this part of the baseline's. None without a baseline.
+
+    The efficiency of N nodes is total / (N / n x baseline of n nodes), so for each GPU N falls out.
+    """
+    total = draft.parsed.get("scaling_baseline.tokens_per_sec_total", 0.0)
+    nodes = draft.parsed.get("scaling_baseline.num_nodes", 1)
+    if not total or nodes < 1 or draft.job is None:
+        return None
+    gpus = int(profiles.load("gpu", draft.job.gpu)["gpu"]["count"])
+    return float(percent / 100 * total / (nodes * gpus))
