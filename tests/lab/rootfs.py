@@ -14,8 +14,14 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-HIDDEN = ("var/lib/docker", "var/lib/sdlab", "etc/docker")
-"""Folders of the machine that a node must not see: they start empty on it, and so does root's home."""
+EMPTY = ("var/lib/docker", "var/lib/sdlab", "etc/docker")
+"""Folders that are there and empty on a node, whatever the machine has in them."""
+
+TUNING = ("etc/sysctl.d", "etc/modules-load.d", "etc/security/limits.d", "etc/default/grub.d", "var/lib/shakedown")
+"""Where settings of the machine itself may stand, also those that Shakedown made: empty on a node."""
+
+UNITS = "etc/systemd/system/**/*shakedown*"
+"""Units that Shakedown left on the machine: absent on a node."""
 
 SKELETON = Path("/etc/skel")
 
@@ -90,8 +96,10 @@ def make_identity(
 
     /etc/hosts is as Debian writes it: the node's own name stands on 127.0.1.1, and no other node's name is there.
     """
-    for hidden in HIDDEN:
+    for hidden in [*EMPTY, *(folder for folder in TUNING if Path("/", folder).exists())]:
         make_opaque(upper / hidden)
+    for unit in Path("/").glob(UNITS):
+        white_out(upper / unit.relative_to("/"))
     hide_home(upper, Path("/root"))
     (upper / "root/.ssh").unlink(missing_ok=True)
     for folder, mode in (("etc", 0o755), ("root", 0o755 if user else 0o700), ("root/.ssh", 0o700), ("var/lib", 0o755)):
@@ -117,13 +125,19 @@ def make_opaque(folder: Path) -> None:
     os.setxattr(folder, "trusted.overlay.opaque", b"y")
 
 
+def white_out(path: Path) -> None:
+    """An overlay entry that says: this does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.mknod(path, 0o020000, os.makedev(0, 0))
+
+
 def hide_home(upper: Path, home: Path) -> None:
     """Whiteouts for what a home of the machine holds, but for folders through which the running python is reached."""
     python = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     (upper / home.relative_to("/")).mkdir(parents=True, exist_ok=True)
     for path in home.iterdir():
         if not any(prefix.is_relative_to(path) for prefix in python):
-            os.mknod(upper / path.relative_to("/"), 0o020000, os.makedev(0, 0))
+            white_out(upper / path.relative_to("/"))
 
 
 def make_devices(folder: Path, extra: Mapping[str, Device], groups: Mapping[str, int]) -> None:

@@ -31,9 +31,7 @@ DISK_SIZE = "4G"
 MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4")
 KERNEL_ARGUMENTS = "console=ttyS0 net.ifnames=0 mitigations=off apparmor=0 panic=1"
 """What an emulated machine needs, in GRUB_CMDLINE_LINUX: mitigations cost a third of the speed.
-
-QEMU's emulation of two CPUs makes a kernel panic now and then while it boots: it then boots again after a second.
-"""
+A kernel that panics boots again."""
 
 INIT = """\
 #!/bin/busybox sh

@@ -165,7 +165,7 @@ class Vm:
 
     def _qemu(self, kernel_arguments: str) -> list[str]:
         half = MEMORY_MB // 2
-        shape = ["-accel", "tcg,thread=multi,tb-size=128", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MB)]
+        shape = ["-accel", "tcg,thread=single,tb-size=256", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MB)]
         for number in (0, 1):
             shape += ["-object", f"memory-backend-ram,size={half}M,id=m{number}"]
             shape += ["-numa", f"node,nodeid={number},cpus={number},memdev=m{number}"]
