@@ -13,7 +13,7 @@ from pyinfra.operations import python
 from deploy.examine import reread
 from deploy.session import Session, once, session
 from deploy.training import conclude_run, start_run
-from operations import boot, cmdline, provider, tuning
+from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
 from operations import images as image_operations
 from operations import reboot as reboots
@@ -49,6 +49,7 @@ def tune() -> None:
     mend(tuning.groups)
     mend(tuning.modules)
     mend(boot.settings)
+    mend(services.running)
     mend(cmdline.kernel_parameters)
 
 

@@ -79,6 +79,14 @@ def _kept(step: Step) -> StringCommand:
     return StringCommand("mv -fT", QuoteString(step.value), QuoteString(step.target))
 
 
+def _service(step: Step) -> StringCommand:
+    unit = QuoteString(step.target)
+    stop = [] if "active" in step.value.split() else [StringCommand("systemctl stop", unit)]
+    disable = [] if "enabled" in step.value.split() else [StringCommand("systemctl disable", unit)]
+    commands = [command.get_raw_value() for command in (*disable, *stop)]
+    return StringCommand(" && ".join(commands) or "true")
+
+
 def _created(step: Step) -> StringCommand:
     return StringCommand("rm -f", QuoteString(step.target))
 
@@ -94,6 +102,7 @@ UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "partition": _partition,
     "kept": _kept,
     "created": _created,
+    "service": _service,
 }
 
 
@@ -123,7 +132,7 @@ def rollback() -> Commands:
         return
 
     if boot.ENABLED in files:
-        yield StringCommand("systemctl disable shakedown-boot.service")
+        yield StringCommand("systemctl disable --now shakedown-boot.service")
     if ours:
         yield StringCommand("rm -f", *(QuoteString(path) for path in ours))
     if boot.UNIT in ours:

@@ -13,6 +13,11 @@ from shakedown.findings import Finding, Remedy, Risk, Verdict
 from shakedown.state import Disk, NodeState, is_unreadable
 
 
+# As the distributions name them, in order of preference.
+TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
+ENGINES = ["docker.service"]  # podman has no daemon
+
+
 @check("container_engine")
 def container_engine(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Docker or podman answers."""
@@ -23,7 +28,14 @@ def container_engine(desired: DesiredState, state: NodeState, node: str) -> Find
     label = "docker or podman" if wanted == "any" else wanted
     install = Remedy(text=f"install {label} and let the job's user talk to it (group docker)")
     if is_unreadable(engine) and not missing(engine):
-        start = Remedy(text="start the engine (systemctl start docker), or put the job's user into the group docker")
+        if engine.unreadable == "not permitted":
+            join = Remedy(text="put the job's user into the group docker (which makes it root), or use _sudo=True")
+            return unknown("container_engine", node, label, engine, remedy=join)
+        start = Remedy(
+            text="start the engine, now and at boot",
+            operation="services.running",
+            arguments={"names": ENGINES},
+        )
         return unknown("container_engine", node, label, engine, remedy=start)
     right = not is_unreadable(engine) and wanted in ("any", engine)
     version = "" if is_unreadable(state.containers.version) else state.containers.version
@@ -50,11 +62,19 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     service = "no time service" if is_unreadable(state.clock.service) else state.clock.service
     offset = "" if is_unreadable(state.clock.offset_s) else f", offset {state.clock.offset_s:+.6f} s"
     right = reading or not wanted
-    remedy = Remedy(text="start the node's time service (chrony, systemd-timesyncd) and check that it reaches a server")
+    # A service that runs and is not synchronised reaches no server, and no operation of ours can change that.
+    start = Remedy(
+        text="start the node's time service, now and at boot",
+        operation="services.running",
+        arguments={"names": TIME_SERVICES},
+    )
+    reach = Remedy(text=f"{service} runs and is not synchronised: see that it reaches a server")
+    stopped = is_unreadable(state.clock.service)
+    remedy = start if stopped else reach
     return Finding(
         name="clock",
         node=node,
-        verdict=Verdict.OK if right else Verdict.FAIL,
+        verdict=Verdict.OK if right else Verdict.DRIFT if stopped else Verdict.FAIL,
         wanted=_synchronised(wanted),
         actual=_synchronised(reading),
         evidence=service + offset,

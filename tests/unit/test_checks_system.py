@@ -41,6 +41,20 @@ def test_the_other_engine_than_the_one_wanted_fails() -> None:
     assert finding.verdict == "fail" and finding.actual == "docker 27.5.1"
 
 
+def test_a_time_service_that_is_stopped_is_started_and_one_without_a_server_is_a_persons_work() -> None:
+    stopped = seen(clock, {"clock.synchronised": False, "clock.service": unreadable("missing")})
+    assert (stopped.verdict, stopped.remedy.operation) == ("drift", "services.running")
+    alone = seen(clock, {"clock.synchronised": False, "clock.service": "chronyd"})
+    assert (alone.verdict, alone.remedy.operation) == ("fail", None)
+
+
+def test_an_engine_that_does_not_answer_is_started_and_one_that_is_forbidden_is_not() -> None:
+    dead = seen(container_engine, {"containers.engine": unreadable("failed", "docker.sock: connection refused")})
+    assert (dead.verdict, dead.remedy.operation) == ("unknown", "services.running")
+    closed = seen(container_engine, {"containers.engine": unreadable("not permitted", "docker.sock")})
+    assert (closed.verdict, closed.remedy.operation) == ("unknown", None)
+
+
 def test_a_clock_that_nothing_keeps_fails() -> None:
     assert seen(clock, {"clock.synchronised": False}).verdict == "fail"
     assert seen(clock, {"clock.synchronised": unreadable("missing")}).verdict == "unknown"
