@@ -20,6 +20,8 @@ from operations import reboot as reboots
 from operations import smoke as smoke_operations
 from shakedown.findings import Finding, Risk, Verdict
 from shakedown.guard import invocation
+from shakedown.images import agreed_digest, parse
+from shakedown.state import is_unreadable
 
 
 def examine() -> None:
@@ -69,7 +71,7 @@ def drivers() -> None:
 
 def images() -> None:
     """Container images, by digest."""
-    mend(image_operations.pull, as_root=False)
+    mend(image_operations.pull, as_root=False, more=_agreed_digest)
 
 
 def reboot() -> None:
@@ -114,9 +116,13 @@ def conclude() -> None:
     python.call(name="Judge the smoke run", function=_conclude)
 
 
-def mend(operation: Callable[..., Any], as_root: bool = True) -> None:
+def mend(
+    operation: Callable[..., Any],
+    as_root: bool = True,
+    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
+) -> None:
     """Declare an operation on the current host for each of its findings that the operation would mend. What needs root
-    stays a finding where we are not root."""
+    stays a finding where we are not root. `more` adds arguments that only a look at the other nodes can tell."""
     current = session()
     name = current_host.name
     if not current.may_change(name, as_root):
@@ -124,7 +130,16 @@ def mend(operation: Callable[..., Any], as_root: bool = True) -> None:
     known_as = f"{operation.__module__.removeprefix('operations.')}.{operation.__name__}"
     for finding in current.examination.mendable(name, known_as):
         assert finding.remedy is not None
-        _declare(current, operation, finding, finding.remedy.text, finding.remedy.arguments)
+        arguments = finding.remedy.arguments
+        _declare(current, operation, finding, finding.remedy.text, {**arguments, **more(current, arguments)})
+
+
+def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The digest that other nodes already hold under a tag, so that a tag which has moved does not split the nodes."""
+    images = [state.containers.images for state in current.examination.states.values()]
+    stores = [store for store in images if not is_unreadable(store)]
+    digest = agreed_digest(stores, parse(arguments["reference"]))
+    return {"digest": digest} if digest else {}
 
 
 def _declare(

@@ -44,8 +44,6 @@ def running(names: list[str]) -> Commands:
 
     def wrong() -> str | None:
         now = host.get_fact(Services, names=[unit]).get(unit, {})
-        return (
-            None if now.get("active") and now.get("enabled") else f"{unit} was started and does not run: see journalctl"
-        )
+        return None if now.get("active") and now.get("enabled") else f"{unit} was started and does not run (journalctl)"
 
     yield verify(wrong)

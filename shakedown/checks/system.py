@@ -12,7 +12,6 @@ from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
 from shakedown.state import Disk, NodeState, is_unreadable
 
-
 # As the distributions name them, in order of preference.
 TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
 ENGINES = ["docker.service"]  # podman has no daemon
