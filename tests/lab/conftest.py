@@ -13,6 +13,7 @@ from tests.lab import namespaces
 from tests.lab.machine import require_root
 from tests.lab.namespaces import Rack
 from tests.lab.node_spec import NodeSpec
+from tests.lab.vms import VmLab, vms
 
 HERE = Path(__file__).parent
 
@@ -40,6 +41,16 @@ def rack() -> Iterator[RackMaker]:
             return stack.enter_context(namespaces.rack(nodes, spec))
 
         yield make
+
+
+@pytest.fixture(scope="session")
+def vm_pair() -> Iterator[VmLab]:
+    """Two virtual machines, vm1 and vm2, with docker and the user `ops`, for all tests of a run: they boot in minutes.
+
+    A test leaves them as it found them, but for the kernel's command line and boot id.
+    """
+    with vms(2, NodeSpec(docker=True, user="ops", sudo=True)) as machines:
+        yield machines
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -199,7 +199,7 @@ class Vm:
         spec, match = self.spec, f"[Match]\nMACAddress={self._mac()}\n\n"
         address = f"{self.address}/{self._slot.network.prefixlen}"
         network = f"[Network]\nAddress={address}\nGateway={self._slot.gateway}\nIPv6AcceptRA=no\n"
-        files = {
+        files: dict[str, tuple[str | bytes, int]] = {
             "etc/hostname": (f"{self.name}\n", 0o644),
             "etc/hosts": (f"127.0.0.1\tlocalhost\n127.0.1.1\t{self.name}\n::1\tlocalhost\n", 0o644),
             "etc/machine-id": (f"{uuid.uuid4().hex}\n", 0o444),
@@ -213,11 +213,14 @@ class Vm:
         if spec.docker:
             insecure = ", ".join(f'"{self._slot.gateway}:{port}"' for port in PLAIN_PORTS)
             files["etc/docker/daemon.json"] = (f'{{"insecure-registries": [{insecure}]}}\n', 0o644)
-        files |= {path: (text, 0o755 if text.startswith("#!") else 0o644) for path, text in spec.files.items()}
+        content: str | bytes
+        for path, content in spec.files.items():
+            script = content.startswith("#!" if isinstance(content, str) else b"#!")
+            files[path] = (content, 0o755 if script else 0o644)
         tar_file = self.folder / "identity.tar"
         with tarfile.open(tar_file, "w") as tar:
-            for path, (text, mode) in files.items():
-                add_file(tar, path, text.encode(), mode)
+            for path, (content, mode) in files.items():
+                add_file(tar, path, content.encode() if isinstance(content, str) else content, mode)
             if spec.user:
                 line = f'u {spec.user} {USER_ID}:{USER_ID} "lab user" /home/{spec.user} /bin/bash\n'
                 add_file(tar, "etc/sysusers.d/lab.conf", f"g {spec.user} {USER_ID}\n{line}".encode())
