@@ -46,6 +46,7 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
     resolved = Resolved({}, {})
     for host in hosts:
         imported, problems = cvs.named(host.layers)
+        lacking = {"smoke"} if problems else set()  # sections that a file was to bring
         if imported is not None:
             resolved.told.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
         merged, more = _merge_host(host, imported)
@@ -56,8 +57,7 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
         except ValidationError as error:
             # What a placeholder or an unknown profile leads to is not a second error.
             reported = tuple(problem.path for problem in problems)
-            sections = {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
-            sections |= {"smoke"} if any(problem.where.startswith("cvs ") for problem in problems) else set()
+            sections = lacking | {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
             problems += [
                 problem
                 for problem in _validation_problems(error, merged)

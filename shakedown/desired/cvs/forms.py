@@ -137,7 +137,7 @@ def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str,
         notes.wrong(combinations, "an object with an object for each combination")
         return None
     listed = given.get("sweep.runs", Given("sweep.runs", "sweep.runs", list(known)))
-    runs = listed.value if isinstance(listed.value, list) else []
+    runs = [str(run) for run in listed.value] if isinstance(listed.value, list) else []
     for index, run in enumerate(runs):
         if run not in known:
             notes.wrong(Given("sweep.runs", f"{listed.path}.{index}", run), f"one of {', '.join(known)}")

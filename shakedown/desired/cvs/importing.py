@@ -104,7 +104,7 @@ def _open(draft: Draft, given: Given, row: Parameter, missing: bool = False) -> 
         if row.refused:
             draft.notes.refuse(given, row.refused)
         return
-    target = _target(draft, given.name, row)
+    target = _target(draft, row)
     if target is None:
         draft.notes.wrong(given, f"a value in place of {PLACEHOLDER}")
         return
@@ -115,14 +115,13 @@ def _open(draft: Draft, given: Given, row: Parameter, missing: bool = False) -> 
     draft.notes.leave_open(given, target, missing)
 
 
-def _target(draft: Draft, name: str, row: Parameter) -> str | None:
+def _target(draft: Draft, row: Parameter) -> str | None:
     """Where in the layer an open value is to be given."""
     if row.to:
         return row.to
-    role = {"model.precision": "precision", "config.mock_data": "mock_data"}.get(name, row.option)
-    if draft.family is None or role is None:
-        return None
-    option = "precision" if role == "precision" else draft.family.options.get(role)
+    if row.option is None or draft.family is None:
+        return row.open
+    option = draft.family.options.get(row.option)
     return f"smoke.options.{option}" if option else None
 
 

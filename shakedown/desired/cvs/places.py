@@ -35,7 +35,7 @@ def sort(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dic
     library and libibverbs.d belong to the NIC family: the ABI number in the library's name is the node's own.
     """
     plain: dict[str, str] = {}
-    given = list(devices or [])
+    given = [str(device) for device in devices or []]
     provider: dict[str, Any] = {}
     wrong = []
     for host, target in volumes.items():

@@ -15,7 +15,7 @@ def read_all(draft: Draft) -> None:
     """In the order in which the layer is read: the machine, the job, its container, what is expected."""
     assert draft.job is not None
     draft.put("gpu", draft.job.gpu)
-    _distributed(draft)
+    _topology(draft)
     _network(draft)
     _precision(draft)
     _data(draft)
@@ -25,7 +25,7 @@ def read_all(draft: Draft) -> None:
     _expect(draft)
 
 
-def _distributed(draft: Draft) -> None:
+def _topology(draft: Draft) -> None:
     assert draft.job is not None
     flag, nodes = draft.parsed.get("config.distributed_training"), draft.parsed.get("config.nnodes")
     if flag is not None and flag != draft.job.distributed:
@@ -79,9 +79,6 @@ def _data(draft: Draft) -> None:
     if draft.parsed.get("config.dataset_source"):
         assert source is not None
         draft.notes.wrong(source, f"nothing: no document says what it holds; the data set is smoke.options.{option}")
-    if mock is None:
-        return
-    draft.options[draft.family.options["mock_data"]] = mock
     if mock is False:
         draft.options[option] = PLACEHOLDER
         asking = Given("config.dataset_source", "config.dataset_source", source.value if source else None)

@@ -36,6 +36,7 @@ class Parameter(BaseModel):
     only: list[int | float | str] | None = None
     why: str = ""
     reader: str | None = None
+    open: str | None = None
     one_node: str | None = None
     required: list[Literal["sections", "sweep", "distributed"]] = []
 
@@ -68,7 +69,7 @@ def _parse(kind: str, value: Any) -> Any:
     if kind == "mapping":
         return value if isinstance(value, dict) else None
     if kind == "list":
-        return value if isinstance(value, list) and not any(isinstance(each, dict | list) for each in value) else None
+        return value if isinstance(value, list) and all(type(each) in (str, int, float) for each in value) else None
     if isinstance(value, dict | list) or value is None:
         return None
     text = str(value).strip()

@@ -9,7 +9,7 @@ from typing import Any
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import Given, read, without_comments
 from shakedown.desired.cvs.draft import Draft
-from shakedown.desired.cvs.figures import of_thresholds
+from shakedown.desired.cvs.figures import SCALING, of_thresholds
 from shakedown.desired.cvs.result import CvsError
 
 _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
@@ -36,6 +36,10 @@ def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(cells.get(key), dict):
         draft.notes.wrong(Given(key, f"{path.name}: {key}", None), f"a cell for this run ({', '.join(cells)})")
         return expect
+    if f"training.{SCALING}" not in cells[key]:
+        for each in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
+            if each in draft.given:
+                draft.notes.refuse(draft.given[each], f"{key} has no {SCALING} to judge")
     found = of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
     for name in expect.keys() & found.keys():
         if expect[name] != found[name]:
