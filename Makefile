@@ -25,8 +25,8 @@ check: setup  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: setup check  ## all tests: unit and property in parallel, then the lab's (root, Debian family)
-	$(BIN)/pytest -q -n 2 -m "not lab"
+test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
+	$(BIN)/pytest -q -m "not lab"
 	$(BIN)/pytest -q -m lab
 
 bench: setup  ## speed and memory against peers, as ratios in one run

@@ -183,7 +183,7 @@ def _clock_skew(offsets: Mapping[str, float], desired: Mapping[str, DesiredState
             wanted=f"within {limit:g} of each other",
             actual=round(offset - middle, 3),
             unit="s",
-            evidence=f"against the median of {len(offsets)} nodes, which span {spread:.3f} s; includes the exec's delay",
+            evidence=f"against the median of {len(offsets)} nodes, spanning {spread:.3f} s; includes the exec's delay",
             remedy=None if right else Remedy(text="start the node's time service, or step its clock"),
         )
 
