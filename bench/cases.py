@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench import ansible_peer, measure
@@ -15,6 +15,7 @@ from bench.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[1]
 FLOOR, DRIFT, DEPLOY, ANSIBLE, PROBE = "floor", "drift", "deploy", "ansible", "probe"
+SESSION = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"}  # as sshd gives it to root
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,15 @@ class Case:
     env: Mapping[str, str] = field(default_factory=dict)
     after: Callable[[], None] = lambda: None
 
-    def cost(self, cwd: Path) -> Cost:
+    def cost(self, nodes: Nodes) -> Cost:
         """Run it once. Raises BenchError where it did not do its work: its time would mean nothing."""
-        outcome = measure.run(self.argv, cwd, self.env)
+        before = nodes.cpu_s()
+        outcome = measure.run(self.argv, nodes.scratch, self.env)
         self.after()
         why = self.wrong(outcome)
         if why is not None:
             raise BenchError(f"{self.name}: {why}\n{outcome.output[-2000:]}")
-        return outcome.cost
+        return replace(outcome.cost, nodes_cpu_s=nodes.cpu_s() - before)
 
 
 def cases(nodes: Nodes, settings: Settings, names: list[str]) -> list[Case]:
@@ -55,7 +57,9 @@ def cases(nodes: Nodes, settings: Settings, names: list[str]) -> list[Case]:
             _exit_code,
         ),
         DEPLOY: Case(DEPLOY, "deploy/megatron.py without changes", [*pyinfra, megatron, "-y"], _unchanged),
-        PROBE: Case(PROBE, "the probe on the node, without SSH", nodes.inside("sh", "-c", _probe()), _document),
+        PROBE: Case(
+            PROBE, "the probe on the node, without SSH", nodes.inside("sh", "-c", _probe()), _document, SESSION
+        ),
     }
     if ANSIBLE in names:
         ansible_peer.write(nodes, settings.playbook())

@@ -16,11 +16,13 @@ from pathlib import Path
 @dataclass(frozen=True)
 class Cost:
     """`wall_s` seconds; `cpu_s` user and system seconds of the command and its children, `peak_mb` the largest
-    resident set of any one of them, in 10^6 bytes (wait4(2): processes that daemonised are not in it)."""
+    resident set of any one of them, in 10^6 bytes (wait4(2): processes that daemonised are not in it); `nodes_cpu_s`
+    user and system seconds of all nodes together, with their sshds."""
 
     wall_s: float
     cpu_s: float
     peak_mb: float
+    nodes_cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -71,4 +73,5 @@ def median(costs: Sequence[Cost]) -> Cost:
         statistics.median(cost.wall_s for cost in costs),
         statistics.median(cost.cpu_s for cost in costs),
         statistics.median(cost.peak_mb for cost in costs),
+        statistics.median(cost.nodes_cpu_s for cost in costs),
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 STARTED_WITHIN_S = 60.0
+SESSIONS_END_WITHIN_S = 60.0
 
 
 class BenchError(Exception):
@@ -45,6 +46,17 @@ class Nodes:
         """The command, to be run on a node without SSH."""
         return ["nsenter", "--mount", "--pid", "--target", str(self.pid), *command]
 
+    def cpu_s(self) -> float:
+        """User and system seconds that the sshds and all their sessions have used. Waits for open sessions to end:
+        only then are they in their parent's account, and out of the next measurement."""
+        deadline = time.monotonic() + SESSIONS_END_WITHIN_S
+        sshds = _children_of(self.pid)
+        while any(_children_of(sshd) for sshd in sshds):
+            if time.monotonic() > deadline:
+                raise BenchError(f"sessions of the nodes are still open after {SESSIONS_END_WITHIN_S:g} s")
+            time.sleep(0.02)
+        return sum(_ticks(sshd) for sshd in sshds) / os.sysconf("SC_CLK_TCK")
+
 
 @contextmanager
 def running(count: int, scratch: Path) -> Iterator[Nodes]:
@@ -70,7 +82,7 @@ def running(count: int, scratch: Path) -> Iterator[Nodes]:
         )
     try:
         _wait_for(addresses, port, namespace, log)
-        yield Nodes(addresses, port, scratch, _child_of(namespace.pid))
+        yield Nodes(addresses, port, scratch, _children_of(namespace.pid)[0])
     finally:
         namespace.kill()  # its child, the namespace's first process, goes with it, and with that all the others
         namespace.wait()
@@ -128,6 +140,11 @@ def _wait_for(addresses: list[str], port: int, namespace: subprocess.Popen[bytes
                 time.sleep(0.05)
 
 
-def _child_of(pid: int) -> int:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0])
+def _children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _ticks(pid: int) -> int:
+    """utime, stime, cutime and cstime of proc(5); the name in the second field may hold spaces."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15])

@@ -6,11 +6,13 @@ scratch=$1 sshd=$2 home=$3
 
 mkdir -p "$scratch/memory"
 mount -t tmpfs tmpfs "$scratch/memory"
-for folder in /etc /var/lib "$home"; do
+for folder in /etc /var/lib; do
     layer=$scratch/memory$folder
     mkdir -p "$layer/upper" "$layer/work"
     mount -t overlay overlay -o "lowerdir=$folder,upperdir=$layer/upper,workdir=$layer/work" "$folder"
 done
+# Nobody's start-up files: bash reads ~/.bashrc for every command over SSH.
+mount -t tmpfs -o mode=0700 tmpfs "$home"
 # No container engine and no systemd of the machine shows through; sshd wants its folder.
 mount -t tmpfs tmpfs /run
 mkdir -m 0755 /run/sshd

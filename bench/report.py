@@ -60,7 +60,7 @@ def result(hosts: int, costs: Mapping[str, list[Cost]], names: Mapping[str, str]
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results as a Markdown table, with each case's wall time against the floor's and Ansible's."""
-    head = ("hosts", "case", "runs", "wall s", "spread", "CPU s", "peak MB", "x floor", "Ansible x")
+    head = ("hosts", "case", "runs", "wall s", "spread", "CPU s", "nodes CPU s", "peak MB", "x floor", "Ansible x")
     rows = [head, tuple("-" * len(word) for word in head)]
     for found in results:
         walls = {name: case["median"]["wall_s"] for name, case in found["cases"].items()}
@@ -75,6 +75,7 @@ def table(results: list[dict[str, Any]]) -> str:
                     f"{figures['wall_s']:.2f}",
                     f"{min(seen):.2f}-{max(seen):.2f}",
                     f"{figures['cpu_s']:.2f}",
+                    f"{figures['nodes_cpu_s']:.2f}" if over_ssh else "",
                     f"{figures['peak_mb']:.0f}",
                     f"{walls[name] / walls[FLOOR]:.2f}" if over_ssh and FLOOR in walls else "",
                     f"{walls[ANSIBLE] / walls[name]:.1f}" if over_ssh and ANSIBLE in walls else "",

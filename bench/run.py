@@ -43,7 +43,7 @@ def bench(hosts: int, runs: int, names: list[str]) -> dict[str, Any]:
             costs: dict[str, list[Cost]] = {case.name: [] for case in chosen}
             for turn in range(runs + 1):
                 for case in chosen:
-                    cost = case.cost(scratch)
+                    cost = case.cost(nodes)
                     say(f"{hosts} hosts, run {turn or '0 (not counted)'}: {case.name} {cost.wall_s:.2f} s")
                     if turn:  # the first turn fills caches: the probe's on the nodes, the kernel's
                         costs[case.name].append(cost)

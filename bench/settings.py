@@ -32,7 +32,8 @@ class Settings:
         return {
             "gpu": "cpu",
             "tuning": {"numa_balancing": self.numa_balancing == "1", "sysctl": self.sysctl, **self.limits},
-            "system": {"disk_free": self.disk_free, "clock_skew_s": 5.0},
+            # No clock_skew_s: these nodes share their CPUs with the controller, and it would judge how they queue.
+            "system": {"disk_free": self.disk_free},
         }
 
     def playbook(self) -> list[dict[str, Any]]:
