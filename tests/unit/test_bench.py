@@ -1,0 +1,115 @@
+"""The bench's pure parts: medians, targets, and what makes a run worthless."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import measure, report
+from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE, Case, recap
+from bench.measure import Cost, Outcome
+from bench.nodes import BenchError, Nodes
+from bench.settings import Settings
+from shakedown.desired import HostLayers, Layer, resolve
+
+SETTINGS = Settings(
+    sysctl={"net.ipv4.tcp_rmem": "4096 131072 6291456"},
+    numa_balancing="0",
+    limits={"memlock": "unlimited", "nofile": 1024},
+    disk_free={"/": 1000000},
+)
+
+
+def costs(**walls: float) -> dict[str, list[Cost]]:
+    return {name: [Cost(wall, 0.1, 60.0, 1.0)] for name, wall in walls.items()}
+
+
+def judged(**walls: float) -> dict[str, tuple[float, bool]]:
+    found = report.result(10, costs(**walls), dict.fromkeys(walls, "what"))
+    return {target["target"].partition(":")[0]: (target["value"], target["met"]) for target in found["targets"]}
+
+
+def test_each_figure_has_its_own_median() -> None:
+    runs = [Cost(1, 30, 200, 3), Cost(2, 10, 100, 1), Cost(9, 20, 300, 2)]
+    assert measure.median(runs) == Cost(2, 20, 200, 2)
+
+
+def test_a_target_is_met_on_its_bound_and_missed_beyond() -> None:
+    assert judged(**{FLOOR: 1.0, DRIFT: 2.0})["drift"] == (2.0, True)
+    assert judged(**{FLOOR: 1.0, DRIFT: 2.1})["drift"] == (2.1, False)
+    assert judged(**{DRIFT: 1.0, DEPLOY: 1.6})["deploy without changes"] == (1.6, False)
+    assert judged(**{PROBE: 9.0})["probe"] == (0.1, True)  # its CPU counts, not its wall time
+
+
+def test_faster_than_ansible_is_a_bound_from_below() -> None:
+    assert judged(**{DRIFT: 1.0, ANSIBLE: 61.0})["drift"] == (61.0, True)
+    assert judged(**{DRIFT: 1.0, ANSIBLE: 59.0})["drift"] == (59.0, False)
+
+
+def test_a_target_whose_cases_were_not_measured_is_left_out() -> None:
+    assert judged(**{DRIFT: 1.0}) == {}
+
+
+def test_the_table_shows_ratios_and_missed_targets() -> None:
+    found = report.result(10, costs(**{FLOOR: 1.0, DRIFT: 3.0, ANSIBLE: 90.0}), {FLOOR: "f", DRIFT: "d", ANSIBLE: "a"})
+    text = report.table([json.loads(json.dumps(found))])
+    drift = next(line for line in text.splitlines() if "| d " in line)
+    assert [cell.strip() for cell in drift.split("|")][-3:-1] == ["3.00", "30.0"]
+    assert "missed  drift: at most 2 x the floor: 3.00" in text
+
+
+@pytest.mark.parametrize(
+    ("row", "good"),
+    [
+        ("127.1.0.1 : ok=19 changed=0 unreachable=0 failed=0 skipped=0", True),
+        ("127.1.0.1 : ok=19 changed=1 unreachable=0 failed=0 skipped=0", False),
+        ("127.1.0.1 : ok=0 changed=0 unreachable=1 failed=0 skipped=0", False),
+        ("127.1.0.1 : ok=3 changed=0 unreachable=0 failed=1 skipped=0", False),
+        ("", False),
+    ],
+)
+def test_an_ansible_run_counts_only_when_every_host_is_ok_and_unchanged(row: str, good: bool) -> None:
+    outcome = Outcome(Cost(1, 1, 1), 0, f"PLAY RECAP ***\n{row}\n")
+    assert (recap(outcome, 1) is None) is good
+    assert recap(outcome, 2) is not None
+
+
+def test_a_run_that_did_not_do_its_work_has_no_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Nodes, "cpu_s", lambda self: 0.0)
+    nodes = Nodes([], 0, tmp_path, 0)
+    failing = Case("x", "x", [sys.executable, "-c", "print('why'); raise SystemExit(3)"], lambda o: str(o.code or ""))
+    with pytest.raises(BenchError, match=r"(?s)x: 3.*why"):
+        failing.cost(nodes)
+
+
+def test_the_cost_is_that_of_the_command_and_its_children(tmp_path: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    outcome = measure.run([sys.executable, "-c", child], tmp_path)
+    assert outcome.code == 0
+    assert 0.3 <= outcome.cost.cpu_s < 2
+    assert outcome.cost.wall_s >= 0.3
+    assert 4 < outcome.cost.peak_mb < 500
+
+
+def test_the_desired_state_is_one_that_we_take() -> None:
+    resolved = resolve([HostLayers("n1", [Layer("bench", SETTINGS.desired())], "root")])
+    tuning = resolved.states["n1"].tuning
+    assert (tuning.memlock, tuning.nofile, tuning.sysctl) == ("unlimited", 1024, SETTINGS.sysctl)
+    assert resolved.states["n1"].smoke is None  # a deploy ends before the smoke run
+
+
+def test_ansible_has_a_task_for_every_setting_that_is_kept_in_a_file() -> None:
+    (play,) = SETTINGS.playbook()
+    lines = {
+        task["ansible.builtin.lineinfile"]["line"] for task in play["tasks"] if "ansible.builtin.lineinfile" in task
+    }
+    assert lines == {
+        "net.ipv4.tcp_rmem = 4096 131072 6291456",
+        "kernel.numa_balancing = 0",
+        "root - memlock unlimited",
+        "root - nofile 1024",
+    }
