@@ -30,6 +30,8 @@ MODULES = (
     "rdma",
     "provider",
     "images",
+    "environment",
+    "support",
 )
 
 _CHECKS: dict[str, Check] = {}

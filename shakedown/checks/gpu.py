@@ -150,6 +150,19 @@ def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]
     )
 
 
+@check("gpu_tool")
+def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """AMD's library answers. The driver's files tell most without it, but not firmware and XGMI links; and a library
+    that hangs or fails on one node is the first sign of a GPU that does."""
+    if not desired.gpu.count or desired.gpu.rocm_min is None:
+        return None
+    wanted = "libamd_smi.so answers"
+    if is_unreadable(state.gpu_tool):
+        remedy = Remedy(text="run `amd-smi list` on the node: install it where it is missing, else read dmesg; reboot")
+        return unknown("gpu_tool", node, wanted, state.gpu_tool, remedy=remedy)
+    return Finding(name="gpu_tool", node=node, verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
+
+
 @check("gpu_idle")
 def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Nobody else's process holds a GPU: it would be measured with ours."""
@@ -259,6 +272,7 @@ def _places(gpus: list[Gpu]) -> str:
 
 @functools.cache
 def _instinct() -> dict[str, str]:
-    """PCI id -> the profile that knows it."""
+    """PCI id -> the profile that knows it. A workstation's graphics card is no reason to train on it."""
     known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}
-    return {pci_id: name for name, gpu in known.items() for pci_id in gpu.get("pci_ids", [])}
+    instinct = {name: gpu for name, gpu in known.items() if gpu["name"].startswith("AMD Instinct")}
+    return {pci_id: name for name, gpu in instinct.items() for pci_id in gpu.get("pci_ids", [])}

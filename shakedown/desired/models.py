@@ -50,6 +50,7 @@ class Gpu(Section):
     memory_partition: Text | None = None  # "NPS1"
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
     modules: list[Text] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
+    environment: dict[Text, str] = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
 
     @field_validator("vram_bytes", mode="before")
     @classmethod
@@ -152,6 +153,28 @@ class Smoke(Section):
     timeout_s: Positive = 7200  # in all
 
 
+class Packages(Section):
+    """One call of pip."""
+
+    packages: list[Text] = []  # pip's own words: "torch>=2.6"
+    requirements: Text | None = None  # a file in the checkout
+    index_url: Text | None = None
+
+
+class Source(Section):
+    """A program from source on the node."""
+
+    url: Text
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # a full hash: a branch is another one tomorrow
+    path: Text  # the checkout
+    patches: list[Text] = []  # on the controller, in this order
+    venv: Text | None = None  # None: nothing is installed
+    python: Text = "python3"  # makes the virtual environment
+    install: list[Packages] = []  # in this order: torch from ROCm's index before anything that would pull another
+    editable: bool = True  # pip install -e of the checkout
+    modules: list[Text] = ["torch", "megatron"]  # must be importable
+
+
 class DesiredState(Section):
     """What one node should be."""
 
@@ -161,3 +184,4 @@ class DesiredState(Section):
     images: dict[Text, Image] = {}
     system: System = System()
     smoke: Smoke | None = None
+    source: Source | None = None

@@ -68,12 +68,13 @@ class Job:
 
 
 def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
-    """Everything the program finds in its environment. Later entries win: family, NIC family, derived, options, site.
+    """Everything the program finds in its environment. Later entries win: GPU profile, family, NIC family, derived,
+    options, site.
 
     `run_dir` is the run's folder as the program sees it.
     """
     family = job.chosen.recipe.family
-    found = dict(family.environment)
+    found = {**seat.desired.gpu.environment, **family.environment}
     for part in family.conditional:
         if job.chosen.matches(part.when):
             found |= part.environment

@@ -1,0 +1,20 @@
+"""Stanford Megatron-LM (004_27bca85eabdc13c8.txt): its image by digest, its supported GPUs, then a smoke run.
+
+    pyinfra inventories/rack.py deploy/stanford_megatron.py
+
+The desired state names the image by digest and one of the recipes stanford-bert, stanford-gpt, stanford-gpt-moe,
+stanford-t5 and stanford-ict. MI300X is supported; MI250X and MI210 in part, which is drift in the finding `support`.
+"""
+
+from deploy import documented, stages
+
+stages.examine()
+documented.recipe_of("stanford", by_digest=True)
+stages.tune()
+stages.devices()
+stages.drivers()
+stages.images()
+stages.reboot()
+stages.settle()
+stages.smoke()
+stages.conclude()

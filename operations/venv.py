@@ -1,0 +1,120 @@
+"""
+Virtual environments: what is asked for, installed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.exceptions import OperationValueError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from facts.files import Digests
+from facts.venv import RECORD, Environment, imports
+from operations.commands import Commands, refuse, verify
+
+
+@operation()
+def install(
+    path: str,
+    steps: list[dict[str, Any]],
+    editable: str | None = None,
+    modules: list[str] | None = None,
+    rocm: bool = False,
+    python: str = "python3",
+) -> Commands:
+    """
+    Have a virtual environment with packages in it. What was asked for is recorded in the environment by its digest,
+    with the contents of the requirement files; as long as that is the same and the modules can be imported, nothing
+    is done. Packages that are no longer asked for stay.
+
+    + path: the environment on the node; absent, or a virtual environment
+    + steps: calls of pip in this order: ``packages`` (pip's own words), ``requirements`` (a file on the node),
+      ``index_url``
+    + editable: a checkout to be installed with `pip install -e`
+    + modules: what must be importable when all is done
+    + rocm: torch must be one that was built for ROCm
+    + python: makes the environment
+
+    The way back is to remove the folder.
+
+    **Example:**
+
+    .. code:: python
+
+        from operations import venv
+        venv.install(
+            name="Megatron-LM and ROCm's torch",
+            path="/opt/megatron-venv",
+            steps=[
+                {"packages": ["torch>=2.6"], "index_url": "https://download.pytorch.org/whl/rocm6.3"},
+                {"requirements": "/opt/megatron-lm/requirements.txt"},
+            ],
+            editable="/opt/megatron-lm",
+            modules=["torch", "megatron"],
+        )
+    """
+    modules = modules or []
+    files = [step["requirements"] for step in steps if step.get("requirements")]
+    try:
+        program = imports(modules, rocm)
+        contents = host.get_fact(Digests, paths=files) if files else {}
+        now = host.get_fact(Environment, path=path, modules=modules, rocm=rocm)
+    except OperationValueError as error:
+        yield refuse(str(error))
+        return
+    absent = [file for file in files if file not in contents]
+    if absent:
+        yield refuse(f"{path}: no such file of requirements: {', '.join(absent)}")
+        return
+    if not now:
+        yield refuse(f"{path} could not be read")
+        return
+    if now["kind"] not in ("absent", "venv"):
+        yield refuse(f"{path} is there and is no virtual environment: move it away, or name another path")
+        return
+    wanted = digest_of(steps, contents, editable, python)
+    if now.get("digest") == wanted and "import_error" not in now:
+        host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
+        return
+    where, record = QuoteString(path), QuoteString(f"{path}/{RECORD}")
+    if now["kind"] == "absent":
+        yield StringCommand(QuoteString(python), "-m venv", where)
+    yield StringCommand("rm -f", record)  # an installation that is cut short must not look like a whole one
+    for step in steps:
+        yield StringCommand(*_pip(path, step))
+    if editable:
+        yield StringCommand(*_pip(path, {}), "--editable", QuoteString(editable))
+    yield StringCommand("cd / &&", QuoteString(f"{path}/bin/python"), "-c", QuoteString(program))
+    yield StringCommand("printf '%s\\n'", wanted, ">", record)
+
+    def wrong() -> str | None:
+        then = host.get_fact(Environment, path=path, modules=modules, rocm=rocm)
+        if "import_error" in then:
+            return f"{path}: {then['import_error']}"
+        return None if then.get("digest") == wanted else f"{path} does not hold what was installed into it"
+
+    yield verify(wrong)
+
+
+def digest_of(
+    steps: Sequence[Mapping[str, Any]], contents: Mapping[str, str], editable: str | None, python: str
+) -> str:
+    """SHA-256 over what is asked for. An editable checkout counts by its place: its files are used as they are."""
+    asked = {"steps": list(steps), "contents": dict(contents), "editable": editable, "python": python}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _pip(path: str, step: Mapping[str, Any]) -> list[str | QuoteString]:
+    words: list[str | QuoteString] = [QuoteString(f"{path}/bin/python")]
+    words.append("-m pip install --no-input --disable-pip-version-check --progress-bar off")
+    if step.get("index_url"):
+        words += ["--index-url", QuoteString(step["index_url"])]
+    if step.get("requirements"):
+        words += ["--requirement", QuoteString(step["requirements"])]
+    return words + [QuoteString(package) for package in step.get("packages") or []]

@@ -1,0 +1,30 @@
+"""The job's environment: variables that were made for other GPUs than this node's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.checks import check
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.smoke.recipe import families
+from shakedown.state import NodeState
+
+
+@check("environment")
+def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+    """A warning for each variable that a recipe family cautions against on this GPU model. Drift and not failure: the
+    node trains, only slower than it could."""
+    given = {**desired.gpu.environment, **(desired.smoke.environment if desired.smoke else {})}
+    cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
+    for variable, caution in cautions.items():
+        if desired.gpu.profile in caution.gpus and given.get(variable) == caution.value:
+            yield Finding(
+                name=f"environment.{variable}",
+                node=node,
+                verdict=Verdict.DRIFT,
+                wanted="not set",
+                actual=caution.value,
+                evidence=f"{'smoke' if desired.smoke else 'gpu'}.environment: {caution.why}",
+                remedy=Remedy(text=f"take {variable} out of the inventory's environment"),
+            )
