@@ -193,7 +193,7 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
     if state.smoke and state.smoke.image and state.smoke.image not in state.images:
         expected = f"a name in images ({', '.join(state.images) or 'none is declared'})"
         problems.append(Problem(merged.origin_of("smoke.image"), "smoke.image", repr(state.smoke.image), expected))
-    if state.rdma.family and state.rdma.provider:
+    if state.rdma.family in profiles.names("nic") and state.rdma.provider:
         own = profiles.load("nic", state.rdma.family)["rdma"]["provider"]["name"]
         path, given = "rdma.provider.name", state.rdma.provider.name
         if given != own:

@@ -231,7 +231,8 @@ def test_what_stays_open_in_a_named_file_is_refused_before_the_first_connection(
     with pytest.raises(DesiredStateError) as raised:
         resolve([HostLayers("n1", [layer])])
     figures = {"smoke.expect.throughput_per_gpu", "smoke.expect.tokens_per_gpu"}
-    assert {problem.path for problem in raised.value.problems} == {"rdma.family", "smoke.iterations"} | figures
+    paths = [problem.path for problem in raised.value.problems]
+    assert sorted(paths) == sorted(figures | {"rdma.family", "smoke.iterations"}), "each once"
     assert all(problem.where == f"cvs {DISTRIBUTED}" for problem in raised.value.problems)
 
 
@@ -259,6 +260,14 @@ def test_the_provider_of_another_family_is_a_contradiction() -> None:
     }
     with pytest.raises(DesiredStateError, match=r"rdma.provider.name = 'bnxt_re': expected ionic"):
         resolve([HostLayers("n1", [Layer("group all", site)])])
+
+
+@pytest.mark.parametrize("nic", ["<changeme>", "thor3"])
+def test_a_family_that_is_not_there_is_one_error_beside_a_provider(nic: str) -> None:
+    provider = {"provider": {"name": "bnxt_re"}}
+    with pytest.raises(DesiredStateError) as raised:
+        resolve([HostLayers("n1", [Layer("group all", {"gpu": "mi300x", "nic": nic, "rdma": provider})])])
+    assert [problem.path for problem in raised.value.problems] == ["rdma.family"]
 
 
 def test_later_parameters_of_the_older_form() -> None:

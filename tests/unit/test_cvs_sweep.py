@@ -123,9 +123,17 @@ def test_the_threshold_file_is_found_or_its_absence_told(tmp_path: Path) -> None
     assert "No such file" in errors(named, RUN)["file"]
 
 
+def test_the_threshold_file_answers_what_results_leave_open(tmp_path: Path) -> None:
+    undecided = {"sweep.combinations.mbs2-fp8.result_dict.tokens_per_gpu": "<changeme>"}
+    found = import_file(copy_of(tmp_path, SWEEP, undecided), RUN)
+    assert (found.open, found.values["smoke"]["expect"]["tokens_per_gpu"]) == ([], 5525.0)
+
+
 def test_without_enforcement_nothing_is_judged_and_it_is_told(tmp_path: Path) -> None:
-    found = import_file(copy_of(tmp_path, SWEEP, {"enforce_thresholds": False}), RUN)
+    undecided = {"sweep.combinations.mbs2-fp8.result_dict.tokens_per_gpu": "<changeme>"}
+    found = import_file(copy_of(tmp_path, SWEEP, {"enforce_thresholds": False, **undecided}), RUN)
     assert "expect" not in found.values["smoke"]
+    assert found.open == []
     assert "enforce_thresholds" in {remark.path for remark in found.refused}
 
 

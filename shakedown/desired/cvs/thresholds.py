@@ -16,11 +16,8 @@ _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 
 def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
-    """The expected figures with those of the file's cell over them; none where the file says not to judge."""
+    """The expected figures with those of the file's cell over them."""
     named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
-    if draft.parsed.get("enforce_thresholds") is False:
-        draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
-        return {}
     path = _file(draft, named)
     if path is None:
         return expect
@@ -46,6 +43,7 @@ def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
             results = draft.given["model.result_dict"]
             given = Given(name, f"{results.path}.{name}", expect[name])
             draft.notes.refuse(given, f"{path.name} says {found[name]:g}, and it is the newer of the two")
+            draft.notes.open = [problem for problem in draft.notes.open if problem.path != given.path]
     return expect | found
 
 
