@@ -88,10 +88,10 @@ def _not_there(
     name: str, node: str, wanted: str, what: str, state: NodeState, modules: Sequence[str], mend: Remedy
 ) -> Finding:
     """Drift where loading a module can make the files appear; fail where the modules are loaded already."""
-    loaded = state.modules.loaded
-    if is_unreadable(loaded):
-        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {loaded}", mend)
+    loaded = [] if is_unreadable(state.modules.loaded) else state.modules.loaded
     absent = [module for module in modules if module not in (*loaded, *state.modules.builtin)]
+    if absent and is_unreadable(state.modules.loaded):
+        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", mend)
     if absent:
         barred = [module for module in absent if module in state.modules.blacklisted]
         evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")

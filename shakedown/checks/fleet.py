@@ -65,8 +65,8 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
                 gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, "none") for gpu in state.gpus
             )
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
-        if not blocks and unread is not None:
-            values["gpu_firmware"] = unread
+        # Without a name there is no block to miss it by, so that it was read at all is compared too.
+        values["gpu_firmware"] = "read" if blocks or unread is None else unread
     if not is_unreadable(state.rdma) and state.rdma:
         values["nic_firmware"] = _set(device.firmware for device in state.rdma)
     if desired:

@@ -113,6 +113,8 @@ def test_a_device_without_its_uverbs_is_found() -> None:
 def test_a_builtin_module_is_loaded() -> None:
     change = {"devices.infiniband.0": DELETED, "modules.loaded": ["amdgpu"], "modules.builtin": ["rdma_ucm"]}
     assert seen(infiniband, change).verdict == "fail"
+    no_list = {"modules.loaded": unreadable("missing"), "modules.builtin": ["rdma_ucm"]}  # a kernel without modules
+    assert seen(infiniband, change | no_list).verdict == "fail"
 
 
 def test_umad_is_for_root_and_need_not_be_opened() -> None:

@@ -98,6 +98,12 @@ def test_what_is_unreadable_on_one_node_alone_is_unknown_there() -> None:
     assert (finding.node, finding.verdict) == ("node02", "unknown") and "node01, node03" in finding.evidence
 
 
+def test_firmware_that_could_not_be_read_on_one_node_is_unknown_there() -> None:
+    unread = {f"gpus.{index}.firmware": unreadable("timed out", "amdsmi") for index in range(8)}
+    (finding,) = compare(3, {2: unread})
+    assert (finding.node, finding.name, finding.verdict) == ("node02", "fleet.gpu_firmware", "unknown")
+
+
 def test_what_is_unreadable_everywhere_says_nothing() -> None:
     unread = {"system.bios_version": unreadable("missing")}
     assert compare(3, {1: unread, 2: unread, 3: unread}) == []

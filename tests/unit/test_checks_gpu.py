@@ -10,6 +10,7 @@ from shakedown.checks import gpu as checks
 from shakedown.checks.gpu import parse_version
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Verdict
+from shakedown.state import Why
 from tests.states import DELETED, GIB, bare, desired, gpu, healthy, unreadable, with_
 
 ALL = [
@@ -18,6 +19,7 @@ ALL = [
     checks.gpu_partition,
     checks.gpu_link,
     checks.gpu_ecc,
+    checks.gpu_tool,
     checks.gpu_idle,
     checks.kfd_topology,
     checks.rocm_version,
@@ -41,7 +43,7 @@ def verdicts(changes: dict[Any, Any], **kwargs: Any) -> dict[str, Verdict]:
 
 def test_a_healthy_node_is_ok_in_every_respect() -> None:
     findings = found({})
-    assert len(findings) == 11
+    assert len(findings) == 12
     assert all(finding.verdict == "ok" for finding in findings.values())
 
 
@@ -155,3 +157,9 @@ def test_versions_are_compared_by_number(text: str, version: tuple[int, ...] | N
 
 def test_6_10_is_newer_than_6_3() -> None:
     assert not verdicts({"rocm_version": "6.10.0"})
+
+
+@pytest.mark.parametrize("why", ["timed out", "failed", "missing"])
+def test_a_library_that_does_not_answer_is_unknown_although_the_driver_s_files_answer(why: Why) -> None:
+    finding = found({"gpu_tool": unreadable(why, "amdsmi: no answer")})["gpu_tool"]
+    assert finding.verdict == "unknown" and "no answer" in finding.evidence
