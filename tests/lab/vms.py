@@ -87,9 +87,9 @@ class Vm:
 
     def processes(self) -> list[str]:
         """Command lines of what runs in containers and in users' sessions: none of it belongs to the system."""
-        listed = self.exec("ps -eo pid,cgroup:200,args --no-headers | grep -E 'user.slice|docker-|libpod' || :").stdout
+        listed = self.exec("ps -eo pid,cgroup:200,args --no-headers | awk '$2 ~ /user.slice|docker-|libpod/'").stdout
         lines = (line.split(None, 2) for line in listed.splitlines())
-        own = ("sshd", "/usr/lib/systemd/systemd --user", "(sd-pam)", "grep ")
+        own = ("sshd", "/usr/lib/systemd/systemd --user", "(sd-pam)")
         return [line[2] for line in lines if len(line) == 3 and not line[2].startswith(own)]
 
     def freeze(self) -> None:
