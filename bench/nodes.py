@@ -78,7 +78,7 @@ def running(count: int, scratch: Path) -> Iterator[Nodes]:
     log = scratch / "sshd.log"
     with log.open("wb") as output:
         namespace = subprocess.Popen(
-            [*unshare, *script], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            [*unshare, *script], stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
         )
     try:
         _wait_for(addresses, port, namespace, log)

@@ -90,7 +90,8 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     given = arguments()
-    signal.signal(signal.SIGTERM, terminated)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupted)
     document: dict[str, Any] = {"about": about(), "results": []}
     try:
         for hosts in given.hosts:
@@ -109,7 +110,7 @@ def main() -> int:
     return 0
 
 
-def terminated(_number: int, _frame: object) -> NoReturn:
+def interrupted(_number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
