@@ -63,7 +63,7 @@ def _import_package(tree: Tree) -> Any:
     if tree.live:
         import site  # the probe starts without it (-S), which hides the node's site-packages
 
-        own += [*site.getsitepackages(), "/usr/lib/python3/dist-packages"]
+        own += [*site.getsitepackages(), "/usr/lib/python3/dist-packages", "/usr/share/amd_smi"]  # the last: Debian's
     sys.path[:] = own + sys.path + [ours]
     try:
         import amdsmi
