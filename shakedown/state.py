@@ -8,7 +8,7 @@ A reading that could not be taken is an `Unreadable` with the reason, never a de
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypeIs
@@ -34,7 +34,8 @@ class Unreadable(_Part):
 
 
 T = TypeVar("T")
-Reading = Union[Unreadable, T]  # noqa: UP007 - subscripted with a TypeVar
+# In this order: a reading that is a dictionary of texts would take an Unreadable for one, and call it read.
+Reading = Annotated[Union[Unreadable, T], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
 
 
 def is_unreadable(reading: Any) -> TypeIs[Unreadable]:

@@ -10,6 +10,7 @@ import pytest
 
 from shakedown import bundle
 from shakedown.state import NodeState, is_unreadable
+from tests.states import healthy, with_
 
 
 def installed(*prefix: str) -> NodeState:
@@ -56,3 +57,12 @@ def test_what_needs_root_says_so() -> None:
     expected = "not permitted" if restricted or not Path("/dev/kmsg").stat().st_mode & 0o004 else None
     log = installed("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups").kernel_log
     assert (log.count.unreadable if is_unreadable(log.count) else None) == expected
+
+
+def test_an_unreadable_dictionary_is_no_dictionary() -> None:
+    """Both are JSON objects of texts, and a document comes as JSON text and as Python objects."""
+    why = {"unreadable": "timed out", "detail": "amdsmi"}
+    state = with_(healthy(), {"gpus.0.firmware": why, "boot_unit.settings": why})
+    for again in (state, NodeState.model_validate_json(state.model_dump_json())):
+        assert not is_unreadable(again.gpus)
+        assert is_unreadable(again.gpus[0].firmware) and is_unreadable(again.boot_unit.settings)
