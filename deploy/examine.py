@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
+import structlog
 from gevent.pool import Pool
 from paramiko import SSHException
 from pydantic import ValidationError
@@ -14,6 +16,8 @@ from deploy.inventory import desired_states, group_of, hosts_in_limit
 from facts.node import read_node
 from shakedown.examination import Examination, Reading
 from shakedown.state import NodeState
+
+log = structlog.get_logger()
 
 # A node whose sshd is frozen accepts no channel. paramiko would wait an hour for it, and everybody with it.
 CHANNEL_TIMEOUT_S = 10.0
@@ -26,7 +30,9 @@ def examine(state: State) -> Examination:
     examination = Examination(
         {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
     )
+    began = time.monotonic()
     reread(state, examination, hosts)
+    log.info("examined", nodes=len(hosts), answered=len(examination.states), seconds=round(time.monotonic() - began, 2))
     return examination
 
 
@@ -35,6 +41,8 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     pool = Pool(state.config.PARALLEL or None)
     for host, reading in zip(hosts, pool.imap(read, hosts), strict=True):
         examination.readings[host.name] = reading
+        if reading.state is None:
+            log.info("no node state", node=host.name, why=reading.why)
     examination.judge()
 
 
@@ -64,6 +72,4 @@ def bound_channels(host: Host) -> None:
     if transport is None:
         return
     transport.channel_timeout = CHANNEL_TIMEOUT_S
-    import socket
-
     transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

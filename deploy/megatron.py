@@ -5,14 +5,16 @@
 pyinfra's own options hold: --dry shows every finding and every change and changes nothing, --diff, --limit, -v, -y.
 """
 
-from deploy import stages
+from deploy import data, stages
 
 stages.examine()
 stages.tune()
 stages.devices()
 stages.drivers()
 stages.images()
+data.datasets()
 stages.reboot()
 stages.settle()
+data.shared_cache()
 stages.smoke()
 stages.conclude()

@@ -118,7 +118,7 @@ def show_judgement(current: Session, judgement: Judgement) -> None:
     out.print(terminal.gates_table(judgement.gates))
     out.print()
     if judgement.iterations:
-        out.print(terminal.figures_table(judgement))
+        out.print(terminal.figures_table(judgement.figures, record.plan.expect if record.plan else {}))
         out.print()
     if current.job and current.job.result and current.job.result.first_failure:
         out.print(f"first: {current.job.result.first_failure.text}", style="red", markup=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 import structlog
 
 
 def configure(log_format: str = "console") -> None:
-    """Render as text for people ("console") or one JSON object per line ("json")."""
+    """Render as text for people ("console"), who see warnings, or one JSON object per line ("json"), everything."""
     renderer: structlog.typing.Processor
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()
@@ -21,5 +22,6 @@ def configure(log_format: str = "console") -> None:
             structlog.processors.format_exc_info,
             renderer,
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if log_format == "json" else logging.WARNING),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import structlog
 
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Finding, Verdict
@@ -17,7 +16,6 @@ from shakedown.findings import Finding, Verdict
 if TYPE_CHECKING:
     from pyinfra.api import State
 
-log = structlog.get_logger()
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -175,6 +175,31 @@ class Source(Section):
     modules: list[Text] = ["torch", "megatron"]  # must be importable
 
 
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class DataFile(Section):
+    """A file to be downloaded. Without size and checksum the server's size is all that is compared."""
+
+    url: Text
+    sha256: Sha256 | None = None
+    size_bytes: int | None = None
+
+    @field_validator("size_bytes", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
+
+
+class Dataset(Section):
+    """A data set of smoke/datasets.toml by its name there, or one of the site's own `files`."""
+
+    folder: Text  # on the node
+    files: list[DataFile] = []
+    sha256: dict[Text, Sha256] = {}  # of a shipped data set's files, by name
+    image: Text | None = None  # a name in `images`: the program that prepares the data is in it
+
+
 class DesiredState(Section):
     """What one node should be."""
 
@@ -185,3 +210,4 @@ class DesiredState(Section):
     system: System = System()
     smoke: Smoke | None = None
     source: Source | None = None
+    datasets: dict[Text, Dataset] = {}

@@ -14,9 +14,8 @@ from rich.table import Table
 
 from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.figures import METRICS, Figures
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.judgement import Judgement
 
 if TYPE_CHECKING:
     from shakedown.runs import RunRecord
@@ -121,16 +120,15 @@ def gates_table(gates: Sequence[Gate]) -> Table:
     return table
 
 
-def figures_table(judgement: Judgement) -> Table:
-    """The measured figures: the median of the steady iterations, against what was expected."""
+def figures_table(figures: Figures, expect: Mapping[str, float]) -> Table:
+    """The measured figures: the median of the steady iterations, and whether anybody expected one."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("figure", "median", "mean", "unit", "judged"):
         table.add_column(column)
-    unjudged = {recorded.name for recorded in judgement.recorded}
     for name, metric in METRICS.items():
-        figure = judgement.figures.get(name)
+        figure = figures.get(name)
         median, mean = (f"{figure.value:.6g}", f"{figure.mean:.6g}") if figure else ("-", "-")
-        judged = "no: nothing is expected of it" if name in unjudged else metric.direction
+        judged = f"{metric.direction} {expect[name]:g}" if name in expect else "no: nothing is expected of it"
         table.add_row(name, median, mean, metric.unit, judged)
     return table
 
@@ -154,3 +152,5 @@ def report(record: RunRecord) -> Iterator[Any]:
     yield findings_summary(record.findings, len(record.nodes))
     if record.gates:
         yield gates_table(record.gates)
+    if record.figures and record.plan:
+        yield figures_table(record.figures, record.plan.expect)

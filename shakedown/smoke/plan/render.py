@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException  # type: ignore[import-untyped]
+from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.smoke.runtimes.container import ARGUMENTS
