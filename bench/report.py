@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,10 +10,17 @@ from typing import Any
 from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE
 from bench.measure import Cost, median
 
+Runs = Mapping[str, list[Cost]]  # by case; the n-th runs of all cases took turns with each other
+
+
+def ratio(of: list[Cost], over: list[Cost]) -> float:
+    """The median of the ratios of wall time within each turn: what slowed the whole turn cancels out."""
+    return statistics.median(one.wall_s / other.wall_s for one, other in zip(of, over, strict=True))
+
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on a ratio of two cases' wall times, or, without `over`, on the CPU seconds of one."""
+    """A bound on `ratio` of two cases, or, without `over`, on the median CPU seconds of one."""
 
     text: str
     of: str
@@ -20,13 +28,13 @@ class Target:
     bound: float
     at_least: bool = False
 
-    def value(self, medians: Mapping[str, Cost]) -> float | None:
+    def value(self, costs: Runs) -> float | None:
         """None where a case was not measured."""
-        if self.of not in medians or (self.over is not None and self.over not in medians):
+        if self.of not in costs or (self.over is not None and self.over not in costs):
             return None
         if self.over is None:
-            return medians[self.of].cpu_s
-        return medians[self.of].wall_s / medians[self.over].wall_s
+            return median(costs[self.of]).cpu_s
+        return ratio(costs[self.of], costs[self.over])
 
     def met(self, value: float) -> bool:
         return value >= self.bound if self.at_least else value <= self.bound
@@ -40,10 +48,10 @@ TARGETS = (
 )
 
 
-def result(hosts: int, costs: Mapping[str, list[Cost]], names: Mapping[str, str]) -> dict[str, Any]:
+def result(hosts: int, costs: Runs, names: Mapping[str, str]) -> dict[str, Any]:
     """Everything about one number of hosts: the medians, every single run, and the targets."""
     medians = {name: median(runs) for name, runs in costs.items()}
-    judged = [(target, target.value(medians)) for target in TARGETS]
+    judged = [(target, target.value(costs)) for target in TARGETS]
     return {
         "hosts": hosts,
         "cases": {
@@ -63,7 +71,7 @@ def table(results: list[dict[str, Any]]) -> str:
     head = ("hosts", "case", "runs", "wall s", "spread", "CPU s", "nodes CPU s", "peak MB", "x floor", "Ansible x")
     rows = [head, tuple("-" * len(word) for word in head)]
     for found in results:
-        walls = {name: case["median"]["wall_s"] for name, case in found["cases"].items()}
+        costs = {name: [Cost(**run) for run in case["runs"]] for name, case in found["cases"].items()}
         for name, case in found["cases"].items():
             figures, seen = case["median"], [run["wall_s"] for run in case["runs"]]
             over_ssh = name != PROBE
@@ -77,8 +85,8 @@ def table(results: list[dict[str, Any]]) -> str:
                     f"{figures['cpu_s']:.2f}",
                     f"{figures['nodes_cpu_s']:.2f}" if over_ssh else "",
                     f"{figures['peak_mb']:.0f}",
-                    f"{walls[name] / walls[FLOOR]:.2f}" if over_ssh and FLOOR in walls else "",
-                    f"{walls[ANSIBLE] / walls[name]:.1f}" if over_ssh and ANSIBLE in walls else "",
+                    f"{ratio(costs[name], costs[FLOOR]):.2f}" if over_ssh and FLOOR in costs else "",
+                    f"{ratio(costs[ANSIBLE], costs[name]):.1f}" if over_ssh and ANSIBLE in costs else "",
                 )
             )
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]

@@ -37,6 +37,11 @@ def test_each_figure_has_its_own_median() -> None:
     assert measure.median(runs) == Cost(2, 20, 200, 2)
 
 
+def test_a_ratio_is_of_runs_that_took_turns() -> None:
+    floor, drift = [Cost(wall, 1, 1) for wall in (1, 5, 2)], [Cost(wall, 1, 1) for wall in (2, 10, 9)]
+    assert report.ratio(drift, floor) == 2  # and not 9 / 2, the ratio of the medians
+
+
 def test_a_target_is_met_on_its_bound_and_missed_beyond() -> None:
     assert judged(**{FLOOR: 1.0, DRIFT: 2.0})["drift"] == (2.0, True)
     assert judged(**{FLOOR: 1.0, DRIFT: 2.1})["drift"] == (2.1, False)
