@@ -13,6 +13,7 @@ import pytest
 
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
 from tests.lab.product import PROJECT, Product, smoke
 
 LONG = {"iterations": 2000}  # far more than any of these tests lets run
@@ -163,8 +164,6 @@ def test_drift_in_plain_pyinfra_fails_without_a_terminal_and_without_asking(lab:
 
 
 def test_an_ordinary_user_is_told_what_needs_root_and_still_trains(rack: RackMaker, product: Product) -> None:
-    from tests.lab.node_spec import NodeSpec
-
     lab = rack(2, NodeSpec(user="ops"))
     inventory = lab.inventory(product.folder / "lab.py", smoke(), user="ops")
     ran = product.deploy(inventory, "megatron", "-y")
@@ -174,3 +173,25 @@ def test_an_ordinary_user_is_told_what_needs_root_and_still_trains(rack: RackMak
     assert record["verdict"] == "drift"
     assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
     assert all(node.read("/proc/sys/kernel/numa_balancing").strip() == "1" for node in lab)
+
+
+def test_an_ordinary_user_with_sudo_changes_what_root_would(rack: RackMaker, product: Product) -> None:
+    lab = rack(2, NodeSpec(user="ops", sudo=True))
+    inventory = lab.inventory(product.folder / "lab.py", smoke() | {"_sudo": True}, user="ops")
+    ran = product.deploy(inventory, "megatron", "-y")
+    assert ran.code == 0, ran.text
+    assert product.record()["verdict"] == "ok"
+    assert all(node.read("/proc/sys/kernel/numa_balancing").strip() == "0" for node in lab)
+
+
+@pytest.mark.parametrize("command", ["pyinfra", "shakedown"])
+def test_ctrl_c_while_a_node_does_not_answer_is_no_pass(lab: Rack, product: Product, command: str) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    lab.nodes[1].freeze()
+    deploy = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
+    process = product.start(*(deploy if command == "pyinfra" else ["shakedown", "drift", inventory]))
+    time.sleep(4)  # it connects, or waits for a banner
+    process.send_signal(signal.SIGINT)
+    code, text = finish(process, 20)
+    assert code not in (0, None), text
+    lab.nodes[1].thaw()
