@@ -17,12 +17,10 @@ from weakref import WeakKeyDictionary
 
 from gevent.lock import RLock
 from pyinfra import logger
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
-from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host
 
 from facts.images import ImageDigests
@@ -30,10 +28,10 @@ from facts.settings import Contents
 from operations import atomic
 from operations.commands import Commands, refuse, verify
 from operations.record import Step, remember
+from operations.scripts import run_script
 from shakedown.desired.sizes import format_size
 from shakedown.images import Reference, parse
 
-ASSETS = Path(__file__).parent / "assets"
 CERTIFICATES = "/etc/docker/certs.d"
 UNPACKED = 3  # a training image's size on disk by its compressed size, rounded up; where `size_bytes` is not given
 ASKING_TRIES = 3  # nodes that ask a registry in vain before the others stop asking
@@ -165,7 +163,7 @@ def _pull(
         "registry": image.registry,
         "room_bytes": (size or UNPACKED * packed) + packed,
     }
-    done, output = _run(host, "pull.py", document, show=True)
+    done, output = run_script(host, "pull.py", document, show=True)
     if not done:
         host.log_styled(_explained(image, output.stderr_lines), fg="red", log_func=logger.error)
     return done
@@ -184,7 +182,7 @@ def _ask(state: State, host: Host, image: Reference, digest: str | None, registr
             "repository": image.repository,
             "reference": wanted,
         }
-        done, output = _run(host, "registry.py", document, show=False)
+        done, output = run_script(host, "registry.py", document, show=False)
         try:
             said = json.loads(output.stdout_lines[-1]) if done else {"error": "engine", "detail": output.stderr[-300:]}
         except (ValueError, IndexError):
@@ -196,16 +194,6 @@ def _ask(state: State, host: Host, image: Reference, digest: str | None, registr
             answer.digest, answer.compressed_bytes = str(said["digest"]), int(said["compressed_bytes"])
             logger.info(f"{image.tagged} is {answer.digest}, {format_size(answer.compressed_bytes)} compressed")
         return answer
-
-
-def _run(host: Host, script: str, document: dict[str, Any], show: bool) -> tuple[bool, CommandOutput]:
-    """Run one of our scripts under the node's python3, with the document on its standard input."""
-    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
-    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
-    command = StringCommand("python3 -I -c", QuoteString((ASSETS / script).read_text()))
-    return host.run_shell_command(
-        command, print_output=show, print_input=False, **{**connector, "_stdin": json.dumps(document)}
-    )
 
 
 def _trust(registry: str, authority: str) -> Commands:

@@ -45,6 +45,14 @@ def shared(
     return [Derived(name=option, value=inside, why=f"every node has {next(iter(found.values()))} there")], []
 
 
+def host_folder(chosen: Chosen, volumes: Mapping[str, str]) -> str | None:
+    """Where the cache of a run with real data lies on a node; None where the run needs none, or has it in no volume."""
+    launch = chosen.recipe.family.launch
+    if launch.cache_dir is None or launch.cache_dir not in chosen.recipe.family.options:
+        return None
+    return _host_path(str(chosen.value(launch.cache_dir)), volumes) if chosen.matches(launch.real_data) else None
+
+
 def _host_path(inside: str, volumes: Mapping[str, str]) -> str | None:
     """Where a container's path lies on the host."""
     path = PurePosixPath(inside)

@@ -1,0 +1,9 @@
+"""Have the data sets that the desired state names (section `datasets`), and nothing else.
+
+pyinfra inventories/rack.py deploy/datasets.py
+"""
+
+from deploy import data, stages
+
+stages.examine()
+data.datasets()
