@@ -105,7 +105,10 @@ def _before_connecting() -> None:
     try:
         desired_states(state)
     except DesiredStateError as error:
-        _refuse(str(error))
+        # SystemExit would reach the main greenlet only after those that connect have had their turn.
+        sys.stderr.write(f"shakedown: {error}\n")
+        sys.stderr.flush()
+        os._exit(USAGE)
 
 
 def _check_packages() -> None:

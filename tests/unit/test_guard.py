@@ -1,0 +1,75 @@
+"""What plain pyinfra gets wrong by itself, caught around our deploys and nobody else's. On @local, in processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+DRIFT = PROJECT / "deploy/drift.py"
+
+
+def pyinfra(folder: Path, *argv: object) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).with_name("pyinfra"), *(str(word) for word in argv)]
+    environment = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(folder)}
+    return subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+
+
+def inventory(folder: Path, data: str = "{}") -> Path:
+    path = folder / "site.py"
+    path.write_text(f'site = (["@local"], {data})\n')
+    return path
+
+
+@pytest.mark.parametrize("options", [[], ["-y"], ["--dry"], ["--dry", "-y"], ["--json"]])
+def test_no_hosts_is_no_pass(tmp_path: Path, options: list[str]) -> None:
+    (tmp_path / "empty.py").write_text("site = []\n")
+    for argv in (["empty.py", DRIFT], [inventory(tmp_path), DRIFT, "--limit", "nobody"]):
+        ran = pyinfra(tmp_path, *argv, *options)
+        assert ran.returncode == 1, ran.stderr
+        assert "no host was examined" in ran.stderr
+
+
+def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: Path) -> None:
+    ran = pyinfra(tmp_path, inventory(tmp_path, '{"gpu": "mi301x", "tuning": {"thp": 1}}'), DRIFT)
+    assert ran.returncode == 2, ran.stderr
+    assert "gpu.profile" in ran.stderr
+    assert "tuning.thp" in ran.stderr
+    assert "Connected" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_drift_is_told_where_change_detection_is_switched_off(tmp_path: Path) -> None:
+    wanted = '{"tuning": {"numa_balancing": None, "sysctl": {"kernel.pid_max": 4242}}}'
+    for options in ([], ["--dry"], ["--dry", "-y"]):
+        ran = pyinfra(tmp_path, inventory(tmp_path, wanted), DRIFT, *options)
+        assert ran.returncode == 1, ran.stderr
+        assert "4242" in ran.stderr
+
+
+def test_options_under_which_the_nodes_cannot_be_compared_are_refused(tmp_path: Path) -> None:
+    for option in ("--serial", "--no-wait"):
+        ran = pyinfra(tmp_path, inventory(tmp_path), DRIFT, option, "-y")
+        assert (ran.returncode, option in ran.stderr) == (2, True), ran.stderr
+
+
+def test_other_peoples_deploys_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text("import sys\nassert 'shakedown.desired' not in sys.modules\n")
+    ran = pyinfra(tmp_path, inventory(tmp_path, '{"gpu": "mi301x"}'), "own.py", "-y", "--serial")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_package_that_shadows_ours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere/facts").mkdir(parents=True)
+    (tmp_path / "elsewhere/facts/__init__.py").write_text("")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "elsewhere")}
+    command = [Path(sys.executable).with_name("pyinfra"), inventory(tmp_path), DRIFT]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert ran.returncode == 2, ran.stderr
+    assert "elsewhere/facts" in ran.stderr
