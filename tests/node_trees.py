@@ -147,6 +147,7 @@ def make_tree(
 def pci_config(max_read_request: int = 4096, acs: int | None = None) -> bytes:
     """Configuration space with a PCI Express capability at 0x40 and, where `acs` is given, ACS control at 0x106."""
     space = bytearray(4096)
+    space[0x06] = 0x10  # there is a list of capabilities: setpci looks
     space[0x34] = 0x40
     struct.pack_into("<BB", space, 0x40, 0x10, 0)
     struct.pack_into("<H", space, 0x48, (max_read_request.bit_length() - 8) << 12)
@@ -175,6 +176,8 @@ def _function(tree: Tree, bdf: str, ids: str, kind: str, driver: str, numa: int,
 def _root_port(tree: Tree, bdf: str, numa: int) -> None:
     port = Path(tree.folder(bdf)).parent
     tree.write(f"{port}/uevent", f"DRIVER=pcieport\nPCI_CLASS=60400\nPCI_ID=1022:14AB\nPCI_SLOT_NAME={port.name}")
+    for name, value in {"vendor": "0x1022", "device": "0x14ab", "class": "0x060400"}.items():
+        tree.write(f"{port}/{name}", value)
     tree.write(f"{port}/config", pci_config(acs=0))
     tree.write(f"{port}/numa_node", numa)
     tree.link(f"/sys/bus/pci/devices/{port.name}", str(port))
