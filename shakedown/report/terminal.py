@@ -40,8 +40,8 @@ def value_text(value: Any, unit: str | None = None) -> str:
     """A wanted or actual value on one line, with its unit."""
     if value is None:
         return "-"
-    if unit == "bytes" and isinstance(value, int | float):
-        return f"{format_size(value)}B"
+    if unit == "bytes" and isinstance(value, int | float) and value >= 2**20:
+        return f"{format_size(value)}B"  # but an MTU of 9000 stays one
     if unit:
         return f"{value_text(value)} {unit}"
     if isinstance(value, bool):
