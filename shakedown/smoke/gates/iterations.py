@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from scipy.stats import theilslopes
-
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.log import Iteration
@@ -131,6 +129,8 @@ def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) ->
             name="loss_falling", verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished")
         )
     x, y = _reduce(points)
+    from scipy.stats import theilslopes  # here only: it takes longer to load than a drift check of ten nodes
+
     slope, intercept, low, high = (float(value) for value in theilslopes(y, x, alpha=CONFIDENCE))
     start = intercept + slope * x[0]
     fall = -slope * (x[-1] - x[0]) / abs(start) if start else 0.0
