@@ -62,6 +62,18 @@ def test_ordinary_lines_are_no_failure(line):
     assert first_failure([line]) is None
 
 
+def test_an_agent_that_ends_after_the_masters_is_no_failure_and_a_rendezvous_that_fails_still_is():
+    """What torch 2.13 prints where the store goes first; the exception itself is caught."""
+    warning = [
+        "[W1121 07:27:59 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed: Failed to recv, got 0 bytes.\n",
+        "Exception raised from recvBytes at c10d/Utils.hpp:787 (most recent call first):\n",
+        "frame #2: c10::DistNetworkError::DistNetworkError(c10::SourceLocation, std::string) + 0x72 (libc10.so)\n",
+    ]
+    assert first_failure(warning) is None
+    found = first_failure([*warning, "torch.distributed.DistNetworkError: failed to connect\n"])
+    assert found is not None and (found.name, found.line_number) == ("rendezvous", 4)
+
+
 def test_torchruns_traceback_on_sigterm_is_no_failure_and_what_follows_still_is():
     assert "Traceback" in CLEAN_STOP[0]
     assert first_failure(CLEAN_STOP) is None
