@@ -1,0 +1,158 @@
+"""The main job in containers: one pinned image everywhere, a job across the nodes, nothing of anybody else touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.launch import CONTAINER_LABEL
+from tests.lab import images, namespaces, registry
+from tests.lab.conftest import RackMaker
+from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import PROJECT, Product
+from tests.lab.registry import Reference, Registry
+
+NUMA = "/proc/sys/kernel/numa_balancing"
+LLAMA = {"MODEL_SIZE": 8, "TP": 1, "MBS": 2, "BS": 8, "SEQ_LENGTH": 128}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Rack]:
+    """Two nodes with docker for all tests of this file: the image is large, and pulled once."""
+    with namespaces.rack(2, NodeSpec(docker=True)) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def store(lab: Rack) -> Iterator[Registry]:
+    with registry.serve(lab) as running:
+        yield running
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return Product(tmp_path)
+
+
+def site(image: Reference, **smoke: object) -> dict[str, object]:
+    """A site's layer: the stand-in image under its tag, and a job in it with one rank on each node."""
+    job: dict[str, object] = {
+        "recipe": "gpt-small",
+        "runtime": "container",
+        "image": "training",
+        "ranks_per_node": 1,
+        "environment": {"OMP_NUM_THREADS": "1"},
+    }
+    return {
+        "gpu": "cpu",
+        "images": {"training": {"reference": image.tagged, "insecure": True}},
+        "smoke": job | smoke,
+    }
+
+
+def containers(node: Node) -> list[str]:
+    """Names of all containers, running or not."""
+    return node.exec("docker ps --all --format '{{.Names}}'").stdout.split()
+
+
+def ours(node: Node) -> list[str]:
+    return node.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}").stdout.split()
+
+
+def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Rack, product: Product) -> None:
+    with registry.serve(lab) as store:
+        image, foreign = store.publish(images.training()), store.publish(images.tiny())
+        for node in lab:
+            node.exec(f"docker run --detach --name somebodys {foreign} sleep 3600")
+            node.exec(f"docker create --label io.shakedown.version=1 --name stopped {foreign} true")
+        inventory = lab.inventory(product.folder / "lab.py", site(image))
+        ran = product.deploy(inventory, "megatron", "-y", timeout=400)
+    assert ran.code == 0, ran.text
+    record = product.record()
+    assert record["verdict"] == "ok"
+    assert record["plan"]["image"] == f"{image.address}/{image.name}@{image.digest}"
+    assert record["plan"]["runtime"] == "container" and record["plan"]["world_size"] == 2
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
+    assert len(record["iterations"]) == 20
+    assert [node["changes"] for node in record["nodes"]] == [["numa_balancing", "images.training"]] * 2
+    for node in lab:
+        assert image.digest in node.exec("docker images --digests --format '{{.Digest}}'").stdout.split()
+        assert ours(node) == [] and sorted(containers(node)) == ["somebodys", "stopped"]
+        assert node.exec("docker inspect --format '{{.State.Running}}' somebodys").stdout == "true\n"
+        assert not node.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
+
+    # The registry is gone now: what is there is not asked for again.
+    second = product.deploy(inventory, "megatron", "-y")
+    assert second.code == 0, second.text
+    assert "nothing to change" in second.err
+    assert [node["changes"] for node in product.record()["nodes"]] == [[]] * 2
+    for node in lab:
+        node.exec("docker rm --force somebodys stopped")
+
+
+def test_the_llama_recipe_runs_its_script_in_the_image(lab: Rack, store: Registry, product: Product) -> None:
+    """The stand-in's train_llama3.sh trains the small GPT: what is shown is the recipe, its variables and its log."""
+    image = store.publish(images.training())
+    recipe = {"recipe": "llama3.1-8b-bf16", "options": LLAMA, "devices": [], "iterations": 8}
+    inventory = lab.inventory(product.folder / "lab.py", site(image, **recipe))
+    ran = product.deploy(inventory, "megatron", "-y", timeout=400)
+    assert ran.code == 0, ran.text
+    record = product.record()
+    assert [len(record["iterations"]), record["plan"]["seq_length"], record["plan"]["global_batch"]] == [8, 128, 8]
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
+    logs = [product.folder / "runs/latest" / name for name in record["nodes"][1]["logs"]]
+    assert any(log.name == "output_perf.log" and "iteration        8/       8" in log.read_text() for log in logs)
+    assert all(ours(node) == [] for node in lab)
+
+
+def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
+    lab: Rack, store: Registry, product: Product
+) -> None:
+    inventory = lab.inventory(product.folder / "lab.py", site(store.publish(images.training()), iterations=2000))
+    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    first, last = lab
+    deadline = time.monotonic() + 300
+    try:
+        while "iteration" not in last.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout:
+            assert time.monotonic() < deadline and process.poll() is None, "no iteration was printed"
+            time.sleep(0.5)
+        (container,) = ours(first)
+        pids = first.exec(f"docker top {container} -eo pid,args | grep train.py | grep -v torchrun").stdout
+        first.exec(f"kill -9 {pids.split()[0]}")
+        killed = time.monotonic()
+        while ours(first) or ours(last):
+            assert time.monotonic() - killed < 20, "containers are left"
+            time.sleep(0.2)
+        out, err = process.communicate(timeout=90)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, out + err
+    record = product.record()
+    assert record["verdict"] == "fail"
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["ran_to_its_end"]["verdict"] == "fail" and first.name in gates["ran_to_its_end"]["evidence"]
+    assert all((product.folder / "runs/latest" / node["logs"][0]).stat().st_size for node in record["nodes"])
+    assert all(node.processes() == [] for node in lab)
+
+
+def test_a_node_with_another_digest_under_the_tag_is_the_odd_one_out(rack: RackMaker, product: Product) -> None:
+    lab = rack(3, NodeSpec(docker=True))
+    with registry.serve(lab) as store:
+        held = store.publish(images.tiny(note="first"), tag="v1")
+        for name in ("node1", "node3"):
+            lab[name].exec(f"docker pull --quiet {held.tagged}")
+        moved = store.publish(images.tiny(note="second"), tag="v1")
+        lab["node2"].exec(f"docker pull --quiet {moved.tagged}")
+    assert held.tagged == moved.tagged and held.digest != moved.digest
+    inventory = lab.inventory(product.folder / "lab.py", {"gpu": "cpu", "images": {"tiny": moved.tagged}})
+    ran = product.drift(inventory)
+    assert ran.code == 1, ran.text
+    (odd,) = [finding for finding in product.findings(inventory) if finding["name"] == "fleet.image.tiny"]
+    assert (odd["node"], odd["verdict"]) == ("node2", "fail")
+    assert (odd["wanted"], odd["actual"]) == (held.digest, moved.digest)
+    assert "node2" in ran.out and moved.digest[:19] in ran.out
