@@ -61,8 +61,9 @@ def read(host: Host) -> Reading:
         return Reading(why=f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}")
     except (OSError, EOFError, SSHException, PyinfraError) as error:
         return Reading(why=str(error) or type(error).__name__)
-    # The reading was stamped when the probe started: nearer to the beginning of the exchange than to its end.
-    return Reading(state, clock_offset_s=state.system.epoch_s - (before + (after - before - state.probe.wall_s) / 2))
+    # The reading was stamped when the probe started, somewhere in what the exchange took besides the probe's own work.
+    uncertain = max(after - before - state.probe.wall_s, 0.0) / 2
+    return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)
 
 
 def bound_channels(host: Host) -> None:

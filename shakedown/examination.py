@@ -18,11 +18,13 @@ from shakedown.state import NodeState
 @dataclass(frozen=True)
 class Reading:
     """One node's answer: its state, or why there is none. `clock_offset_s` is the node's clock minus the
-    controller's, at the middle of the exchange; its error is half the round trip."""
+    controller's, at the middle of the exchange; it can be off by `clock_error_s`, half the time that the exchange
+    took besides the probe's own work."""
 
     state: NodeState | None = None
     why: str = ""
-    clock_offset_s: float | None = None
+    clock_offset_s: float = 0.0
+    clock_error_s: float = 0.0
 
 
 @dataclass
@@ -37,7 +39,7 @@ class Examination:
     def judge(self) -> None:
         """Compare again after readings came in. Raises nothing for a bad node."""
         self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
-        offsets = {n: r.clock_offset_s for n, r in self.readings.items() if r.clock_offset_s is not None}
+        offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
         groups = {node: self.groups.get(node, "") for node in self.states}
         for finding in fleet.odd_ones_out(self.states, groups, self.desired, offsets):
             self.findings[finding.node].append(finding)

@@ -24,13 +24,14 @@ def odd_ones_out(
     states: Mapping[str, NodeState],
     groups: Mapping[str, str],
     desired: Mapping[str, DesiredState],
-    clock_offsets: Mapping[str, float] | None = None,
+    clock_offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[Finding]:
     """Findings over the nodes of `states`; only nodes of one group (node -> group) are compared with each other.
 
-    `desired` says which images and which provider are meant. `clock_offsets` are seconds that a node's clock was ahead
-    of the controller's when its state was taken (the readings of different nodes are minutes apart): the clocks of all
-    nodes are compared. A node without a difference has one finding, `fleet`, that says what was compared.
+    `desired` says which images and which provider are meant. `clock_offsets` are the seconds that a node's clock
+    was ahead of the controller's when its state was taken (the readings of different nodes are minutes apart), and how
+    far that can be off: the clocks of all nodes are compared. A node without a difference has one finding, `fleet`,
+    that says what was compared.
     """
     members: dict[str, list[str]] = defaultdict(list)
     for node in states:
@@ -165,26 +166,29 @@ def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
     )
 
 
-def _clock_skew(offsets: Mapping[str, float], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
+def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
     """The clocks lie within the limit. Where they do not, those further than half of it from the median are suspects:
-    one wrong clock must not make the others look wrong."""
-    if len(offsets) < 2:
+    one wrong clock must not make the others look wrong, nor must a slow exchange make a clock look wrong."""
+    if len(clocks) < 2:
         return
-    middle, spread = median(offsets.values()), max(offsets.values()) - min(offsets.values())
-    for node, offset in offsets.items():
+    offsets = [offset for offset, _ in clocks.values()]
+    middle, spread = median(offsets), max(offsets) - min(offsets)
+    for node, (offset, error) in clocks.items():
         limit = desired[node].system.clock_skew_s if node in desired else None
         if limit is None:
             continue
         right = spread <= limit or abs(offset - middle) <= limit / 2
+        surely = abs(offset - middle) - error > limit / 2
+        text = "start the node's time service, or step its clock" if surely else "read it again when less is going on"
         yield Finding(
             name="fleet.clock_skew",
             node=node,
-            verdict=Verdict.OK if right else Verdict.FAIL,
+            verdict=Verdict.OK if right else Verdict.FAIL if surely else Verdict.UNKNOWN,
             wanted=f"within {limit:g} of each other",
             actual=round(offset - middle, 3),
             unit="s",
-            evidence=f"against the median of {len(offsets)} nodes, spanning {spread:.3f} s; includes the exec's delay",
-            remedy=None if right else Remedy(text="start the node's time service, or step its clock"),
+            evidence=f"against the median of {len(clocks)} nodes, {spread:.3f} s apart; read to within {error:.3f} s",
+            remedy=None if right else Remedy(text=text),
         )
 
 

@@ -17,7 +17,7 @@ def compare(
     count: int,
     changes: Mapping[int, dict[Any, Any]],
     groups: Mapping[str, str] | None = None,
-    offsets: Mapping[str, float] | None = None,
+    offsets: Mapping[str, tuple[float, float]] | None = None,
 ) -> list[Finding]:
     """Findings other than ok over `count` nodes, of which some (by number, from 1) are changed."""
     names = {f"node{number:02d}": number for number in range(1, count + 1)}
@@ -114,11 +114,16 @@ def test_the_number_of_gpus_is_not_mistaken_for_their_firmware() -> None:
 
 
 def test_clocks_are_judged_by_their_spread() -> None:
-    def suspects(*offsets: float) -> list[str]:
-        names = [f"node{number:02d}" for number in range(1, len(offsets) + 1)]
-        return [f.node for f in compare(len(offsets), {}, offsets=dict(zip(names, offsets, strict=True)))]
+    def suspects(*offsets: float, error: float = 0.1) -> list[str]:
+        clocks = {f"node{number:02d}": (offset, error) for number, offset in enumerate(offsets, start=1)}
+        return [f.node for f in compare(len(offsets), {}, offsets=clocks) if f.verdict == verdict]
+
+    verdict = "fail"
 
     assert suspects(0.0, 29.0, 1.0) == []
     assert suspects(0.1, 40.0, 0.2) == ["node02"]
     assert suspects(0.0, 40.0) == ["node01", "node02"]
     assert suspects(500.0, 500.1, 500.2) == []
+    assert suspects(0.1, 40.0, 0.2, error=30.0) == [], "a slow exchange is no wrong clock"
+    verdict = "unknown"
+    assert suspects(0.1, 40.0, 0.2, error=30.0) == ["node02"], "and no right one"

@@ -14,7 +14,7 @@ def examined(*changes: dict[str, object] | None) -> Examination:
     examination = Examination(dict.fromkeys(names, wanted), dict.fromkeys(names, "rack"))
     for number, (name, change) in enumerate(zip(names, changes, strict=True), start=1):
         state = None if change is None else with_(healthy(number), change)
-        examination.readings[name] = Reading(state, "" if state else "timed out", 0.0 if state else None)
+        examination.readings[name] = Reading(state, "" if state else "timed out")
     examination.judge()
     return examination
 

@@ -27,7 +27,7 @@ def inventory(folder: Path, data: str = "{}") -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [[], ["-y"], ["--dry"], ["--dry", "-y"], ["--json"]])
+@pytest.mark.parametrize("options", [[], ["-y"], ["--dry", "-y"]])
 def test_no_hosts_is_no_pass(tmp_path: Path, options: list[str]) -> None:
     (tmp_path / "empty.py").write_text("site = []\n")
     for argv in (["empty.py", DRIFT], [inventory(tmp_path), DRIFT, "--limit", "nobody"]):
