@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 
-import structlog
 from gevent.pool import Pool
 from paramiko import SSHException
 from pydantic import ValidationError
@@ -17,7 +17,7 @@ from facts.node import read_node
 from shakedown.examination import Examination, Reading
 from shakedown.state import NodeState
 
-log = structlog.get_logger()
+log = logging.getLogger("shakedown")
 
 # A node whose sshd is frozen accepts no channel. paramiko would wait an hour for it, and everybody with it.
 CHANNEL_TIMEOUT_S = 10.0
@@ -32,7 +32,8 @@ def examine(state: State) -> Examination:
     )
     began = time.monotonic()
     reread(state, examination, hosts)
-    log.info("examined", nodes=len(hosts), answered=len(examination.states), seconds=round(time.monotonic() - began, 2))
+    seconds = round(time.monotonic() - began, 2)
+    log.info("examined", extra={"nodes": len(hosts), "answered": len(examination.states), "seconds": seconds})
     return examination
 
 
@@ -42,7 +43,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     for host, reading in zip(hosts, pool.imap(read, hosts), strict=True):
         examination.readings[host.name] = reading
         if reading.state is None:
-            log.info("no node state", node=host.name, why=reading.why)
+            log.info("no node state", extra={"node": host.name, "why": reading.why})
     examination.judge()
 
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 import click
 
-from shakedown.cli.cvs import import_cvs
-from shakedown.cli.logs import judge, parse, report
-from shakedown.cli.nodes import drift, plan, run, show
 from shakedown.log import configure
+
+# Where each command stands. Loaded when it is called: a drift check has no use for the log parser.
+COMMANDS = {
+    "show": "nodes",
+    "plan": "nodes",
+    "drift": "nodes",
+    "run": "nodes",
+    "parse": "logs",
+    "judge": "logs",
+    "report": "logs",
+    "import-cvs": "cvs",
+}
 
 EXIT_CODES = """
 \b
@@ -21,7 +33,21 @@ The worst wins: 1, then 4, then 3.
 """
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group whose commands are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: Any = getattr(import_module(f"shakedown.cli.{COMMANDS[cmd_name]}"), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shakedown")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="of the tool's own log")
 def main(log_format: str) -> None:
@@ -34,7 +60,3 @@ def main(log_format: str) -> None:
     shakedown judge train.log --expect throughput_per_gpu=380
     """
     configure(log_format)
-
-
-for command in (show, plan, drift, run, parse, judge, report, import_cvs):
-    main.add_command(command)
