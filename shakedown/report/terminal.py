@@ -14,11 +14,11 @@ from rich.table import Table
 
 from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
-from shakedown.smoke.figures import METRICS, Figures
-from shakedown.smoke.gates import Gate
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a drift check shows findings only
     from shakedown.runs import RunRecord
+    from shakedown.smoke.figures import Figures
+    from shakedown.smoke.gates import Gate
 
 COLOURS = {Verdict.OK: "green", Verdict.DRIFT: "yellow", Verdict.FAIL: "red", Verdict.UNKNOWN: "magenta"}
 
@@ -122,6 +122,8 @@ def gates_table(gates: Sequence[Gate]) -> Table:
 
 def figures_table(figures: Figures, expect: Mapping[str, float]) -> Table:
     """The measured figures: the median of the steady iterations, and whether anybody expected one."""
+    from shakedown.smoke.figures import METRICS
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("figure", "median", "mean", "unit", "judged"):
         table.add_column(column)
