@@ -106,7 +106,7 @@ class Session:
             part = "unreached"
         elif name in self.left_out:
             part = "left out"
-        elif name in planned:
+        elif name in planned or outcome is not None:
             part = "trained"
         return RunNode(
             name=name,

@@ -86,15 +86,15 @@ def _drive(state: State, host: Host, job: Job) -> bool:
         return True
     try:
         job.plan = job.make_plan()
-        with _interrupts() as interrupted:
+        with interrupts() as interrupted:
             job.result = run_job(
                 job.plan,
-                _Remote(state, {each.name: each for each in hosts}, operation_hash),
+                Remote(state, {each.name: each for each in hosts}, operation_hash),
                 job.log_dir,
                 secrets=job.secrets,
                 on_event=job.on_event,
                 interrupted=interrupted,
-                scheduler=_Greenlets(),
+                scheduler=Greenlets(),
                 limits=job.limits,
             )
     except Exception as error:
@@ -103,7 +103,7 @@ def _drive(state: State, host: Host, job: Job) -> bool:
     return True
 
 
-class _Greenlets:
+class Greenlets:
     """The scheduler of pyinfra's own world. Not on its pool: a job needs all its nodes at once."""
 
     def spawn(self, function: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ class _Greenlets:
         gevent.sleep(seconds)
 
 
-class _Remote:
+class Remote:
     """Runs the launcher's commands over pyinfra's connections, as the user that the operation was declared with."""
 
     def __init__(self, state: State, hosts: dict[str, Host], operation_hash: str) -> None:
@@ -147,7 +147,7 @@ class _Remote:
 
 
 @contextmanager
-def _interrupts() -> Generator[Callable[[], str | None], None, None]:
+def interrupts() -> Generator[Callable[[], str | None], None, None]:
     """While it holds, the first Ctrl-C (or SIGTERM, SIGHUP) ends the job everywhere; the second ends the program."""
     received: list[str] = []
 

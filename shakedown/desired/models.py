@@ -200,6 +200,26 @@ class Dataset(Section):
     image: Text | None = None  # a name in `images`: the program that prepares the data is in it
 
 
+class Benchmark(Section):
+    """PyTorch training as 002_9ba63871c73d39f8.txt documents it, on each node by itself; deploy/pytorch_training.py."""
+
+    mode: Literal["pretrain", "finetune_fw", "finetune_lora"]
+    model: Literal["Llama-3.1-8B", "Llama-3.1-70B", "Flux"]
+    precision: Literal["BF16", "FP8"]
+    seq_length: Annotated[int, Field(ge=2048, le=8192)] | None = None  # what the script takes
+    image: Text  # a name in `images`
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # of MAD: the image needs the scripts of its time
+    url: Text = "https://github.com/ROCm/MAD"
+    checkout: Text = "/opt/mad"  # on the node
+    setup: bool = True  # run pytorch_benchmark_setup.sh: libraries, models and data, some hundred gigabytes
+    hf_token_file: Text | None = None  # on the controller
+    expect: dict[Text, float] = {}  # metric -> bound, judged in the metric's own direction
+    privileged: bool = False
+    devices: list[Text] | None = None  # None: as documented
+    volumes: dict[Text, Text] = {}  # host path -> container path
+    timeout_s: Positive = 14400
+
+
 class DesiredState(Section):
     """What one node should be."""
 
@@ -211,3 +231,4 @@ class DesiredState(Section):
     smoke: Smoke | None = None
     source: Source | None = None
     datasets: dict[Text, Dataset] = {}
+    benchmark: Benchmark | None = None

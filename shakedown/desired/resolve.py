@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from shakedown.desired import cvs, profiles
 from shakedown.desired.layers import Layer, Merged, leaves, merge
-from shakedown.desired.models import DesiredState, Image
+from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
+from shakedown.smoke.benchmark.document import document, excluded
 
 # What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model, and `cvs`
 # names a CVS configuration file, which is one more layer below the site's own.
@@ -199,9 +200,25 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         if given != own:
             expected = f"{own}, the provider of {state.rdma.family}"
             problems.append(Problem(merged.origin_of(path), path, repr(given), expected))
+    if state.benchmark:
+        problems += _benchmark_problems(state.benchmark, state.images, merged)
     for name, image in state.images.items():
         problems += _image_problems(f"images.{name}", image, merged)
     return problems
+
+
+def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: Merged) -> Iterable[Problem]:
+    """Combinations that the benchmark's document excludes, and names that lead nowhere."""
+    for key, value, expected in excluded(wanted.model, wanted.mode, wanted.precision):
+        yield Problem(merged.origin_of(f"benchmark.{key}"), f"benchmark.{key}", repr(value), expected)
+    if wanted.image not in images:
+        expected = f"a name in images ({', '.join(images) or 'none is declared'})"
+        yield Problem(merged.origin_of("benchmark.image"), "benchmark.image", repr(wanted.image), expected)
+    for metric in set(wanted.expect) - set(document().metrics):
+        path = f"benchmark.expect.{metric}"
+        yield Problem(
+            merged.origin_of(path), path, str(wanted.expect[metric]), f"one of {', '.join(document().metrics)}"
+        )
 
 
 def _image_problems(path: str, image: Image, merged: Merged) -> Iterable[Problem]:

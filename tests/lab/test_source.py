@@ -6,7 +6,6 @@ import functools
 import http.server
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,21 +13,21 @@ from zipfile import ZipFile
 
 import pytest
 
+from tests.lab import git_server
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Rack
 from tests.lab.product import PROJECT, Product, Ran
 
-PORT = 9418
 PATH = "/opt/megatron-lm"
 FUSED = "\n".join(f"line {number}" for number in range(1, 41)) + "\n"
 
 
 class Upstream:
-    """A repository with a git daemon on the rack's bridge."""
+    """A repository like Megatron-LM's."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"git://{address}:{PORT}/megatron"
+        self.url = ""
         self.git("init", "--quiet", "--initial-branch", "main")
         for file in ("megatron/__init__.py", "megatron/fused.py"):
             (folder / file).parent.mkdir(exist_ok=True)
@@ -71,15 +70,10 @@ def lab(rack: RackMaker, request: pytest.FixtureRequest) -> Rack:
 def upstream(lab: Rack, tmp_path: Path) -> Iterator[Upstream]:
     folder = tmp_path / "served/megatron"
     folder.mkdir(parents=True)
-    made = Upstream(folder, str(lab.slot.gateway))
-    command = ["git", "daemon", "--export-all", "--reuseaddr", f"--listen={lab.slot.gateway}", f"--port={PORT}"]
-    with subprocess.Popen([*command, f"--base-path={folder.parent}", folder.parent]) as daemon:
-        for _ in range(100):
-            if subprocess.run(["git", "ls-remote", made.url], capture_output=True).returncode == 0:
-                break
-            time.sleep(0.05)
+    made = Upstream(folder)
+    with git_server.serve(folder.parent, str(lab.slot.gateway)) as address:
+        made.url = f"{address}/megatron"
         yield made
-        daemon.terminate()
 
 
 def run(lab: Rack, folder: Path, *calls: str, verbose: bool = True) -> Ran:
@@ -113,7 +107,7 @@ def test_a_checkout_is_pinned_patched_once_and_moves_on(lab: Rack, upstream: Ups
         assert node.exec(f"git -C {PATH} rev-parse HEAD").stdout.strip() == second
         assert "# five" in node.read(f"{PATH}/megatron/fused.py")
     # A commit that is there needs no network, one that nobody has is an error.
-    assert run(lab, tmp_path, at(upstream, upstream.first).replace(str(PORT), "1")).code == 0
+    assert run(lab, tmp_path, at(upstream, upstream.first).replace(str(git_server.PORT), "1")).code == 0
     done = run(lab, tmp_path, at(upstream, "f" * 40))
     assert done.code == 1, done.text
     assert lab["node1"].exec(f"git -C {PATH} rev-parse HEAD").stdout.strip() == upstream.first

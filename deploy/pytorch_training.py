@@ -1,0 +1,18 @@
+"""PyTorch training (002_9ba63871c73d39f8.txt): MAD's benchmark at a pinned commit, on each node by itself.
+
+    pyinfra inventories/rack.py deploy/pytorch_training.py
+
+The desired state's section `benchmark` says mode, model and precision; what the document excludes is refused.
+"""
+
+from deploy import benchmark, stages
+
+stages.examine()
+stages.tune()
+stages.devices()
+stages.images()
+benchmark.checkout()
+stages.reboot()
+stages.settle()
+benchmark.run()
+benchmark.conclude()

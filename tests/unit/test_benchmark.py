@@ -1,0 +1,210 @@
+"""PyTorch training: what the document allows, what its programs print, and what does not pass."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.desired.models import Benchmark
+from shakedown.desired.problems import DesiredStateError
+from shakedown.findings import Verdict
+from shakedown.smoke.benchmark.document import excluded
+from shakedown.smoke.benchmark.judge import figures_of, judge
+from shakedown.smoke.benchmark.plan import launch_plan, options
+from shakedown.smoke.benchmark.results import Results, read
+from tests.documents import commands
+from tests.states import desired
+
+COMMIT = "1" * 40
+REPORT = """model,performance,metric,mode
+Llama-3.1-70B,943.21,tok_per_s_per_gpu,pretrain
+Llama-3.1-70B,431.5,TFLOPS_per_gpu,pretrain
+"""
+
+
+def wanted(**values: Any) -> Benchmark:
+    given = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": COMMIT}
+    return Benchmark(**(given | values))
+
+
+def log(steps: int = 50, total: int = 50, nan_at: int | None = None, tps: str = "1,043") -> str:
+    """torchtitan's lines, in its colours."""
+    lines = [
+        f"[rank0]:[titan] - root - INFO - Training starts at step 1, with local batch size 4, total steps {total} "
+    ]
+    for step in range(1, steps + 1):
+        loss = "    nan" if step == nan_at else f"{12 - step / 10:7.4f}"
+        lines.append(
+            f"[rank0]:[titan] - root - INFO - \x1b[31mstep: {step:2}  \x1b[32mloss: {loss}  \x1b[33mmemory: 150.05GiB"
+            f"(78.16%)  \x1b[34mtps: {tps}  \x1b[36mtflops: 1,431.20  \x1b[35mmfu: 33.06%\x1b[39m"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(results: Results, code: int | None = 0, steps: bool = True, **expect: float) -> dict[str, Verdict]:
+    return {gate.name.removesuffix(".node1"): gate.verdict for gate in judge("node1", results, code, expect, steps)}
+
+
+@pytest.mark.parametrize("words", commands("002_commands.txt")["Benchmarking examples"])
+def test_the_documents_examples_are_run_as_they_stand(words: list[str]) -> None:
+    """But for the second, FP8 with Llama-3.1-70B, which the document's own table excludes."""
+    given = dict(zip(words[1::2], words[2::2], strict=True))
+    names = {"-t": "mode", "-p": "precision", "-m": "model", "-s": "seq_length"}
+    values: dict[str, Any] = {names[option]: value for option, value in given.items()}
+    if "seq_length" in values:
+        values["seq_length"] = int(values["seq_length"])
+    asked = options(wanted(**values))
+    assert dict(zip(asked[::2], asked[1::2], strict=True)) == given
+    refused = excluded(values["model"], values["mode"], values["precision"])
+    assert [key for key, *_ in refused] == (["precision"] if values["precision"] == "FP8" else [])
+    eight = {"model": "Llama-3.1-8B", "precision": "FP8", "mode": "pretrain"}
+    assert not excluded(**eight), "what the second example says that it is"
+
+
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        ({"precision": "FP8"}, "benchmark.precision"),  # the document's example 2
+        ({"model": "Flux", "precision": "FP8"}, "benchmark.precision"),
+        ({"mode": "finetune_fw", "precision": "FP8"}, "benchmark.precision"),
+        ({"mode": "finetune_fw", "model": "Llama-3.1-8B"}, "benchmark.mode"),
+        ({"mode": "finetune_lora", "model": "Flux"}, "benchmark.mode"),
+        ({"image": "absent"}, "benchmark.image"),
+        ({"expect": {"tokens": 1.0}}, "benchmark.expect.tokens"),
+    ],
+)
+def test_what_the_document_excludes_is_refused_before_anything_is_run(values: dict[str, Any], path: str) -> None:
+    section = wanted(**values).model_dump(exclude_unset=True)
+    with pytest.raises(DesiredStateError) as error:
+        desired(images={"pt": "rocm/pytorch-training:v25.3"}, benchmark=section)
+    assert path in str(error.value)
+
+
+def test_the_containers_options_are_the_documents() -> None:
+    plan = launch_plan(
+        wanted(hf_token_file="/t"), "node1", "/home/ops", "docker", "rocm/pytorch-training:v25.3", "run-1"
+    )
+    command = " ".join(plan.nodes[0].command)
+    (documented,) = commands("002_commands.txt")["Run the Docker container"]
+    for option, value in itertools.pairwise(documented):
+        if option.startswith("-") and option not in ("-it", "--privileged", "--name"):
+            given = value.replace("$HOME", "/home/ops")
+            assert f"{'--volume' if option == '-v' else option} {given}" in command
+    assert "--privileged" not in command and "--env HF_TOKEN" in command
+    assert plan.nodes[0].secrets == ["HF_TOKEN"] and "HF_TOKEN=" not in command
+
+
+def test_torchtitans_lines_are_read_with_their_thousands() -> None:
+    results = read(log(), None)
+    assert len(results.steps) == 50 and results.total_steps == 50
+    first = results.steps[0]
+    assert (first.step, first.loss, first.tokens_per_gpu, first.throughput_per_gpu) == (1, 11.9, 1043.0, 1431.2)
+    assert (first.memory_gib, first.memory_fraction, first.mfu) == (150.05, 0.7816, 0.3306)
+    assert {figure.metric: figure.value for figure in figures_of(results)} == {
+        "tokens_per_gpu": 1043.0,
+        "throughput_per_gpu": pytest.approx(1431.2),
+    }
+    newer = "step:  1  loss: 12.24420  grad_norm:  3.8871  memory: 42.1GiB(22.0%)  tps: 43  tflops: 2.5  mfu: 0.2%\n"
+    assert read(newer, None).steps[0].grad_norm == 3.8871
+    assert read(newer[:-1], None).steps == [], "a line that was cut says nothing"
+
+
+def test_a_good_run_passes() -> None:
+    found = verdicts(read(log(), REPORT), tokens_per_gpu=900.0, throughput_per_gpu=431.5)
+    assert set(found.values()) == {Verdict.OK} and len(found) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "report", "gate", "verdict"),
+    [
+        (log(nan_at=37), REPORT, "loss_finite", Verdict.FAIL),
+        (log(steps=49), REPORT, "steps_complete", Verdict.FAIL),
+        (log(steps=0), REPORT, "loss_finite", Verdict.UNKNOWN),
+        ("", REPORT, "steps_complete", Verdict.UNKNOWN),
+        (log(), REPORT.replace("943.21", "nan"), "figures_finite", Verdict.FAIL),
+        (log(), REPORT.replace("943.21", ""), "figures_finite", Verdict.FAIL),
+        (log(), REPORT.replace("943.21", "0.0"), "figures_finite", Verdict.FAIL),
+        (log(), REPORT.replace("943.21", "899"), "tokens_per_gpu", Verdict.FAIL),
+        (log(), REPORT.replace("tok_per_s_per_gpu", "tokens"), "tokens_per_gpu", Verdict.UNKNOWN),
+        (log(), REPORT.replace("tok_per_s_per_gpu", "tokens"), "report", Verdict.FAIL),
+        (log(), "model,mode\nx,pretrain\n", "report", Verdict.FAIL),
+        (log(), "", "report", Verdict.FAIL),
+        (log(steps=20, total=20), None, "report", Verdict.FAIL),
+    ],
+)
+def test_what_does_not_pass(text: str, report: str | None, gate: str, verdict: Verdict) -> None:
+    assert verdicts(read(text, report), tokens_per_gpu=900.0)[gate] == verdict
+
+
+def test_an_exit_code_that_nobody_knows_is_no_zero() -> None:
+    results = read(log(), REPORT)
+    assert verdicts(results, code=None)["exit_code"] == Verdict.UNKNOWN
+    assert verdicts(results, code=137)["exit_code"] == Verdict.FAIL
+
+
+def test_the_programs_own_summaries_are_figures() -> None:
+    accelerate = "Avg token per second: 13,240.15\nAvg iter time: 1.8543\nAvg TFLOP/s: 702.31\n"
+    results = read(accelerate, None)
+    assert {figure.metric: figure.value for figure in results.figures} == {
+        "tokens_per_gpu": 13240.15,
+        "throughput_per_gpu": 702.31,
+    }
+    assert set(verdicts(results, steps=False, tokens_per_gpu=13000).values()) == {Verdict.OK}
+    torchtune = "Max memory alloc (last half): 181.2\nAverage tokens/s/gpu (last half): 1873.4\n"
+    found = verdicts(read(torchtune, None), steps=False, memory_alloc=180.0, tokens_per_gpu=1873.4)
+    assert found["memory_alloc"] == Verdict.FAIL and found["tokens_per_gpu"] == Verdict.OK
+
+
+STAND_IN = """#!/bin/bash
+echo "options: $*"
+printf 'model,performance,metric,mode\\nLlama-3.1-70B,1,tok_per_s_per_gpu,pretrain\\n' >> ../perf_Llama-3.1-70B.csv
+"""
+
+
+@pytest.fixture
+def mad(tmp_path: Path) -> Path:
+    """A checkout with stand-in scripts, in which an earlier run has left its report."""
+    scripts = tmp_path / "mad/scripts/pytorch_train"
+    scripts.mkdir(parents=True)
+    (scripts / "pytorch_benchmark_setup.sh").write_text("echo setup; exit ${FAILS:-0}\n")
+    (scripts / "pytorch_benchmark_report.sh").write_text(STAND_IN)
+    (scripts / "../perf_Llama-3.1-70B.csv").write_text(REPORT)
+    return tmp_path
+
+
+def run(mad: Path, setup: int, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """benchmark.sh with the checkout where the container would have it."""
+    text = (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8")
+    (mad / "benchmark.sh").write_text(text.replace("/mad/.", f"{mad}/mad/."))
+    words = [str(setup), "scripts/pytorch-train", "scripts/pytorch_train", "--", "-t", "pretrain"]
+    return subprocess.run(
+        ["bash", mad / "benchmark.sh", *words], env={"PATH": "/usr/bin:/bin", **(environment or {})},
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_the_scripts_run_in_a_copy_and_their_report_is_kept(mad: Path) -> None:
+    for _ in range(2):
+        done = run(mad, setup=1)
+        assert done.returncode == 0 and done.stdout == "setup\noptions: -t pretrain\n"
+        assert len((mad / "logs/perf.csv").read_text().splitlines()) == 2, (
+            "a report of an earlier run is not this one's"
+        )
+    assert "setup" not in run(mad, setup=0).stdout
+
+
+def test_a_setup_that_fails_ends_the_benchmark(mad: Path) -> None:
+    done = run(mad, setup=1, environment={"FAILS": "1"})
+    assert done.returncode == 1 and "options" not in done.stdout
+    assert "pytorch_benchmark_setup.sh failed" in done.stderr
+
+
+def test_a_checkout_without_the_scripts_is_told(mad: Path) -> None:
+    (mad / "mad/scripts/pytorch_train/pytorch_benchmark_report.sh").unlink()
+    done = run(mad, setup=0)
+    assert done.returncode == 1 and "no pytorch_benchmark_report.sh" in done.stderr
