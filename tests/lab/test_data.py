@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.lab import inventory
+from tests.lab import images, inventory, registry
 from tests.lab.conftest import RackMaker
-from tests.lab.product import PROJECT, Product
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import PROJECT, Product, Ran
 
 DATA = random.Random(2).randbytes(2_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -91,3 +92,39 @@ def test_a_folder_of_the_same_name_is_not_a_shared_one(rack: RackMaker, tmp_path
     assert "[c] /shared/cache is not the folder that a has" in done.text and "[b] /shared" not in done.text
     for node in lab:
         assert node.exec("ls -A /shared/cache").stdout == ""
+
+
+def test_prepared_data_gets_its_name_when_it_is_whole(rack: RackMaker, tmp_path: Path) -> None:
+    lab = rack(1, NodeSpec(docker=True))
+    (node,) = lab
+    node.wait_for_docker()
+    deploy = tmp_path / "deploy.py"
+
+    def prepare(script: str) -> Ran:
+        asked = {
+            "image": image.tagged,
+            "command": ["sh", "-c", script],
+            "folder": "/data/wiki",
+            "workdir": "/",
+            "variables": {"DATASET": "wiki", "DATA_DIR": "/data"},
+        }
+        deploy.write_text(f"from operations import dataset\ndataset.prepare(**{asked!r})\n")
+        return Product(PROJECT).run("pyinfra", "-y", "-v", lab.inventory(tmp_path / "lab.py"), deploy)
+
+    with registry.serve(lab) as store:
+        image = store.publish(images.tiny())
+        pulled = f"images.pull(reference={image.tagged!r}, insecure=True)"
+        deploy.write_text(f"from operations import images\n{pulled}\n")
+        assert Product(PROJECT).run("pyinfra", "-y", lab.inventory(tmp_path / "lab.py"), deploy).code == 0
+    done = prepare("echo '<html>' > $DATA_DIR/$DATASET.idx; echo x > $DATA_DIR/$DATASET.bin")
+    assert done.code == 1 and "left no Megatron index" in done.text
+    assert prepare("echo MMIDIDX > $DATA_DIR/a.idx; echo x > $DATA_DIR/a.bin; exit 3").code == 1
+    assert node.exec("ls -d /data/wiki", check=False).stdout == "", "nothing half there under the final name"
+    whole = "echo MMIDIDX > $DATA_DIR/$DATASET.idx; echo x > $DATA_DIR/$DATASET.bin"
+    done = prepare(whole)
+    assert done.code == 0, done.text
+    assert node.read("/data/wiki/wiki.idx") == "MMIDIDX\n"
+    assert "No changes" in prepare(whole).text
+    node.exec("rm /data/wiki/.shakedown-prepared")
+    assert "was not prepared from here" in prepare(whole).text
+    assert node.exec("docker ps --all --quiet").stdout == ""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from shakedown.checks.environment import environment
 from shakedown.checks.support import support
 from shakedown.findings import Finding, Verdict
+from shakedown.images import parse
+from shakedown.smoke.recipe import families
 from tests.states import desired, healthy
 
 
@@ -60,3 +63,12 @@ def test_the_radeon_profile_brings_the_documents_environment() -> None:
     asked = desired("radeon", None)
     assert asked.gpu.environment["HSA_ENABLE_SDMA"] == "0"
     assert asked.gpu.pci_ids == ["1002:744c", "1002:747e"]
+
+
+def test_the_image_is_the_one_that_the_document_links_to() -> None:
+    link = (Path(__file__).parents[1] / "data/documents/004_image.txt").read_text().splitlines()[-1]
+    repository, _, rest = link.partition("/layers/")[2].partition("/images/")
+    name, tag = repository.rsplit("/", 1)
+    image = parse(families()["stanford"].container.image or "")
+    assert (image.name, image.tag) == (f"docker.io/{name}", tag)
+    assert image.digest == rest.replace("sha256-", "sha256:")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from shakedown.desired.models import Dataset
+from shakedown.desired.models import Dataset, Smoke
 from shakedown.smoke.datasets import files_of, known, problem_of
+from shakedown.smoke.options import choose
+from shakedown.smoke.plan.cache import host_folder
+from shakedown.smoke.recipe import recipes
 
 SHA = "a" * 64
-DOCUMENT = Path(__file__).parents[1] / "data/documents/000_commands.txt"
 
 
 def test_the_documents_five_files_have_room_for_a_sites_checksums() -> None:
@@ -47,3 +47,20 @@ def test_what_can_be_had_is_no_problem() -> None:
     )
     assert problem_of("own", own, {}) is None
     assert files_of("own", own) == [{"url": "https://example.org/a%20b.bin", "size": 2**20}]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "folder"),
+    [
+        ("llama3.1-8b-fp8", {"MOCK_DATA": 0, "DATA_CACHE_PATH": "/root/cache/x"}, "/shared/cache/x"),
+        ("llama3.1-8b-fp8", {"MOCK_DATA": 0, "DATA_CACHE_PATH": "/elsewhere"}, None),
+        ("llama3.1-8b-fp8", {"MOCK_DATA": 1, "DATA_CACHE_PATH": "/root/cache/x"}, None),
+        ("gpt-small", {}, None),
+    ],
+)
+def test_only_a_run_with_real_data_needs_a_shared_cache(
+    recipe: str, options: dict[str, int | str], folder: str | None
+) -> None:
+    smoke = Smoke(recipe=recipe, options=dict(options), volumes={"/shared": "/root"})
+    chosen, _ = choose(recipes()[recipe], smoke)
+    assert host_folder(chosen, smoke.volumes) == folder
