@@ -136,19 +136,21 @@ def test_the_sites_volumes_devices_and_shm() -> None:
     assert (value(node, "--device"), value(node, "--shm-size")) == (["/dev/kfd"], ["128G"])
 
 
-def test_only_this_nodes_containers_of_this_run_are_removed(tmp_path: Path) -> None:
-    (cleanup,) = rack("llama3.1-8b-fp8").nodes[0].cleanup
+def test_only_containers_of_this_run_and_stopped_ones_of_earlier_runs_are_removed(tmp_path: Path) -> None:
     engine = script(tmp_path / "docker", 'echo "$@" >>"$CALLS"; [ "$1" = rm ] || echo 4242')
-    subprocess.run(cleanup, env=environment(engine, CALLS=str(tmp_path / "calls")), check=True)
-    listing, removal = (tmp_path / "calls").read_text().splitlines()
+    for cleanup in rack("llama3.1-8b-fp8").nodes[0].cleanup:
+        subprocess.run(cleanup, env=environment(engine, CALLS=str(tmp_path / "calls")), check=True)
+    listing, removal, stopped, removal_of_stopped = (tmp_path / "calls").read_text().splitlines()
     assert f"--filter label={CONTAINER_LABEL}={RUN_ID}" in listing
     assert f"--filter name=^/?shakedown-{RUN_ID}-0(-verbs)?$" in listing
     assert removal == "rm --force 4242"
+    assert f"--filter label={CONTAINER_LABEL} --filter status=exited" in stopped
+    assert removal_of_stopped == "rm 4242", "one that runs is never forced"
 
 
 def test_the_process_runtime_gives_torchrun_a_static_rendezvous() -> None:
     node = small(3, ranks_per_node=1, venv="/opt/venv").nodes[2]
-    words = dict(zip(node.command[1:11:2], node.command[2:12:2], strict=True))
+    words = dict(zip(node.command[1:13:2], node.command[2:14:2], strict=True))
     assert node.command[0] == "/opt/venv/bin/torchrun"
     assert words == {
         "--nnodes": "3",
@@ -156,8 +158,9 @@ def test_the_process_runtime_gives_torchrun_a_static_rendezvous() -> None:
         "--nproc-per-node": "1",
         "--master-addr": "10.0.0.1",
         "--master-port": str(small(3, ranks_per_node=1).master_port),
+        "--log-dir": "{run_dir}/torchrun",
     }
-    assert node.command[11] == "{run_dir}/workload/train.py"
+    assert node.command[13] == "{run_dir}/workload/train.py"
     assert node.upload == ["shakedown.smoke.workload"]
     assert node.environment["GLOO_SOCKET_IFNAME"] == "eth0"
 

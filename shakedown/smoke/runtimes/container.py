@@ -49,7 +49,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
         files=written,
         upload=family.upload,
         setup=setup,
-        cleanup=[_remove(seat.engine, job.run_id, name)],
+        cleanup=[_remove(seat.engine, job.run_id, name), _remove_stopped(seat.engine)],
         logs=[f"{{run_dir}}/logs/{log}"] if log else [],
     )
 
@@ -104,3 +104,10 @@ def _remove(engine: str, run_id: str, name: str) -> list[str]:
     filters = [f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}(-verbs)?$"]
     listing = shlex.join([engine, "ps", "--all", "--quiet", *(word for each in filters for word in ("--filter", each))])
     return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm --force"]
+
+
+def _remove_stopped(engine: str) -> list[str]:
+    """Remove what earlier runs left stopped: a node that loses its power in mid-run cannot tidy up after it."""
+    filters = ["--filter", f"label={CONTAINER_LABEL}", "--filter", "status=exited"]
+    listing = shlex.join([engine, "ps", "--all", "--quiet", *filters])
+    return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm"]
