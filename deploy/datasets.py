@@ -1,6 +1,6 @@
 """Have the data sets that the desired state names (section `datasets`), and nothing else.
 
-pyinfra inventories/rack.py deploy/datasets.py
+pyinfra INVENTORY deploy/datasets.py
 """
 
 from deploy import data, stages

@@ -1,9 +1,24 @@
 """Megatron-LM from source on workstation GPUs (003_0a3315a3b831cc61.txt), then a smoke run from that checkout.
 
-    pyinfra inventories/radeon.py deploy/megatron_source.py
+    pyinfra INVENTORY deploy/megatron_source.py
 
-The desired state's section `source` names repository, commit, patches and packages; `smoke.venv` and the recipe's
-option `checkout` name the same places.
+A site's layer, where `smoke.venv` and the recipe's option `checkout` name what `source` makes:
+
+    "gpu": {"profile": "radeon", "count": 2},
+    "source": {
+        "url": "https://github.com/NVIDIA/Megatron-LM.git", "commit": "<changeme>", "path": "/opt/megatron-lm",
+        "patches": ["patches/remove_nvidia_deps.patch"],
+        "venv": "/opt/megatron-venv",
+        "install": [
+            {"packages": ["torch>=2.6.0"], "index_url": "https://download.pytorch.org/whl/rocm6.2.4"},
+            {"requirements": "requirements.txt", "packages": ["tensorboard", "scipy", "nltk"]},
+        ],
+    },
+    "smoke": {"recipe": "radeon-gpt-2gpus", "venv": "/opt/megatron-venv", "options": {"checkout": "/opt/megatron-lm"}},
+
+The document installs requirements.txt first, which brings the usual index's torch for CUDA, and then asks for
+`torch>=2.0.0`
+without quotes, which the shell takes for a redirection: here ROCm's torch comes first and is proved to be ROCm's.
 """
 
 from deploy import documented, source, stages
