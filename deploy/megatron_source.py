@@ -17,8 +17,8 @@ A site's layer, where `smoke.venv` and the recipe's option `checkout` name what 
     "smoke": {"recipe": "radeon-gpt-2gpus", "venv": "/opt/megatron-venv", "options": {"checkout": "/opt/megatron-lm"}},
 
 The document installs requirements.txt first, which brings the usual index's torch for CUDA, and then asks for
-`torch>=2.0.0`
-without quotes, which the shell takes for a redirection: here ROCm's torch comes first and is proved to be ROCm's.
+torch>=2.0.0 without quotes, which the shell takes for a redirection: here ROCm's torch comes first and is proved to be
+ROCm's.
 """
 
 from deploy import documented, source, stages
