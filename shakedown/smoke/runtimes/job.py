@@ -126,10 +126,11 @@ def _launch(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
     return {name: value for name, value in values.items() if name is not None}
 
 
-def program(job: Job, seat: Seat, run_dir: str, torchrun: str = "torchrun") -> list[str]:
+def program(job: Job, seat: Seat, run_dir: str, torchrun: str = "torchrun", log_dir: str | None = None) -> list[str]:
     """The command line inside the runtime.
 
     torchrun gets a static rendezvous: c10d's needs host names that resolve, and hands out ranks as nodes arrive.
+    Without a `log_dir` it makes a folder under /tmp, which stays there when torchrun is killed.
     """
     family = job.chosen.recipe.family
     command = [job.chosen.place(word, run_dir) for word in family.command]
@@ -143,6 +144,7 @@ def program(job: Job, seat: Seat, run_dir: str, torchrun: str = "torchrun") -> l
         *("--nproc-per-node", str(job.ranks)),
         *("--master-addr", job.master_address),
         *("--master-port", str(job.master_port)),
+        *(("--log-dir", log_dir) if log_dir else ()),
         *command,
         *arguments,
     ]

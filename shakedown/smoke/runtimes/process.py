@@ -23,7 +23,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
     variables = environment(job, seat, "{run_dir}")
     # Without it every rank starts one thread for each core, and they fight for them.
     variables.setdefault("OMP_NUM_THREADS", str(max(1, seat.state.cpu.count // job.ranks)))
-    command = program(job, seat, "{run_dir}", torchrun=f"{venv}/bin/torchrun")
+    command = program(job, seat, "{run_dir}", torchrun=f"{venv}/bin/torchrun", log_dir="{run_dir}/torchrun")
     if family.workdir:
         command = ["env", f"--chdir={job.chosen.place(family.workdir, '{run_dir}')}", *command]
     return NodePlan(
