@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from shakedown.checks import check
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.smoke.recipe import families
 from shakedown.state import NodeState
 
 
@@ -15,7 +14,12 @@ from shakedown.state import NodeState
 def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """A warning for each variable that a recipe family cautions against on this GPU model. Drift and not failure: the
     node trains, only slower than it could."""
-    given = {**desired.gpu.environment, **(desired.smoke.environment if desired.smoke else {})}
+    of_site = desired.smoke.environment if desired.smoke else {}
+    given = {**desired.gpu.environment, **of_site}
+    if not given:
+        return
+    from shakedown.smoke.recipe import families  # 80 ms that a drift check without such variables does not need
+
     cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
     for variable, caution in cautions.items():
         if desired.gpu.profile in caution.gpus and given.get(variable) == caution.value:
@@ -25,6 +29,6 @@ def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[
                 verdict=Verdict.DRIFT,
                 wanted="not set",
                 actual=caution.value,
-                evidence=f"{'smoke' if desired.smoke else 'gpu'}.environment: {caution.why}",
+                evidence=f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}",
                 remedy=Remedy(text=f"take {variable} out of the inventory's environment"),
             )

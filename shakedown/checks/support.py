@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from shakedown.checks import check
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.smoke.recipe import Limits, recipes
 from shakedown.state import NodeState
+
+if TYPE_CHECKING:
+    from shakedown.smoke.recipe import Limits
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.DRIFT, "not supported": Verdict.FAIL}
 
@@ -15,7 +19,11 @@ _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.DRIFT, "not s
 def support(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Support in part is drift: the node may train, and nobody reads it as a pass. gpu_model compares the profile with
     the hardware."""
-    recipe = recipes().get(desired.smoke.recipe) if desired.smoke else None
+    if desired.smoke is None:
+        return None
+    from shakedown.smoke.recipe import recipes  # 80 ms that a drift check without a recipe does not need
+
+    recipe = recipes().get(desired.smoke.recipe)
     limits = recipe.family.limits if recipe else None
     if recipe is None or limits is None or not limits.gpus:
         return None
