@@ -7,15 +7,17 @@ import getpass
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from shakedown.desired import cvs, profiles
+from shakedown.desired import profiles
 from shakedown.desired.layers import Layer, Merged, leaves, merge
 from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
-from shakedown.smoke.benchmark.document import document, excluded
+
+if TYPE_CHECKING:
+    from shakedown.desired.cvs import Imported
 
 # What a site writes at the top of its layers. `nic` chooses the NIC family, as `gpu` chooses the GPU model, and `cvs`
 # names a CVS configuration file, which is one more layer below the site's own.
@@ -46,7 +48,7 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
     found: dict[Problem, list[str]] = defaultdict(list)
     resolved = Resolved({}, {})
     for host in hosts:
-        imported, problems = cvs.named(host.layers)
+        imported, problems = _import_cvs(host.layers)
         lacking = {"smoke"} if problems else set()  # sections that a file was to bring
         if imported is not None:
             resolved.told.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
@@ -78,7 +80,15 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
     return resolved
 
 
-def _merge_host(host: HostLayers, imported: cvs.Imported | None) -> tuple[Merged, list[Problem]]:
+def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
+    if not any("cvs" in layer.values for layer in layers):
+        return None, []
+    from shakedown.desired import cvs  # here only: few sites have such files, and every command comes by here
+
+    return cvs.named(layers)
+
+
+def _merge_host(host: HostLayers, imported: Imported | None) -> tuple[Merged, list[Problem]]:
     problems: list[Problem] = []
     site: list[Layer] = []
     lowest = [Layer(imported.name, imported.values)] if imported is not None else []
@@ -209,6 +219,8 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
 
 def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: Merged) -> Iterable[Problem]:
     """Combinations that the benchmark's document excludes, and names that lead nowhere."""
+    from shakedown.smoke.benchmark.document import document, excluded  # a data file beside the benchmark's code
+
     for key, value, expected in excluded(wanted.model, wanted.mode, wanted.precision):
         yield Problem(merged.origin_of(f"benchmark.{key}"), f"benchmark.{key}", repr(value), expected)
     if wanted.image not in images:
