@@ -9,7 +9,7 @@ from pyinfra.api import Host, State
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from deploy.session import Session, once, session
+from deploy.session import Session, session
 from operations import benchmark as benchmark_operations
 from operations import checkout as checkouts
 from shakedown.findings import Verdict
@@ -25,8 +25,6 @@ from shakedown.smoke.job import Event
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.supervise import Job
 from shakedown.state import is_unreadable
-
-JOBS = "benchmark_jobs"
 
 
 def checkout() -> None:
@@ -44,8 +42,8 @@ def run() -> None:
     name = current_host.name
     if current.examination.desired[name].benchmark is None or name not in current.examination.states:
         return
-    once(current, "benchmark: open the run", lambda: _open(current))
-    jobs = _jobs(current)
+    current.once("benchmark: open the run", lambda: _open(current))
+    jobs = current.benchmarks
     if name not in jobs and name not in current.left_out:
         job = _job(current, name)
         if invocation.dry:
@@ -59,11 +57,6 @@ def conclude() -> None:
     current = session()
     if current.examination.desired[current_host.name].benchmark is not None:
         python.call(name="Judge the benchmark", function=_conclude)
-
-
-def _jobs(current: Session) -> dict[str, Job]:
-    jobs: dict[str, Job] = current.__dict__.setdefault(JOBS, {})
-    return jobs
 
 
 def _open(current: Session) -> None:
@@ -104,7 +97,7 @@ def _job(current: Session, name: str) -> Job:
 
 def _conclude(state: State, host: Host) -> bool:
     current = session()
-    once(current, "benchmark: judge", lambda: _judge_all(current))
+    current.once("benchmark: judge", lambda: _judge_all(current))
     gates = [gate for gate in current.record.gates if gate.name.endswith(f".{host.name}")] if current.record else []
     return bool(gates) and verdict_of(gates) == Verdict.OK
 
@@ -117,7 +110,7 @@ def _judge_all(current: Session) -> None:
     for name, desired in current.examination.desired.items():
         if desired.benchmark is None:
             continue
-        job = _jobs(current).get(name)
+        job = current.benchmarks.get(name)
         if job is None or job.result is None:
             why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
             gates.append(Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran", actual="not run", evidence=why))
@@ -140,7 +133,7 @@ def _judge_all(current: Session) -> None:
             current.out.print(f"{name}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)
     directory.write("plan.txt", "\n".join(plans) + "\n")
     record.gates = gates
-    current.job = _all_of(list(_jobs(current).values()))
+    current.job = _all_of(list(current.benchmarks.values()))
     current.close()
     current.out.print(terminal.gates_table(gates))
     passed = verdict_of(gates) == Verdict.OK

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from gevent.lock import RLock
 from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
 from deploy.examine import examine
@@ -41,6 +42,8 @@ class Session:
     record: RunRecord | None = None
     evidence: Evidence = field(default_factory=Evidence)
     job: Job | None = None
+    benchmarks: dict[str, Job] = field(default_factory=dict)  # node -> its own job
+    done: set[str] = field(default_factory=set)
 
     @property
     def hosts(self) -> list[Host]:
@@ -48,6 +51,13 @@ class Session:
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
+
+    def once(self, name: str, function: Callable[[], None]) -> None:
+        """Run a function once, whichever host gets there first; the others wait for it."""
+        with self.lock:
+            if name not in self.done:
+                self.done.add(name)
+                function()
 
     def may_change(self, name: str, as_root: bool = True) -> bool:
         """Whether operations may be declared on a node: it answered, has not failed, and we are root if need be."""
@@ -59,29 +69,43 @@ class Session:
         return self.may_change(name) and self.examination.has_remedies(name)
 
     def open_run(self) -> RunRecord:
-        """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing."""
+        """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
+        Raises PyinfraError, which ends the run, where nothing can be kept."""
         with self.lock:
             if self.record is None:
+                run_id = new_run_id()
+                try:
+                    self.directory = RunDirectory.create(run_id)
+                except OSError as error:
+                    raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
                 self.record = RunRecord(
-                    run_id=new_run_id(),
+                    run_id=run_id,
                     started_at=now(),
                     inventory=invocation.inventory,
                     desired_digest=digest_of(dict(self.examination.desired)),
                 )
-                self.directory = RunDirectory.create(self.record.run_id)
-                for node, state in self.examination.states.items():
-                    self.directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
                 self.save()
                 invocation.on_exit.append(self.close)
             return self.record
 
     def save(self) -> None:
-        """Write what is known by now, so that a run which is killed leaves its record."""
+        """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
+        is told, and stays `unknown` on disk."""
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()
         self.record.nodes = [self._node(host.name) for host in self.hosts]
-        self.directory.save(self.record, self.evidence)
+        try:
+            self._write_states()
+            self.directory.save(self.record, self.evidence)
+        except OSError as error:
+            _complain(f"the record of this run is not complete: {error}")
+
+    def _write_states(self) -> None:
+        """The states that the nodes had before anything was changed."""
+        if self.directory is not None and not (self.directory.path / "states").exists():
+            for node, state in self.examination.states.items():
+                self.directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
 
     def close(self) -> None:
         """Finish the record, whatever ended the run."""
@@ -175,12 +199,3 @@ def show_findings(current: Session) -> None:
         if current.examination.has_remedies(host.name) and not current.would_change(host.name):
             current.out.print(f"{host.name}: not root there, so what differs stays (set _sudo)", markup=False)
     current.out.print()
-
-
-def once(current: Session, name: str, function: Callable[[], None]) -> None:
-    """Run a function once in a session, whichever host gets there first; the others wait for it."""
-    done: set[str] = current.__dict__.setdefault("_done", set())
-    with current.lock:
-        if name not in done:
-            done.add(name)
-            function()

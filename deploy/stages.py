@@ -11,7 +11,7 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from deploy.examine import reread
-from deploy.session import Session, once, session
+from deploy.session import Session, session
 from deploy.training import conclude_run, start_run
 from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
@@ -103,7 +103,7 @@ def smoke() -> None:
     current = session()
     if current.examination.desired[current_host.name].smoke is None:
         return
-    once(current, "show the plan", lambda: start_run(current))
+    current.once("show the plan", lambda: start_run(current))
     assert current.job is not None
     smoke_operations.run(name="Smoke run", job=current.job)
 
@@ -179,7 +179,7 @@ def _settle(state: State, host: Host) -> bool:
 
 def _conclude(state: State, host: Host) -> bool:
     current = session()
-    once(current, "judge the run", lambda: conclude_run(current))
+    current.once("judge the run", lambda: conclude_run(current))
     return (
         current.record is not None
         and bool(current.record.gates)
