@@ -6,12 +6,19 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.lab.namespaces import Node
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
+LONG = {"iterations": 2000}
+"""Of a job that is to be disturbed: far more than any test lets run."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +93,33 @@ def smoke(**changes: object) -> dict[str, object]:
         "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
     }
     return {"gpu": "cpu", "smoke": recipe | changes}
+
+
+def until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for it. Raises AssertionError where it does not happen in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.2)
+
+
+def trains(node: Node) -> bool:
+    """Whether the job is in the middle: iterations are being printed."""
+    return "iteration" in node.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+
+
+def one_rank(node: Node) -> str:
+    """The pid, on the node, of one rank (not of torchrun's agent)."""
+    listing = node.exec("ps -eo pid,args | grep '[t]rain.py' | grep -v -e torchrun -e torch.distributed").stdout
+    return listing.split()[0]
+
+
+def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
+    """Exit code and all output of a command that has to end by itself. Raises AssertionError where it does not."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        raise AssertionError(f"did not end in {seconds} s:\n{out}{err}") from None
+    return process.returncode, out + err

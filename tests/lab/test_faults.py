@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.lab.conftest import RackMaker
-from tests.lab.namespaces import Node, Rack
+from tests.lab.namespaces import Rack
 from tests.lab.node_spec import NodeSpec
-from tests.lab.product import PROJECT, Product, smoke
-
-LONG = {"iterations": 2000}  # far more than any of these tests lets run
+from tests.lab.product import LONG, PROJECT, Product, finish, one_rank, smoke, trains, until
 
 
 @pytest.fixture
@@ -29,33 +25,11 @@ def lab(rack: RackMaker) -> Rack:
     return rack(2)
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.2)
-
-
-def trains(product: Product, node: Node) -> bool:
-    """Whether the job is in the middle: iterations are being printed."""
-    return "iteration" in node.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
-
-
-def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-        raise AssertionError(f"did not end in {seconds} s:\n{out}{err}") from None
-    return process.returncode, out + err
-
-
 def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, product: Product) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
     first, last = lab
-    until(lambda: trains(product, last), 120)
+    until(lambda: trains(last), 120)
     first.exec(f"kill -9 {one_rank(first)}")
     killed = time.monotonic()
     until(lambda: not first.processes() and not last.processes(), 10)
@@ -72,16 +46,10 @@ def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, pro
     assert not first.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
 
 
-def one_rank(node: Node) -> str:
-    """The pid, on the node, of one rank (not of torchrun's agent)."""
-    listing = node.exec("ps -eo pid,args | grep '[t]rain.py' | grep -v -e torchrun -e torch.distributed").stdout
-    return listing.split()[0]
-
-
 def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Product) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    until(lambda: trains(product, lab.nodes[-1]), 120)
+    until(lambda: trains(lab.nodes[-1]), 120)
     process.send_signal(signal.SIGINT)
     code, text = finish(process, 40)
     assert code not in (0, None), text
@@ -94,7 +62,7 @@ def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Prod
 def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Product) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    until(lambda: trains(product, lab.nodes[-1]), 120)
+    until(lambda: trains(lab.nodes[-1]), 120)
     process.kill()
     process.communicate()
     until(lambda: not any(node.processes() for node in lab), 60)
@@ -106,7 +74,7 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
 def test_the_second_deploy_on_a_node_says_so_and_stops(lab: Rack, product: Product, tmp_path: Path) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    until(lambda: trains(product, lab.nodes[-1]), 120)
+    until(lambda: trains(lab.nodes[-1]), 120)
     (tmp_path / "second").mkdir()
     second = Product(tmp_path / "second")
     ran = second.deploy(inventory, "megatron", "-y", timeout=90)
@@ -188,7 +156,7 @@ def test_an_ordinary_user_with_sudo_changes_what_root_would(rack: RackMaker, pro
 def test_ctrl_c_while_a_node_does_not_answer_is_no_pass(lab: Rack, product: Product, command: str) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke())
     lab.nodes[1].freeze()
-    deploy = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
+    deploy: list[str | Path] = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
     process = product.start(*(deploy if command == "pyinfra" else ["shakedown", "drift", inventory]))
     time.sleep(4)  # it connects, or waits for a banner
     process.send_signal(signal.SIGINT)
