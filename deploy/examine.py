@@ -51,9 +51,9 @@ def read(host: Host) -> Reading:
     """One node's state, or why there is none."""
     if not host.connected:
         return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"))
-    bound_channels(host)
     before = time.time()
     try:
+        bound_channels(host)
         document = read_node(host)
         after = time.time()
         state = NodeState.model_validate(document, strict=False)
