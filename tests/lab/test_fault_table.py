@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.faults.__main__ import strange
+from tests.lab.faults.__main__ import DOCUMENT, strange
 from tests.lab.faults.play import Fault, faults, play
 
 
@@ -16,3 +16,8 @@ def test_a_fault_is_named_costs_the_pass_and_leaves_nothing(tmp_path: Path, faul
     assert [words for words in fault.says if words not in outcome.said] == [], outcome.said
     assert outcome.code in fault.codes, outcome.said
     assert strange(fault, outcome) == []
+
+
+def test_the_document_holds_the_table_as_it_is() -> None:
+    document = DOCUMENT.read_text()
+    assert [fault.name for fault in faults() if f"| {fault.name} | {fault.how} |" not in document] == []

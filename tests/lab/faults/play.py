@@ -88,8 +88,13 @@ def play(fault: Fault, folder: Path) -> Outcome:
             stage.process = _start(fault, stage)
         code, said = scenes.end_of(stage)
         next(scene, None)
-        # Columns are as wide as what stands in them: two blanks between them, whatever that is.
-        return Outcome(re.sub(r" {2,}", "  ", said + stage.added), code, tuple(_left(lab, before)))
+        return Outcome(_plain(said + stage.added, folder), code, tuple(_left(lab, before)))
+
+
+def _plain(said: str, folder: Path) -> str:
+    """Without paths of this machine, and two blanks between columns, whose width is that of what stands in them."""
+    said = said.replace(f"{folder}/", "").replace(f"{PROJECT}/", "")
+    return "\n".join(re.sub(r" {2,}", "  ", line.strip()) for line in said.splitlines())
 
 
 def _cpu(fault: Fault, folder: Path, things: ExitStack) -> tuple[Rack, dict[str, Any]]:
