@@ -37,6 +37,13 @@ class JsonLines:
         request = {"execute": command, **({"arguments": arguments} if arguments else {})}
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise LabError(f"{command} on {self._path}: {error}") from error
+        return self.answer(command)
+
+    def answer(self, command: str) -> Any:
+        """The next answer, which is the one to `command` unless an earlier client left one unread."""
+        try:
             while line := self._lines.readline():
                 answer = json.loads(line)
                 if "error" in answer:
@@ -61,7 +68,10 @@ def agent(path: Path, timeout: float) -> JsonLines:
     while True:
         connection = JsonLines(path, timeout=5)
         try:
-            connection.ask("guest-sync", id=int(time.monotonic() * 1000) % 2**31)
+            number = int(time.monotonic() * 1000) % 2**31
+            answer = connection.ask("guest-sync", id=number)
+            while answer != number:
+                answer = connection.answer("guest-sync")
             connection._socket.settimeout(timeout)
             return connection
         except LabError:

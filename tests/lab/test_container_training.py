@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.lab.node_spec import NodeSpec
 from tests.lab.product import PROJECT, Product
 from tests.lab.registry import Reference, Registry
 
-NUMA = "/proc/sys/kernel/numa_balancing"
+Running = Callable[..., "subprocess.Popen[str]"]
 LLAMA = {"MODEL_SIZE": 8, "TP": 1, "MBS": 2, "BS": 8, "SEQ_LENGTH": 128}
 
 
@@ -109,35 +111,128 @@ def test_the_llama_recipe_runs_its_script_in_the_image(lab: Rack, store: Registr
     assert all(ours(node) == [] for node in lab)
 
 
-def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
-    lab: Rack, store: Registry, product: Product
-) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", site(store.publish(images.training()), iterations=2000))
-    process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    first, last = lab
-    deadline = time.monotonic() + 300
-    try:
-        while "iteration" not in last.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout:
+def leader_log(node: Node, product: Product) -> str:
+    """What the newest run's job has printed on a node by now."""
+    latest = product.folder / "runs/latest"
+    if not latest.exists():
+        return ""
+    return node.exec(f"cat /root/.cache/shakedown/runs/{latest.resolve().name}/leader.log", check=False).stdout
+
+
+@pytest.fixture
+def running(lab: Rack, store: Registry, product: Product) -> Iterator[Running]:
+    """Starts the deploy in the background and returns when iterations are being printed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(**smoke: object) -> subprocess.Popen[str]:
+        inventory = lab.inventory(product.folder / "lab.py", site(store.publish(images.training()), **smoke))
+        process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+        started.append(process)
+        deadline = time.monotonic() + 400
+        while "iteration  " not in leader_log(lab["node2"], product):
             assert time.monotonic() < deadline and process.poll() is None, "no iteration was printed"
-            time.sleep(0.5)
-        (container,) = ours(first)
-        pids = first.exec(f"docker top {container} -eo pid,args | grep train.py | grep -v torchrun").stdout
-        first.exec(f"kill -9 {pids.split()[0]}")
-        killed = time.monotonic()
-        while ours(first) or ours(last):
-            assert time.monotonic() - killed < 20, "containers are left"
             time.sleep(0.2)
-        out, err = process.communicate(timeout=90)
-    finally:
+        return process
+
+    yield start
+    for process in started:
         process.kill()
-        process.wait()
-    assert process.returncode == 1, out + err
+        process.communicate()
+
+
+def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
+    out, err = process.communicate(timeout=seconds)
+    return process.returncode, out + err
+
+
+def until_gone(node: Node, seconds: float) -> None:
+    """Until no container of ours is left, running or not."""
+    deadline = time.monotonic() + seconds
+    while ours(node):
+        assert time.monotonic() < deadline, f"{node.name}: containers are left"
+        time.sleep(0.2)
+
+
+def failed_run(product: Product, text: str) -> dict[str, Any]:
+    """The gate that says why a run that was stopped is no pass."""
     record = product.record()
     assert record["verdict"] == "fail"
     gates = {gate["name"]: gate for gate in record["gates"]}
-    assert gates["ran_to_its_end"]["verdict"] == "fail" and first.name in gates["ran_to_its_end"]["evidence"]
-    assert all((product.folder / "runs/latest" / node["logs"][0]).stat().st_size for node in record["nodes"])
+    assert "ran_to_its_end" in gates, text
+    assert gates["ran_to_its_end"]["verdict"] == "fail"
+    return dict(gates["ran_to_its_end"])
+
+
+def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
+    lab: Rack, running: Running, product: Product
+) -> None:
+    process = running(iterations=2000)
+    first, last = lab
+    (container,) = ours(first)
+    ranks = first.exec(f"docker top {container} -eo pid,args | grep train.py | grep -v torchrun").stdout
+    first.exec(f"kill -9 {ranks.split()[0]}")
+    until_gone(first, 20)
+    until_gone(last, 20)
+    code, text = finish(process)
+    assert code == 1, text
+    assert first.name in failed_run(product, text)["evidence"]
+    logs = [product.folder / "runs/latest" / node["logs"][0] for node in product.record()["nodes"]]
+    assert all(log.stat().st_size for log in logs), "every node's log is kept"
     assert all(node.processes() == [] for node in lab)
+
+
+def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Rack, running: Running, product: Product) -> None:
+    process = running(iterations=2000)
+    first, last = lab
+    last.cut()
+    try:
+        until_gone(first, 90)
+        until_gone(last, 90)  # nobody can tell it to: its watchdog does, while the cable is still out
+        code, text = finish(process)
+    finally:
+        last.heal()
+    assert code == 1, text
+    assert last.name in failed_run(product, text)["evidence"]
+    deadline = time.monotonic() + 60  # of the node's own watchdog, which tidies up alone
+    while any(node.processes() for node in lab):
+        assert time.monotonic() < deadline, [node.processes() for node in lab]
+        time.sleep(0.5)
+
+
+def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
+    lab: Rack, running: Running, product: Product
+) -> None:
+    process = running(iterations=2000)
+    first, last = lab
+    last.down()
+    last.up()
+    until_gone(first, 90)
+    code, text = finish(process)
+    assert code == 1, text
+    failed_run(product, text)
+    gates = {gate["name"]: gate for gate in product.record()["gates"]}
+    assert gates["exit_codes"]["verdict"] == "fail" and last.name in gates["exit_codes"]["evidence"]
+    assert last.exec("docker ps --quiet").stdout == "", "the engine starts nothing of ours at boot"
+    code, text = finish(running(iterations=8))
+    assert code == 0, text
+    assert [node["changes"] for node in product.record()["nodes"]] == [[], []], "what was set is kept over the reboot"
+    assert all(ours(node) == [] for node in lab), "what the reboot left is removed"
+
+
+def test_a_node_that_is_slowed_down_fails_the_figure_that_the_site_expects(
+    lab: Rack, running: Running, product: Product
+) -> None:
+    process = running(iterations=10, expect={"elapsed_time_per_iteration": 1500})
+    slow = lab["node2"]
+    slow.exec(f"docker update --cpus 0.04 {' '.join(ours(slow))}")
+    code, text = finish(process)
+    assert code == 1, text
+    record = product.record()
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    (wrong,) = [gate for gate in gates.values() if gate["verdict"] != "ok"]
+    assert wrong["name"] == "elapsed_time_per_iteration" and wrong["verdict"] == "fail"
+    assert len(record["iterations"]) == 10, "slow is not stalled"
+    assert all(ours(node) == [] for node in lab)
 
 
 def test_a_node_with_another_digest_under_the_tag_is_the_odd_one_out(rack: RackMaker, product: Product) -> None:
