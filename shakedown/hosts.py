@@ -3,6 +3,8 @@
     from shakedown.hosts import nodes
 
     rack7 = (nodes("node[01-08].rack7"), {"gpu": "mi300x", "nic": "thor2"})
+
+A range is written as ClusterShell writes it.
 """
 
 from __future__ import annotations
