@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+OWN = ("dev", "run", "tmp")  # folders of which each node has its own
+
 
 def table(folder: Path, engine: Sequence[str] = ()) -> list[str]:
     """The lines of the node's fstab, from outside in; `engine` are those of its container engine, if it has one.
@@ -26,8 +28,18 @@ def table(folder: Path, engine: Sequence[str] = ()) -> list[str]:
     lines += [f"{root}/proc/sys/{name} {root}/proc/sys/{name} none bind,ro" for name in kept]
     bound = sorted(file.relative_to(folder) for file in (folder / "proc").rglob("*") if file.is_file())
     lines += [f"{folder}/{file} {root}/{file} none bind" for file in bound]
-    lines += [f"{folder}/{name} {root}/{name} none bind" for name in ("dev", "run", "tmp")]
+    lines += [f"{folder}/{name} {root}/{name} none bind" for name in OWN]
+    for path in _hidden():
+        (folder / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
+        lines.append(f"{path} {root}{path} none bind,ro")
     return [*lines, *engine, f"devpts {root}/dev/pts devpts newinstance,ptmxmode=0666,mode=0620,gid=5"]
+
+
+def _hidden() -> list[Path]:
+    """The checkout and its python where they lie in a folder of which a node has its own: a clone under /tmp."""
+    needed = {Path(__file__).resolve().parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    hidden = [path for path in sorted(needed) if path.parts[1] in OWN]
+    return [path for path in hidden if not any(path != other and path.is_relative_to(other) for other in hidden)]
 
 
 def _sys_mounts(folder: Path) -> list[str]:
