@@ -134,6 +134,9 @@ class Scanner:
 
 _TRACEBACK = "Traceback (most recent call last)"
 _IGNORED = "Exception ignored in"  # what Python says, one or two lines before, of a traceback that changes nothing
+# torchrun writes this with a traceback, and then ends with 0, when the master's agent was through a moment earlier and
+# took the store along; all lines of the record have the same prefix, with the time to the microsecond.
+_EXIT_BARRIER = "] Error waiting on exit barrier"
 _UNKNOWN_EXCEPTION = Signature(
     name="traceback",
     text=(_TRACEBACK,),
@@ -149,7 +152,8 @@ class FailureScanner:
     """Finds the first failure in a training log, line by line, while the log grows.
 
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
-    is no failure, nor is an exception that Python says it ignored; one that has a signature is reported as that.
+    is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
+    has a signature is reported as that.
     Tracebacks of several ranks may be mixed.
     """
 
@@ -157,7 +161,8 @@ class FailureScanner:
         self.lines = 0
         self.first: Match | None = None
         self._signatures = load().failure
-        self._texts = (_TRACEBACK, _IGNORED, *_texts(self._signatures))
+        self._texts = (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures))
+        self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
         self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
 
@@ -173,6 +178,10 @@ class FailureScanner:
         """The first failure, on the line that proves it; None before and after."""
         self.lines += 1
         if self.first is not None or not (self._pending or _holds(line, self._texts)):
+            return None
+        if _EXIT_BARRIER in line:
+            self._harmless = line.partition(_EXIT_BARRIER)[0]
+        if self._harmless and line.startswith(self._harmless):
             return None
         if self._pending or _TRACEBACK in line or _IGNORED in line:
             return self._in_traceback(strip_ansi(line))

@@ -69,9 +69,18 @@ def test_an_agent_that_ends_after_the_masters_is_no_failure_and_a_rendezvous_tha
         "Exception raised from recvBytes at c10d/Utils.hpp:787 (most recent call first):\n",
         "frame #2: c10::DistNetworkError::DistNetworkError(c10::SourceLocation, std::string) + 0x72 (libc10.so)\n",
     ]
-    assert first_failure(warning) is None
-    found = first_failure([*warning, "torch.distributed.DistNetworkError: failed to connect\n"])
-    assert found is not None and (found.name, found.line_number) == ("rendezvous", 4)
+    record = "E1121 07:56:08.461000 18 torch/distributed/elastic/agent/server/api.py:1008] "
+    barrier = [
+        f"{record}Error waiting on exit barrier. Elapsed: 0.007157325744628906 seconds\n",
+        f"{record}Traceback (most recent call last):\n",
+        f'{record}  File "torch/distributed/elastic/agent/server/api.py", line 994, in _exit_barrier\n',
+        f"{record}torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed.\n",
+    ]
+    assert first_failure([*warning, *barrier]) is None
+    found = first_failure([*warning, *barrier, "torch.distributed.DistNetworkError: failed to connect\n"])
+    assert found is not None and (found.name, found.line_number) == ("rendezvous", 8)
+    found = first_failure([line.replace("08.461", f"08.46{n}") for n, line in enumerate(barrier)])
+    assert found is not None, "another record is not covered"
 
 
 def test_torchruns_traceback_on_sigterm_is_no_failure_and_what_follows_still_is():
