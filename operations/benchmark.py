@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 
 import gevent
-from pyinfra import logger
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 
-from operations.smoke import Greenlets, Remote, interrupts
-from shakedown.smoke.supervise import Job, run_job
+from operations.smoke import Remote, carry_out, interrupts
+from shakedown.smoke.supervise import Job
 
 
 @operation(is_idempotent=False)
@@ -49,28 +48,9 @@ def _drive(state: State, host: Host, jobs: Mapping[str, Job]) -> bool:
         return True
     with interrupts() as interrupted:
         running = [
-            gevent.spawn(_run_one, jobs[each.name], Remote(state, {each.name: each}, operation_hash), interrupted)
+            gevent.spawn(carry_out, jobs[each.name], Remote(state, {each.name: each}, operation_hash), interrupted)
             for each in hosts
             if each.name in jobs
         ]
         gevent.joinall(running)
     return True
-
-
-def _run_one(job: Job, remote: Remote, interrupted: Callable[[], str | None]) -> None:
-    """What goes wrong becomes the record: an exception would end the others' jobs as well."""
-    try:
-        job.plan = job.make_plan()
-        job.result = run_job(
-            job.plan,
-            remote,
-            job.log_dir,
-            secrets=job.secrets,
-            on_event=job.on_event,
-            interrupted=interrupted,
-            scheduler=Greenlets(),
-            limits=job.limits,
-        )
-    except Exception as error:
-        job.error = str(error) or type(error).__name__
-        logger.debug("the benchmark ended without a result", exc_info=True)

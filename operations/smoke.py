@@ -78,29 +78,34 @@ def _require(state: State, host: Host, job: Job) -> bool:
 
 
 def _drive(state: State, host: Host, job: Job) -> bool:
-    """On the driver, run the job. What goes wrong becomes the record: an exception would fail one innocent host."""
+    """On the driver, run the job; elsewhere there is nothing to do."""
     operation_hash = host.executing_op_hash or ""
     active = set(state.inventory.get_active_hosts())
     hosts = [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
     if host is not hosts[0]:
         return True
+    with interrupts() as interrupted:
+        carry_out(job, Remote(state, {each.name: each for each in hosts}, operation_hash), interrupted)
+    return True
+
+
+def carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) -> None:
+    """Plan and run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
     try:
         job.plan = job.make_plan()
-        with interrupts() as interrupted:
-            job.result = run_job(
-                job.plan,
-                Remote(state, {each.name: each for each in hosts}, operation_hash),
-                job.log_dir,
-                secrets=job.secrets,
-                on_event=job.on_event,
-                interrupted=interrupted,
-                scheduler=Greenlets(),
-                limits=job.limits,
-            )
+        job.result = run_job(
+            job.plan,
+            remote,
+            job.log_dir,
+            secrets=job.secrets,
+            on_event=job.on_event,
+            interrupted=interrupted,
+            scheduler=Greenlets(),
+            limits=job.limits,
+        )
     except Exception as error:
         job.error = str(error) or type(error).__name__
-        logger.debug("the smoke run ended without a result", exc_info=True)
-    return True
+        logger.debug("the job ended without a result", exc_info=True)
 
 
 class Greenlets:
