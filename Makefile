@@ -3,9 +3,11 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+MACHINES := $(wildcard tests/lab/test_*vm*.py)
+TABLE := tests/lab/test_fault_table.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test check bench clean
+.PHONY: help setup smoke test test-machines test-nodes check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -25,11 +27,20 @@ check: setup  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Three processes: pyinfra's test package patches its own with gevent, which the launcher's processes must not live in.
+# pyinfra's test package patches its own process with gevent, which the launcher's processes must not live in. The
+# virtual machines mostly wait for their emulator, so that the other nodes' tests run beside them. Real nodes on a
+# machine that others load too: a lab test that fails is tried once more, and the summary counts those. The table of
+# faults is played by `make lab-faults`.
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q tests/unit tests/property
 	$(BIN)/pytest -q tests/facts tests/operations
-	$(BIN)/pytest -q tests/lab --reruns 1  # real nodes on a machine that others load too: the summary counts what was tried twice
+	$(MAKE) --no-print-directory --output-sync=target -j 2 test-machines test-nodes
+
+test-machines: setup
+	$(BIN)/pytest -q --reruns 1 -p no:cacheprovider $(MACHINES)
+
+test-nodes: setup
+	$(BIN)/pytest -q --reruns 1 tests/lab $(MACHINES:%=--ignore=%) --ignore=$(TABLE)
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py
