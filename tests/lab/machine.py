@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -52,11 +53,19 @@ def install(packages: Sequence[str]) -> None:
     if not shutil.which("apt-get"):
         raise LabError(f"the lab needs {', '.join(packages)}, and this machine has no apt-get to install them with")
     apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
-    with _no_services():
+    with _alone(), _no_services():
         wanted = [*apt, "install", "-y", "--no-install-recommends", *packages]
         if run(wanted, check=False, timeout=900).returncode:  # lists are absent or old: once more with fresh ones
             run([*apt, "update"], timeout=600)
             run(wanted, timeout=900)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One at a time: `apt-get update` has a lock that it does not wait for, and the switch below is one file."""
+    with Path("/run/sdlab.install").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager
