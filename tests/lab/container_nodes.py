@@ -96,6 +96,7 @@ class ContainerLab(Hosts[Box]):
     def __init__(self, slot: slots.Slot) -> None:
         super().__init__(slot)
         self._control = slot.folder / "docker.sock"
+        self._engine: subprocess.Popen[bytes] | None = None
 
     def docker(
         self, *arguments: str, check: bool = True, timeout: float = 180, stdin: bytes | None = None
@@ -126,7 +127,7 @@ class ContainerLab(Hosts[Box]):
         options += ["--insecure-registry", f"{slot.gateway}:{registry.PLAIN_PORT}", "--cgroup-parent", slot.link(0)]
         spaces = ["unshare", "-m", "-p", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"]
         with (slot.folder / "dockerd.log").open("ab") as log:
-            process = subprocess.Popen(
+            self._engine = process = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *spaces, "--", "dockerd", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -150,17 +151,23 @@ class ContainerLab(Hosts[Box]):
         for box in self.nodes:
             box.wait()
 
+    def stop(self) -> None:
+        """End the engine, and with its PID namespace every container."""
+        if self._engine is not None:
+            self._engine.kill()
+            self._engine.wait()
+
 
 @contextmanager
-def containers(count: int = 1) -> Iterator[ContainerLab]:
-    """Start container nodes and end them, with their engine, on the way out. Raises LabError."""
+def containers(count: int = 1, *, beside: slots.Slot | None = None) -> Iterator[ContainerLab]:
+    """Start container nodes and end them, with their engine, on the way out. `beside` puts them on the bridge of
+    another lab. Raises LabError."""
     require_root()
     require({**engine.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
-    slot = slots.take()
-    try:
+    with slots.place(beside) as slot:
         lab = ContainerLab(slot)
-        lab.start(count)
-        yield lab
-    finally:
-        slot.clear()
-        slot.release()
+        try:
+            lab.start(count)
+            yield lab
+        finally:
+            lab.stop()

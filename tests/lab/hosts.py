@@ -24,16 +24,17 @@ HostT = TypeVar("HostT", bound=Host)
 
 
 class Hosts(Generic[HostT]):
-    """Nodes on one bridge, in order; by name with `lab["node2"]`."""
+    """Nodes on one bridge, in order; by name with `lab["node2"]`. Labs of one slot share its key and known hosts."""
 
     nodes: list[HostT]
 
     def __init__(self, slot: slots.Slot) -> None:
         self.slot = slot
-        self.client_key = KeyPair.generate()
         self.key_file = slot.folder / "id_ed25519"
         self.known_hosts = slot.folder / "known_hosts"
-        rootfs.write(self.key_file, self.client_key.private, 0o600)
+        if not self.key_file.exists():
+            rootfs.write(self.key_file, KeyPair.generate().private, 0o600)
+        self.client_key = KeyPair.of(self.key_file.read_bytes())
 
     def __iter__(self) -> Iterator[HostT]:
         return iter(self.nodes)
@@ -74,7 +75,8 @@ class Hosts(Generic[HostT]):
 
     def _know(self, nodes: Sequence[HostT]) -> None:
         self.nodes = list(nodes)
-        rootfs.write(self.known_hosts, "".join(f"{node.address} {node.host_key.public}\n" for node in nodes))
+        with self.known_hosts.open("a") as known:
+            known.writelines(f"{node.address} {node.host_key.public}\n" for node in nodes)
 
 
 def write_inventory(

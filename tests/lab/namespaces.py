@@ -263,6 +263,11 @@ class Rack(Hosts[Node]):
         for node in self.nodes:
             node.wait()
 
+    def stop(self) -> None:
+        for node in self.nodes:
+            if node.init_pid:
+                node.down()
+
 
 def plug_in(nodes: Sequence[Node]) -> None:
     """Give each spawned node its cable, then let it boot."""
@@ -273,10 +278,17 @@ def plug_in(nodes: Sequence[Node]) -> None:
 
 
 @contextmanager
-def rack(nodes: int | Sequence[NodeSpec] = 3, spec: NodeSpec | None = None, *, stay: bool = False) -> Iterator[Rack]:
+def rack(
+    nodes: int | Sequence[NodeSpec] = 3,
+    spec: NodeSpec | None = None,
+    *,
+    stay: bool = False,
+    beside: slots.Slot | None = None,
+) -> Iterator[Rack]:
     """Start namespace nodes and end them, by pid, on the way out, Ctrl-C included.
 
     `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them standing (`make lab-up`).
+    `beside` puts them on the bridge of another lab.
     The calling thread has to outlive the rack: the nodes are killed with it. Raises LabError.
     """
     require_root()
@@ -284,19 +296,16 @@ def rack(nodes: int | Sequence[NodeSpec] = 3, spec: NodeSpec | None = None, *, s
     sudo = {"sudo": "sudo"} if any(s.sudo for s in specs) else {}
     docker = engine.COMMANDS if any(s.docker for s in specs) else {}
     require({**COMMANDS, **sudo, **docker})
-    slot = slots.take()
-    kept = False
-    try:
+    with slots.place(beside) as slot:
         built = Rack(slot, specs)
-        built.start(dies_with_us=not stay)
-        if stay:
-            slot.leave_standing()
-            kept = True
-        yield built
-    finally:
-        if not kept:
-            slot.clear()
-        slot.release()
+        try:
+            built.start(dies_with_us=not stay)
+            if stay:
+                slot.leave_standing()
+            yield built
+        finally:
+            if not stay:
+                built.stop()
 
 
 def _mac(address: IPv4Address) -> str:

@@ -72,13 +72,16 @@ class KeyPair:
 
     @classmethod
     def generate(cls) -> KeyPair:
-        key = Ed25519PrivateKey.generate()
         no_password = serialization.NoEncryption()
+        form = serialization.PrivateFormat.OpenSSH
+        return cls.of(Ed25519PrivateKey.generate().private_bytes(serialization.Encoding.PEM, form, no_password))
+
+    @classmethod
+    def of(cls, private: bytes) -> KeyPair:
+        """The pair to a private key in OpenSSH's form."""
         openssh = serialization.Encoding.OpenSSH
-        private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, no_password)
-        return cls(
-            private.decode(), key.public_key().public_bytes(openssh, serialization.PublicFormat.OpenSSH).decode()
-        )
+        public = serialization.load_ssh_private_key(private, None).public_key()
+        return cls(private.decode(), public.public_bytes(openssh, serialization.PublicFormat.OpenSSH).decode())
 
 
 def write(path: Path, text: str, mode: int = 0o644, owner: int = 0) -> None:

@@ -13,6 +13,8 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
@@ -104,6 +106,22 @@ def take() -> Slot:
         _raise_bridge(slot)
         return slot
     raise LabError(f"all {len(SLOTS)} slots of the lab are taken")
+
+
+@contextmanager
+def place(beside: Slot | None = None) -> Iterator[Slot]:
+    """Where a lab stands: a slot of its own, cleared on the way out unless it was left standing; or the slot of a lab
+    that stands already, which clears it. Nodes of one slot reach each other, whatever their kind."""
+    if beside is not None:
+        yield beside
+        return
+    slot = take()
+    try:
+        yield slot
+    finally:
+        if not (slot.folder / "standing").exists():
+            slot.clear()
+        slot.release()
 
 
 def standing() -> Slot | None:
