@@ -19,6 +19,7 @@ from tests.lab.conftest import RackMaker
 from tests.lab.machine import LabError, run
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
+from tests.lab.product import until
 from tests.lab.rootfs import Device
 
 NUMA = "/proc/sys/kernel/numa_balancing"
@@ -117,8 +118,8 @@ def test_leftover_processes_are_seen(rack: RackMaker) -> None:
     (node,) = lab
     assert node.processes() == []
     over_ssh(lab, node, "setsid sleep 300 >/dev/null 2>&1 </dev/null &")
+    until(lambda: [process.args for process in node.processes()] == [("sleep", "300")], 10)  # setsid is not sleep yet
     (left,) = node.processes()
-    assert left.args == ("sleep", "300")
     os.kill(left.pid, signal.SIGKILL)
     deadline = time.monotonic() + 5
     while node.processes() and time.monotonic() < deadline:
