@@ -17,6 +17,7 @@ from fnmatch import fnmatch  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+import pyinfra  # noqa: E402
 from pyinfra.api import Config, Host, Inventory, State  # noqa: E402
 from pyinfra.api.connect import connect_all, disconnect_all  # noqa: E402
 from pyinfra.api.exceptions import PyinfraError  # noqa: E402
@@ -93,6 +94,9 @@ def run_deploy(state: State, name: str, dry: bool = False) -> None:
     raises nothing for them."""
     from pyinfra_cli.util import load_deploy_file
 
+    # In API mode pyinfra names an operation by its place in each host's own list, so that on nodes of which different
+    # things are asked different operations would run as one. Of a deploy file it takes the line, as its command does.
+    pyinfra.is_cli = True
     try:
         load_deploy_file(state, str(PROJECT / "deploy" / f"{name}.py"))
         if dry:
