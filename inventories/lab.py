@@ -1,27 +1,35 @@
-"""The rack that `make lab-up` leaves standing on this machine (tests/lab/README.md): it trains on its CPUs.
+"""A rack of the lab on this machine (tests/lab/README.md): the one that `make lab-up` left standing, or $SHAKEDOWN_LAB.
 
-pyinfra inventories/lab.py deploy/megatron.py -y
+    pyinfra inventories/lab.py deploy/megatron.py -y
+    pyinfra inventories/lab.py deploy/megatron.py -y --data smoke='{"iterations": 100}'
+
+Its nodes train the small GPT on their CPUs, one rank each: in containers where the rack has engines and a registry with
+the training image, else as processes.
 """
 
+import json
+import os
 from pathlib import Path
-from runpy import run_path
 
-racks = sorted(Path("/run/sdlab").glob("*/standing"))
-if not racks:
+_standing = sorted(Path("/run/sdlab").glob("*/standing"))
+_folder = os.environ.get("SHAKEDOWN_LAB") or (_standing[0].parent if _standing else None)
+if _folder is None:
     raise SystemExit("no rack is standing; make one with: make lab-up")
 
-hosts, _ = run_path(str(racks[0].with_name("lab.py")))["lab"]
-del racks
+_card = json.loads(Path(_folder, "rack.json").read_text())
 
-lab = (
-    hosts,
-    {
-        "gpu": "cpu",
-        "smoke": {
-            "recipe": "gpt-small",
-            "ranks_per_node": 1,
-            "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
-        },
+_data = {
+    "gpu": "cpu",
+    "smoke": {
+        "recipe": "gpt-small",
+        "ranks_per_node": 1,
+        "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
     },
-)
-del hosts
+}
+if _card["image"]:
+    _data["images"] = {"training": {"reference": _card["image"], "insecure": True}}
+    _data["smoke"] |= {"runtime": "container", "image": "training"}
+
+# Nodes are compared within their own group: kinds differ, as generations of a rack do. One job joins them all.
+nodes, boxes, vms = (list(_card["hosts"].get(_kind, {}).items()) for _kind in ("nodes", "boxes", "vms"))
+lab = (nodes + boxes + vms, _data)

@@ -29,8 +29,8 @@ def answers(control: Path) -> bool:
     return False
 
 
-def files(gateway: str, insecure_ports: tuple[int, ...], cgroup: str, extra: Mapping[str, object]) -> dict[str, str]:
-    """{path: text} for a node's root file system; `extra` adds to daemon.json.
+def settings(gateway: str, insecure_ports: tuple[int, ...], extra: Mapping[str, object]) -> dict[str, str]:
+    """{path: text}: what an engine inside a node is told; `extra` adds to daemon.json.
 
     The registries of the rack at `insecure_ports` may speak plain http; the one with TLS has to be trusted.
     """
@@ -39,20 +39,22 @@ def files(gateway: str, insecure_ports: tuple[int, ...], cgroup: str, extra: Map
         "insecure-registries": [f"{gateway}:{port}" for port in insecure_ports],
         "runtimes": {"sdlab": {"path": f"/{RUNTIME_PATH}"}},
         "default-runtime": "sdlab",
-        "cgroup-parent": f"/{cgroup}",
         "shutdown-timeout": 3,
         **extra,
     }
-    return {
-        "etc/docker/daemon.json": json.dumps(daemon, indent=1) + "\n",
-        "usr/local/lib/sdlab/boot.d/dockerd": START,
-        RUNTIME_PATH: RUNTIME.read_text(),
-    }
+    return {"etc/docker/daemon.json": json.dumps(daemon, indent=1) + "\n", RUNTIME_PATH: RUNTIME.read_text()}
+
+
+def started_at_boot(
+    gateway: str, insecure_ports: tuple[int, ...], cgroup: str, extra: Mapping[str, object]
+) -> dict[str, str]:
+    """{path: text} for a node without systemd, with the machine's control groups; those of the node lie in `cgroup`."""
+    told = settings(gateway, insecure_ports, {"cgroup-parent": f"/{cgroup}", **extra})
+    return {**told, "usr/local/lib/sdlab/boot.d/dockerd": START}
 
 
 def mounts(root: Path, disk: Path, disk_mb: int | None) -> list[str]:
-    """fstab lines: the machine's control groups, and storage in `disk` or on a tmpfs of `disk_mb` that can be full."""
-    disk.mkdir(parents=True, exist_ok=True)
+    """fstab lines: the machine's control groups, and storage in a folder or on a tmpfs of `disk_mb`, which can be full."""
     target = root / "var/lib/docker"
     storage = f"tmpfs {target} tmpfs size={disk_mb}m" if disk_mb else f"{disk} {target} none bind"
     return [f"/sys/fs/cgroup {root}/sys/fs/cgroup none rbind", storage]

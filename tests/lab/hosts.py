@@ -93,3 +93,8 @@ def write_inventory(
     nodes = [(lab, node) for lab in labs for node in lab]
     members = [(node.name, {**lab.host_data(node, user=user), **extra.get(node.name, {})}) for lab, node in nodes]
     return inventory_file.write(path, group, members, data or {})
+
+
+def mac(address: IPv4Address) -> str:
+    """A locally administered MAC that is as unique as the address."""
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0x5D, *address.packed))

@@ -27,6 +27,8 @@ HERE = Path(__file__).parent
 WORKLOAD = HERE.parents[1] / "shakedown/smoke/workload"
 LLAMA = "workspace/Megatron-LM/examples/llama"
 DISTRIBUTIONS = ("torch", "megatron-core", "numpy")
+DOCKER = ("docker.io", "iptables")
+BOX_INIT = "usr/local/lib/sdlab/init"
 LEFT_OUT = ("torch/bin/protoc", "torch/bin/test_", "torch/include/", "torch/test/")
 """Parts of torch that training never opens: a fifth of its size."""
 
@@ -104,18 +106,19 @@ def training(name: str = "sdlab/megatron-lm") -> Image:
     )
 
 
-def systemd(authorized_key: str, name: str = "sdlab/debian-systemd") -> Image:
-    """A Debian that boots in a container: systemd as PID 1, sshd with `authorized_key` for root, GRUB's files."""
-    base = debian("systemd-base", "bookworm", (HERE / "systemd_packages.txt").read_text().split())
+def systemd(*, docker: bool = False) -> Image:
+    """A Debian that boots in a container: systemd as PID 1, sshd, GRUB's files, and Debian's docker if it is wanted."""
+    packages = (HERE / "systemd_packages.txt").read_text().split()
+    kind = "systemd-docker" if docker else "systemd"
+    base = debian(f"{kind}-base", "bookworm", [*packages, *(DOCKER if docker else ())])
+    init = (HERE / "box_init.sh").read_bytes()
 
-    def access(tar: tarfile.TarFile) -> None:
-        add_file(tar, "root/.ssh/authorized_keys", authorized_key.encode(), 0o600)
-        add_file(
-            tar, "etc/default/grub", b'GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n'
-        )
+    def boot(tar: tarfile.TarFile) -> None:
+        grub = b'GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n'
+        add_file(tar, "etc/default/grub", grub)
+        add_file(tar, BOX_INIT, init, 0o755)
 
-    stem = hashlib.sha256(authorized_key.encode()).hexdigest()[:8]
-    return Image(name, (base, layer(f"access-{stem}", authorized_key, access)), command=("/sbin/init",))
+    return Image(f"sdlab/debian-{kind}", (base, layer("boot", init.decode(), boot)), command=(f"/{BOX_INIT}",))
 
 
 def layer(name: str, recipe: str, fill: Filler) -> Path:

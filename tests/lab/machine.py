@@ -13,6 +13,9 @@ from pathlib import Path
 SBIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """A root login's path: sshd, dockerd and ip live in sbin, which a plain environment may lack."""
 
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")
+"""Before a command that must end when the thread that starts it does."""
+
 POLICY_FILE = Path("/usr/sbin/policy-rc.d")
 
 

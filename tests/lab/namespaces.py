@@ -27,10 +27,11 @@ from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from tests.lab import engine, mounts, rootfs, slots
-from tests.lab.hosts import Hosts
-from tests.lab.machine import SBIN_PATH, LabError, require, require_root, run
+from tests.lab.hosts import Hosts, mac
+from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, require, require_root, run
 from tests.lab.node_spec import PROC, NodeSpec
-from tests.lab.processes import Process, inside
+from tests.lab.processes import Process
+from tests.lab.reach import Reachable
 from tests.lab.registry import PLAIN_PORTS
 from tests.lab.rootfs import KeyPair
 
@@ -42,7 +43,7 @@ SSH_WAIT_S = 180
 FIRST_HOST = 10
 
 
-class Node:
+class Node(Reachable):
     """One namespace node. Its processes, files and cable are within reach from outside, whatever its sshd does."""
 
     def __init__(self, slot: slots.Slot, index: int, spec: NodeSpec, host_key: KeyPair, client_key: str) -> None:
@@ -64,7 +65,8 @@ class Node:
         for layer in ("upper", "work", "root"):
             (self.folder / layer).mkdir(parents=True)
         rootfs.make_identity(self.upper, self.name, prefix, host_key, client_key, spec.user, spec.sudo)
-        brought = engine.files(str(slot.gateway), PLAIN_PORTS, self._cgroup, spec.daemon) if spec.docker else {}
+        told = (str(slot.gateway), PLAIN_PORTS, self._cgroup, spec.daemon)
+        brought = engine.started_at_boot(*told) if spec.docker else {}
         for path, text in {**brought, **spec.files}.items():
             rootfs.write(self.upper / path, text, 0o755 if text.startswith("#!") else 0o644)
         lines = ["link set lo up", f"addr add {prefix} dev {self.interface}"]
@@ -77,11 +79,6 @@ class Node:
         return self.folder / "upper"
 
     @property
-    def root(self) -> Path:
-        """The node's whole file system, seen from outside, while it is up."""
-        return Path(f"/proc/{self.init_pid}/root")
-
-    @property
     def sshd_log(self) -> str:
         """sshd's log at level DEBUG, over all boots."""
         log = self.upper / "var/log/sshd.log"
@@ -91,30 +88,8 @@ class Node:
         """How many commands were run over ssh so far: one per exec channel, none for a bare connection."""
         return len(re.findall(r"^Starting session: (?:command|forced-command)", self.sshd_log, re.MULTILINE))
 
-    def exec(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run a shell command on the node as root, out of band. Raises LabError when it fails and `check` holds."""
-        enter = ["nsenter", "-t", str(self._up_pid()), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--"]
-        env = ["env", "-i", f"PATH={SBIN_PATH}", "HOME=/root", "LC_ALL=C.UTF-8"]
-        return run([*enter, *env, "sh", "-c", command], check=check, timeout=timeout)
-
-    def read(self, path: str) -> str:
-        return (self.root / path.lstrip("/")).read_text()
-
-    def write(self, path: str, text: str) -> None:
-        (self.root / path.lstrip("/")).write_text(text)
-
     def processes(self) -> list[Process]:
-        """What runs on the node, containers included, besides its init and its sshd with open sessions."""
-        infrastructure = {"sshd", "sshd-session"} | engine.PROCESSES
-        found = [process for process in inside(self._up_pid()) if process.name not in infrastructure]
-        return [process for process in found if process.args != INIT_WAITS]
-
-    def freeze(self) -> None:
-        """SIGSTOP to every sshd of the node: the kernel still accepts connections, nobody answers."""
-        self._signal_sshd(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._signal_sshd(signal.SIGCONT)
+        return [process for process in super().processes() if process.args != INIT_WAITS]
 
     def cut(self) -> None:
         """Pull the node's cable: packets are lost, open connections hang, the node sees no carrier."""
@@ -144,7 +119,7 @@ class Node:
     def spawn(self, *, dies_with_us: bool) -> None:
         """Start the node's init; it waits for `plug_in`."""
         self._prepare_boot()
-        lifeline = ["setpriv", "--pdeathsig", "KILL"] if dies_with_us else []
+        lifeline = DIES_WITH_US if dies_with_us else ()
         spaces = ["unshare", "-m", "-u", "-i", "-n", "-p", "--fork", "--kill-child", "--propagation", "private"]
         with (self.folder / "console.log").open("ab") as console:
             self._launcher = subprocess.Popen(
@@ -162,7 +137,7 @@ class Node:
         self.init_pid = self._wait_for_init()
         self._slot.record(self.init_pid)
         # The same MAC at every boot, as hardware has: neighbours would go on sending to the old one for half a minute.
-        peer = f"peer name {self.interface} address {_mac(self.address)} netns {self.init_pid}"
+        peer = f"peer name {self.interface} address {mac(self.address)} netns {self.init_pid}"
         size = f"mtu {max(self.spec.mtu, 1500)}"
         return [
             f"link add {self._link} {size} type veth {peer}",
@@ -204,11 +179,6 @@ class Node:
         log = self.upper / "var/log/dockerd.log"
         raise LabError(f"{self.name}: no docker: {log.read_text()[-2000:] if log.exists() else 'not started'}")
 
-    def _up_pid(self) -> int:
-        if not self.init_pid:
-            raise LabError(f"{self.name} is down")
-        return self.init_pid
-
     def _wait_for_init(self) -> int:
         assert self._launcher is not None
         children = Path(f"/proc/{self._launcher.pid}/task/{self._launcher.pid}/children")
@@ -219,12 +189,6 @@ class Node:
             time.sleep(0.002)
         console = (self.folder / "console.log").read_text(errors="replace")
         raise LabError(f"{self.name}: no init process: {console[-2000:]}")
-
-    def _signal_sshd(self, number: signal.Signals) -> None:
-        for process in inside(self._up_pid()):
-            if process.name.startswith("sshd"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, number)
 
     def _prepare_boot(self) -> None:
         """Everything that a power cycle forgets: /dev, /run, /tmp, the values under /proc and /sys, the boot id."""
@@ -243,8 +207,9 @@ class Node:
             shutil.copytree(self.spec.sys_tree or folder / "sys/work", folder / "sys/upper", symlinks=True)
             for path, text in self.spec.sys.items():
                 rootfs.write(folder / "sys/upper" / path, text)
-        disk = self._slot.disk / self.folder.name if self.spec.docker else folder
-        storage = engine.mounts(folder / "root", disk, self.spec.docker_disk_mb) if self.spec.docker else []
+        storage = []
+        if self.spec.docker:
+            storage = engine.mounts(folder / "root", self._slot.storage(self.name), self.spec.docker_disk_mb)
         (folder / "fstab").write_text("\n".join(mounts.table(folder, storage)) + "\n")
 
 
@@ -306,11 +271,6 @@ def rack(
         finally:
             if not stay:
                 built.stop()
-
-
-def _mac(address: IPv4Address) -> str:
-    """A locally administered MAC that is as unique as the address."""
-    return ":".join(f"{byte:02x}" for byte in (0x02, 0x5D, *address.packed))
 
 
 def _interface(index: int) -> str:

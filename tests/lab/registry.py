@@ -27,15 +27,15 @@ import bcrypt
 
 from tests.lab import certificates
 from tests.lab.images import Image, digest, sha256
-from tests.lab.machine import SBIN_PATH, LabError, require
+from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, require
 
 if TYPE_CHECKING:
     from tests.lab.cut_proxy import CutProxy
     from tests.lab.hosts import Hosts
 
-PLAIN_PORT, CUT_PORT, TLS_PORT = 5000, 5001, 5443
+PLAIN_PORT, CUT_PORT, BOXES_PORT, TLS_PORT = 5000, 5001, 5002, 5443
 PLAIN_PORTS = (PLAIN_PORT, CUT_PORT)
-"""Where nodes may speak plain http."""
+"""Where nodes may speak plain http. Container nodes are made of an image from BOXES_PORT."""
 USER = "lab"
 
 
@@ -93,19 +93,25 @@ class Registry:
 
 
 @contextmanager
-def serve(lab: Hosts[Any], *, password: str | None = None) -> Iterator[Registry]:
-    """Run a registry on the rack's bridge: plain http, or https with user `lab` and a password. Raises LabError."""
+def serve(
+    lab: Hosts[Any], *, password: str | None = None, port: int | None = None, stay: bool = False
+) -> Iterator[Registry]:
+    """Run a registry on the rack's bridge: plain http, or https with user `lab` and a password. Raises LabError.
+
+    `stay` leaves it running for as long as its rack stands (`make lab-up`).
+    """
     require({"docker-registry": "docker-registry"})
     host = str(lab.slot.gateway)
-    address = f"{host}:{TLS_PORT if password else PLAIN_PORT}"
-    folder = lab.slot.disk / f"registry-{'tls' if password else 'plain'}"
+    port = port or (TLS_PORT if password else PLAIN_PORT)
+    address = f"{host}:{port}"
+    folder = lab.slot.disk / f"registry-{port}"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "storage").mkdir(parents=True)
     authority = certificates.make(folder, host) if password else None
     (folder / "config.yml").write_text(json.dumps(_configuration(folder, address, password)))
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "docker-registry", "serve", str(folder / "config.yml")],
+            [*([] if stay else DIES_WITH_US), "docker-registry", "serve", str(folder / "config.yml")],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -117,8 +123,9 @@ def serve(lab: Hosts[Any], *, password: str | None = None) -> Iterator[Registry]
         _wait(address, authority, server, folder / "log")
         yield Registry(address, folder / "storage", authority, password)
     finally:
-        server.kill()
-        server.wait()
+        if not stay:
+            server.kill()
+            server.wait()
 
 
 def _configuration(folder: Path, address: str, password: str | None) -> dict[str, object]:

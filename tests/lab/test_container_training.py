@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shakedown.smoke.launch import CONTAINER_LABEL
-from tests.lab import images, namespaces, registry
+from tests.lab import card, container_nodes, images, namespaces, registry
 from tests.lab.conftest import RackMaker
+from tests.lab.container_nodes import Box, ContainerLab
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
 from tests.lab.product import PROJECT, Product
+from tests.lab.reach import Reachable
 from tests.lab.registry import Reference, Registry
 
+INVENTORY = PROJECT / "inventories/lab.py"
 Running = Callable[..., "subprocess.Popen[str]"]
-LLAMA = {"MODEL_SIZE": 8, "TP": 1, "MBS": 2, "BS": 8, "SEQ_LENGTH": 128}
+LLAMA = {
+    "recipe": "llama3.1-8b-bf16",
+    "options": {"MODEL_SIZE": 8, "TP": 1, "MBS": 2, "BS": 8, "SEQ_LENGTH": 128},
+    "devices": [],
+    "iterations": 8,
+}
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A namespace node and a container node on one bridge, each with a docker engine."""
+
+    rack: Rack
+    boxes: ContainerLab
+
+    @property
+    def first(self) -> Node:
+        return self.rack["node1"]
+
+    @property
+    def last(self) -> Box:
+        return self.boxes["box1"]
+
+    def __iter__(self) -> Iterator[Reachable]:
+        yield from (self.first, self.last)
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Rack]:
-    """Two nodes with docker for all tests of this file: the image is large, and pulled once."""
-    with namespaces.rack(2, NodeSpec(docker=True)) as nodes:
-        yield nodes
+def lab() -> Iterator[Lab]:
+    """One rack for all tests of this file, which `inventories/lab.py` is about: the image is large, and pulled once."""
+    spec = NodeSpec(docker=True)
+    with (
+        namespaces.rack(1, spec) as rack,
+        container_nodes.containers(1, spec, beside=rack.slot) as boxes,
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        environment.setenv("SHAKEDOWN_LAB", str(rack.slot.folder))
+        yield Lab(rack, boxes)
+
+
+def publish(lab: Lab, store: Registry) -> Reference:
+    """Put the training image into the registry and on the rack's card."""
+    image = store.publish(images.training())
+    card.write(lab.rack.slot.folder, {"nodes": lab.rack, "boxes": lab.boxes}, image)
+    return image
 
 
 @pytest.fixture
-def store(lab: Rack) -> Iterator[Registry]:
-    with registry.serve(lab) as running:
-        yield running
+def image(lab: Lab) -> Iterator[Reference]:
+    with registry.serve(lab.rack) as store:
+        yield publish(lab, store)
 
 
 @pytest.fixture
@@ -40,39 +82,27 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-def site(image: Reference, **smoke: object) -> dict[str, object]:
-    """A site's layer: the stand-in image under its tag, and a job in it with one rank on each node."""
-    job: dict[str, object] = {
-        "recipe": "gpt-small",
-        "runtime": "container",
-        "image": "training",
-        "ranks_per_node": 1,
-        "environment": {"OMP_NUM_THREADS": "1"},
-    }
-    return {
-        "gpu": "cpu",
-        "images": {"training": {"reference": image.tagged, "insecure": True}},
-        "smoke": job | smoke,
-    }
+def smoke(**changes: object) -> list[str]:
+    """Options of pyinfra that change the smoke run."""
+    return ["--data", f"smoke={json.dumps(changes)}"] if changes else []
 
 
-def containers(node: Node) -> list[str]:
+def containers(node: Reachable) -> list[str]:
     """Names of all containers, running or not."""
     return node.exec("docker ps --all --format '{{.Names}}'").stdout.split()
 
 
-def ours(node: Node) -> list[str]:
+def ours(node: Reachable) -> list[str]:
     return node.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}").stdout.split()
 
 
-def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Rack, product: Product) -> None:
-    with registry.serve(lab) as store:
-        image, foreign = store.publish(images.training()), store.publish(images.tiny())
+def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Lab, product: Product) -> None:
+    with registry.serve(lab.rack) as store:
+        image, foreign = publish(lab, store), store.publish(images.tiny())
         for node in lab:
             node.exec(f"docker run --detach --name somebodys {foreign} sleep 3600")
             node.exec(f"docker create --label io.shakedown.version=1 --name stopped {foreign} true")
-        inventory = lab.inventory(product.folder / "lab.py", site(image))
-        ran = product.deploy(inventory, "megatron", "-y", timeout=400)
+        ran = product.deploy(INVENTORY, "megatron", "-y", timeout=400)
     assert ran.code == 0, ran.text
     record = product.record()
     assert record["verdict"] == "ok"
@@ -86,24 +116,15 @@ def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alon
         assert ours(node) == [] and sorted(containers(node)) == ["somebodys", "stopped"]
         assert node.exec("docker inspect --format '{{.State.Running}}' somebodys").stdout == "true\n"
         assert not node.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
-
-    # The registry is gone now: what is there is not asked for again.
-    second = product.deploy(inventory, "megatron", "-y")
-    assert second.code == 0, second.text
-    assert "nothing to change" in second.err
-    assert [node["changes"] for node in product.record()["nodes"]] == [[]] * 2
-    for node in lab:
         node.exec("docker rm --force somebodys stopped")
 
-
-def test_the_llama_recipe_runs_its_script_in_the_image(lab: Rack, store: Registry, product: Product) -> None:
-    """The stand-in's train_llama3.sh trains the small GPT: what is shown is the recipe, its variables and its log."""
-    image = store.publish(images.training())
-    recipe = {"recipe": "llama3.1-8b-bf16", "options": LLAMA, "devices": [], "iterations": 8}
-    inventory = lab.inventory(product.folder / "lab.py", site(image, **recipe))
-    ran = product.deploy(inventory, "megatron", "-y", timeout=400)
+    # The registry is gone now: what is there is not asked for again, by another recipe either. The stand-in's
+    # train_llama3.sh trains the small GPT: what is shown is the recipe, its variables and its log.
+    ran = product.deploy(INVENTORY, "megatron", "-y", *smoke(**LLAMA))
     assert ran.code == 0, ran.text
+    assert "nothing to change" in ran.err
     record = product.record()
+    assert [node["changes"] for node in record["nodes"]] == [[]] * 2
     assert [len(record["iterations"]), record["plan"]["seq_length"], record["plan"]["global_batch"]] == [8, 128, 8]
     assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
     logs = [product.folder / "runs/latest" / name for name in record["nodes"][1]["logs"]]
@@ -111,7 +132,7 @@ def test_the_llama_recipe_runs_its_script_in_the_image(lab: Rack, store: Registr
     assert all(ours(node) == [] for node in lab)
 
 
-def leader_log(node: Node, product: Product) -> str:
+def leader_log(node: Reachable, product: Product) -> str:
     """What the newest run's job has printed on a node by now."""
     latest = product.folder / "runs/latest"
     if not latest.exists():
@@ -120,16 +141,15 @@ def leader_log(node: Node, product: Product) -> str:
 
 
 @pytest.fixture
-def running(lab: Rack, store: Registry, product: Product) -> Iterator[Running]:
+def running(lab: Lab, image: Reference, product: Product) -> Iterator[Running]:
     """Starts the deploy in the background and returns when iterations are being printed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(**smoke: object) -> subprocess.Popen[str]:
-        inventory = lab.inventory(product.folder / "lab.py", site(store.publish(images.training()), **smoke))
-        process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+    def start(**changes: object) -> subprocess.Popen[str]:
+        process = product.start("pyinfra", INVENTORY, PROJECT / "deploy/megatron.py", "-y", *smoke(**changes))
         started.append(process)
         deadline = time.monotonic() + 400
-        while "iteration  " not in leader_log(lab["node2"], product):
+        while "iteration  " not in leader_log(lab.last, product):
             assert time.monotonic() < deadline and process.poll() is None, "no iteration was printed"
             time.sleep(0.2)
         return process
@@ -145,7 +165,7 @@ def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, s
     return process.returncode, out + err
 
 
-def until_gone(node: Node, seconds: float) -> None:
+def until_gone(node: Reachable, seconds: float) -> None:
     """Until no container of ours is left, running or not."""
     deadline = time.monotonic() + seconds
     while ours(node):
@@ -164,10 +184,10 @@ def failed_run(product: Product, text: str) -> dict[str, Any]:
 
 
 def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
-    lab: Rack, running: Running, product: Product
+    lab: Lab, running: Running, product: Product
 ) -> None:
     process = running(iterations=2000)
-    first, last = lab
+    first, last = lab.first, lab.last
     (container,) = ours(first)
     ranks = first.exec(f"docker top {container} -eo pid,args | grep train.py | grep -v torchrun").stdout
     first.exec(f"kill -9 {ranks.split()[0]}")
@@ -181,9 +201,9 @@ def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
     assert all(node.processes() == [] for node in lab)
 
 
-def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Rack, running: Running, product: Product) -> None:
+def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Lab, running: Running, product: Product) -> None:
     process = running(iterations=2000)
-    first, last = lab
+    first, last = lab.first, lab.last
     last.cut()
     try:
         until_gone(first, 90)
@@ -200,10 +220,10 @@ def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Rack, runn
 
 
 def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
-    lab: Rack, running: Running, product: Product
+    lab: Lab, running: Running, product: Product
 ) -> None:
     process = running(iterations=2000)
-    first, last = lab
+    first, last = lab.first, lab.last
     last.down()
     last.up()
     until_gone(first, 90)
@@ -220,10 +240,10 @@ def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
 
 
 def test_a_node_that_is_slowed_down_fails_the_figure_that_the_site_expects(
-    lab: Rack, running: Running, product: Product
+    lab: Lab, running: Running, product: Product
 ) -> None:
     process = running(iterations=10, expect={"elapsed_time_per_iteration": 1500})
-    slow = lab["node2"]
+    slow = lab.last
     slow.exec(f"docker update --cpus 0.04 {' '.join(ours(slow))}")
     code, text = finish(process)
     assert code == 1, text
