@@ -21,11 +21,20 @@ from pyinfra.context import ctx_state
 from deploy.examine import examine
 from deploy.inventory import hosts_in_limit
 from shakedown.examination import Examination
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.smoke.supervise import Job
+
+
+@dataclass(frozen=True)
+class Mender:
+    """An operation that this deploy has a stage for. `more` gives arguments that only a look at the other nodes can
+    tell."""
+
+    operation: Callable[..., Any]
+    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {}
 
 
 @dataclass
@@ -37,7 +46,10 @@ class Session:
     lock: RLock = field(default_factory=RLock)
     out: Any = field(default_factory=lambda: terminal.console(stderr=True))
     changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
+    menders: dict[str, Mender] = field(default_factory=dict)  # as remedies name them, in the order of the stages
+    declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
+    failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None
     record: RunRecord | None = None
     evidence: Evidence = field(default_factory=Evidence)
@@ -64,9 +76,9 @@ class Session:
         state = self.examination.states.get(name)
         return state is not None and name not in self.left_out and (state.probe.uid == 0 or not as_root)
 
-    def would_change(self, name: str) -> bool:
-        """Whether any operation of ours would change something on a node."""
-        return self.may_change(name) and self.examination.has_remedies(name)
+    def mendable(self, name: str) -> list[Finding]:
+        """The findings of a node that an operation of ours would mend, as the user that we are there."""
+        return [f for f in self.examination.mendable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
     def open_run(self) -> RunRecord:
         """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
@@ -112,13 +124,19 @@ class Session:
         if self.record is None or self.record.finished_at is not None:
             return
         self.record.finished_at = now()
-        verdicts = [finding.verdict for finding in self.examination.all_findings()]
-        verdicts += [gate.verdict for gate in self.record.gates]
-        wanted_job = any(desired.smoke for desired in self.examination.desired.values())
-        if wanted_job and not self.record.gates:
-            verdicts.append(Verdict.FAIL)  # a run that was asked for and not judged is no pass
-        self.record.verdict = max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
+        self.record.verdict = self.verdict()
         self.save()
+
+    def verdict(self) -> Verdict:
+        """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host
+        that pyinfra has failed is never less than unknown here, and drift alone fails no host."""
+        verdicts = [finding.verdict for finding in self.examination.all_findings()]
+        verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
+        verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
+        not_judged = self.job is not None and self.record is not None and not self.record.gates
+        if not_judged or invocation.interrupted:
+            verdicts.append(Verdict.FAIL)
+        return worst(verdicts)
 
     def _node(self, name: str) -> RunNode:
         result = self.job.result if self.job else None
@@ -147,6 +165,11 @@ class Session:
         assert self.directory is not None
         return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 
+    def leave_out(self, name: str, why: str, verdict: Verdict) -> None:
+        """A node takes no part in what follows; the first reason counts."""
+        self.left_out.setdefault(name, why)
+        self.failed_as.setdefault(name, verdict)
+
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
         """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
         on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
@@ -157,7 +180,7 @@ class Session:
             host.log_styled(text + remedy, fg="red", log_func=_complain)
         if not findings:
             host.log_styled(why, fg="red", log_func=_complain)
-        self.left_out.setdefault(host.name, why)
+        self.leave_out(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
         self.save()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})
@@ -193,9 +216,9 @@ def show_findings(current: Session) -> None:
         current.out.print(table)
         current.out.print()
     current.out.print(terminal.findings_summary(findings, len(current.hosts)))
-    pending = [host.name for host in current.hosts if current.would_change(host.name)]
+    pending = [host.name for host in current.hosts if current.mendable(host.name)]
     current.out.print(f"to change: {', '.join(pending)}" if pending else "nothing to change", markup=False)
     for host in current.hosts:
-        if current.examination.has_remedies(host.name) and not current.would_change(host.name):
-            current.out.print(f"{host.name}: not root there, so what differs stays (set _sudo)", markup=False)
+        if len(current.mendable(host.name)) < len(current.examination.mendable(host.name)):
+            current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
     current.out.print()

@@ -7,18 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from pyinfra.api import Host, State
+from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from deploy.examine import reread
-from deploy.session import Session, session
+from deploy.session import Mender, Session, session
 from deploy.training import conclude_run, start_run
 from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
 from operations import images as image_operations
 from operations import reboot as reboots
 from operations import smoke as smoke_operations
-from shakedown.findings import Finding, Risk, Verdict
+from shakedown.findings import Finding, Risk, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.images import agreed_digest, parse
 from shakedown.state import is_unreadable
@@ -30,7 +31,7 @@ def examine() -> None:
     name = current_host.name
     if name in current.examination.readings and name not in current.examination.states:
         _fail_here(current, "could not be examined")
-    elif current.examination.blockers(name) and not current.would_change(name):
+    elif current.examination.blockers(name) and not current.mendable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
 
 
@@ -71,7 +72,7 @@ def drivers() -> None:
 
 def images() -> None:
     """Container images, by digest."""
-    mend(image_operations.pull, as_root=False, more=_agreed_digest)
+    mend(image_operations.pull, more=_agreed_digest)
 
 
 def reboot() -> None:
@@ -79,16 +80,17 @@ def reboot() -> None:
     current = session()
     name = current_host.name
     system = current.examination.desired[name].system
-    if system.reboot != "when needed" or not current.may_change(name):
+    if system.reboot != "when needed":
         return
-    for finding in current.examination.findings.get(name, []):
+    mender = current.menders.setdefault("reboot.when_needed", Mender(reboots.when_needed))
+    for finding in current.mendable(name):
         if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
             arguments = {
                 "parameters": list(finding.wanted),
                 "at_once": system.reboot_at_once,
                 "timeout_s": system.reboot_timeout_s,
             }
-            _declare(current, reboots.when_needed, finding, "reboot", arguments)
+            _declare(current, mender.operation, finding, "reboot", arguments)
 
 
 def settle() -> None:
@@ -118,20 +120,16 @@ def conclude() -> None:
 
 def mend(
     operation: Callable[..., Any],
-    as_root: bool = True,
     more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
 ) -> None:
     """Declare an operation on the current host for each of its findings that the operation would mend. What needs root
-    stays a finding where we are not root. `more` adds arguments that only a look at the other nodes can tell."""
+    stays a finding where we are not root."""
     current = session()
-    name = current_host.name
-    if not current.may_change(name, as_root):
-        return
     known_as = f"{operation.__module__.removeprefix('operations.')}.{operation.__name__}"
-    for finding in current.examination.mendable(name, known_as):
-        assert finding.remedy is not None
-        arguments = finding.remedy.arguments
-        _declare(current, operation, finding, finding.remedy.text, {**arguments, **more(current, arguments)})
+    mender = current.menders.setdefault(known_as, Mender(operation, more))
+    for finding in current.mendable(current_host.name):
+        if finding.remedy and finding.remedy.operation == known_as:
+            _declare(current, mender.operation, finding, finding.remedy.text, _arguments(current, mender, finding))
 
 
 def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -140,6 +138,12 @@ def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any
     stores = [store for store in images if not is_unreadable(store)]
     digest = agreed_digest(stores, parse(arguments["reference"]))
     return {"digest": digest} if digest else {}
+
+
+def _arguments(current: Session, mender: Mender, finding: Finding) -> dict[str, Any]:
+    assert finding.remedy is not None
+    arguments = finding.remedy.arguments
+    return {**arguments, **mender.more(current, arguments)}
 
 
 def _declare(
@@ -152,7 +156,16 @@ def _declare(
     except Exception as error:  # one node's exception would end the run for all (PYINFRA_NOTES, trap 5)
         _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
         return
+    _note_change(current, finding)
+
+
+def _note_change(current: Session, finding: Finding) -> None:
     current.changes[finding.node].append(finding.name)
+    current.declared.add(_key(finding))
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.node, finding.name, (finding.remedy.operation if finding.remedy else None) or ""
 
 
 def _fail_here(current: Session, why: str) -> None:
@@ -161,20 +174,59 @@ def _fail_here(current: Session, why: str) -> None:
 
 
 def _settle(state: State, host: Host) -> bool:
+    """Read the node again. What its operations were to mend must be mended: pyinfra's exit code 0 would otherwise be
+    said of a node that is not as it was asked for. What has come up only now (a driver that was loaded shows devices
+    with settings of their own) is mended in a second round, once. What waits for a login, for a reboot that the desired
+    state does not allow, for root or for a person is no failure of this run: it is told, and is `drift` in its verdict.
+    """
     current = session()
     reread(state, current.examination, [host])
-    blockers = current.examination.blockers(host.name)
-    left = [f for f in current.examination.findings[host.name] if f.verdict == Verdict.DRIFT]
-    for finding in left:
-        pending = " (reboot pending)" if finding.reboot_pending else ""
-        host.log_styled(f"{finding.name}: still drift{pending}: {finding.evidence}", fg="yellow")
-    if blockers:
-        current.left_out.setdefault(host.name, "not in its desired state after the changes")
-        for finding in blockers:
-            remedy = f" -> {finding.remedy.text}" if finding.remedy else ""
-            host.log_styled(f"{finding.name}: {finding.verdict}: {finding.evidence}{remedy}", fg="red")
+    new = [finding for finding in _ours(current, host.name) if _key(finding) not in current.declared]
+    if new:
+        if not all(_mend_now(current, host, finding) for finding in new):
+            current.leave_out(host.name, "an operation failed", Verdict.FAIL)
+            return False
+        reread(state, current.examination, [host])
+    ours, blockers = _ours(current, host.name), current.examination.blockers(host.name)
+    for finding in current.examination.findings[host.name]:
+        if finding in ours:
+            why = "although its operation ran" if _key(finding) in current.declared else "came up only now: run again"
+            _tell(host, finding, f"still drift, {why}", "red")
+        elif finding in blockers:
+            _tell(host, finding, str(finding.verdict), "red")
+        elif finding.verdict == Verdict.DRIFT:
+            _tell(host, finding, f"still drift ({finding.pending})" if finding.pending else "still drift", "yellow")
+    if ours or blockers:
+        verdict = Verdict.FAIL if ours else worst([finding.verdict for finding in blockers])
+        current.leave_out(host.name, "not in its desired state after the changes", verdict)
     current.save()
-    return not blockers
+    return not (ours or blockers)
+
+
+def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
+    remedy = f" -> {finding.remedy.text}" if finding.remedy else ""
+    host.log_styled(f"{finding.name}: {what}: {finding.evidence}{remedy}", fg=colour)
+
+
+def _ours(current: Session, name: str) -> list[Finding]:
+    """The drift of a node that this deploy has an operation for, and that it may run there."""
+    mendable = [finding for finding in current.mendable(name) if finding.verdict == Verdict.DRIFT]
+    return [finding for finding in mendable if finding.remedy and finding.remedy.operation in current.menders]
+
+
+def _mend_now(current: Session, host: Host, finding: Finding) -> bool:
+    """Run the operation of a finding while another one runs, as pyinfra allows in `python.call`."""
+    assert finding.remedy is not None and finding.remedy.operation is not None
+    mender = current.menders[finding.remedy.operation]
+    _note_change(current, finding)
+    try:
+        mender.operation(name=f"{finding.name}: {finding.remedy.text}", **_arguments(current, mender, finding))
+    except NestedOperationError:
+        return False  # pyinfra has said why
+    except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback
+        host.log_styled(f"{finding.name}: {type(error).__name__}: {error}", fg="red")
+        return False
+    return True
 
 
 def _conclude(state: State, host: Host) -> bool:

@@ -5,13 +5,13 @@ Pure: the states come in, the findings go out. `deploy/examine.py` reads the nod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.desired import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict, worst
+from shakedown.findings import By, Finding, Remedy, Verdict, worst
 from shakedown.state import NodeState
 
 
@@ -75,20 +75,9 @@ class Examination:
         """The findings that keep a node out of the smoke run: what failed, and what could not be read."""
         return [f for f in self.findings.get(node, []) if f.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
 
-    def mendable(self, node: str, operation: str) -> Iterable[Finding]:
-        """The findings of a node that an operation ("tuning.numa_balancing") would mend."""
-        return [
-            finding
-            for finding in self.findings.get(node, [])
-            if finding.verdict != Verdict.OK and finding.remedy is not None and finding.remedy.operation == operation
-        ]
-
-    def has_remedies(self, node: str) -> bool:
-        """Whether any operation of ours would change something on the node."""
-        return any(
-            finding.verdict != Verdict.OK and finding.remedy is not None and finding.remedy.operation is not None
-            for finding in self.findings.get(node, [])
-        )
+    def mendable(self, node: str) -> list[Finding]:
+        """The findings of a node that an operation of ours would mend."""
+        return [finding for finding in self.findings.get(node, []) if finding.mended_by == By.OPERATION]
 
 
 def unreached(node: str, why: str) -> Finding:

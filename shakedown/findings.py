@@ -44,11 +44,21 @@ class Risk(StrEnum):
     REBOOT = "reboot"  # takes effect at the next boot
 
 
+class By(StrEnum):
+    """What mends a finding. A deploy answers for what its operations mend; the rest it can only tell."""
+
+    OPERATION = "operation"  # one of ours, when a deploy declares it
+    LOGIN = "login"  # nothing is left to do: it is written down, and new sessions have it
+    REBOOT = "reboot"  # nothing is left to do but a boot, which is not ours to start
+    PERSON = "person"  # nothing of ours can mend it, or not on this node
+
+
 class Remedy(BaseModel):
     """What would mend a finding.
 
     `operation` names a function of `operations/` as `module.function` ("tuning.numa_balancing") and `arguments` are
-    its keyword arguments; None where a person has to act, and then `text` says what to do.
+    its keyword arguments; None where none of ours is to be run, and then `text` says what to do. `as_root` says whether
+    the operation needs root.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,7 +66,9 @@ class Remedy(BaseModel):
     text: str
     operation: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict)
+    as_root: bool = True
     risk: Risk = Risk.SAFE
+    by: By = Field(default_factory=lambda given: By.OPERATION if given["operation"] else By.PERSON)
 
 
 class Finding(BaseModel):
@@ -79,6 +91,20 @@ class Finding(BaseModel):
     evidence: str = ""
     remedy: Remedy | None = None
 
+    @property
+    def mended_by(self) -> By | None:
+        """What mends it: a person where nobody says; None where it is ok."""
+        if self.verdict == Verdict.OK:
+            return None
+        return self.remedy.by if self.remedy else By.PERSON
+
+    @property
+    def pending(self) -> str:
+        """ "reboot pending", "login pending", or nothing."""
+        if self.mended_by == By.LOGIN:
+            return "login pending"
+        return "reboot pending" if self.reboot_pending else ""
+
     def __str__(self) -> str:
-        pending = " (reboot pending)" if self.reboot_pending else ""
+        pending = f" ({self.pending})" if self.pending else ""
         return f"{self.node}: {self.name}: {self.verdict}{pending}: wanted {self.wanted}, actual {self.actual}"

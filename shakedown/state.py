@@ -127,6 +127,7 @@ class Account(_Part):
 
     user: str
     groups: list[str]  # groups of the session, by name (or number where unnamed)
+    at_login: list[str]  # groups that a new session has by /etc/group and /etc/passwd
     members: dict[str, list[str]]  # group -> members, for render, video, docker; a group that does not exist is absent
 
 

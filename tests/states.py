@@ -276,6 +276,7 @@ def _base(hostname: str) -> dict[str, Any]:
         "account": {
             "user": "root",
             "groups": ["root", "render", "video"],
+            "at_login": ["root", "render", "video"],
             "members": {"render": ["root"], "video": ["root"]},
         },
         "gpu_processes": [],

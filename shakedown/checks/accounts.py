@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import compare_setting
+from shakedown.checks.compare import NEW_LOGIN, compare_setting
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import Account, NodeState, Setting
 
 _LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
-_NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions")
 
 
 @check("memlock")
@@ -38,7 +37,7 @@ def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: Nod
     evidence = f"/proc/self/limits of {user}, /etc/security/limits.d"
     found = compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
     # Written down and not in this session: it is a login that is waited for, not a boot.
-    return found.model_copy(update={"reboot_pending": False, "remedy": _NEW_LOGIN}) if found.reboot_pending else found
+    return found.model_copy(update={"reboot_pending": False, "remedy": NEW_LOGIN}) if found.reboot_pending else found
 
 
 @check("groups")
@@ -51,12 +50,12 @@ def groups(desired: DesiredState, state: NodeState, node: str) -> Iterator[Findi
 def _group(group: str, account: Account, node: str) -> Finding:
     user = account.user
     in_session = group in account.groups
-    # Of a group whose members are not read, the session is all the evidence there is.
-    member = user in account.members.get(group, []) if group in _LISTED else in_session
+    # A directory server may give groups that no file names; of those the session is all the evidence there is.
+    member = group in account.at_login or (group not in _LISTED and in_session)
     if member and (in_session or user == "root"):
         actual, remedy = "member", None
     elif member:
-        actual, remedy = "member, not in this session", _NEW_LOGIN
+        actual, remedy = "member, not in this session", NEW_LOGIN
     else:
         exists = group not in _LISTED or group in account.members
         actual = "not a member" if exists else "no such group"

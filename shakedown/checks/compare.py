@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.findings import By, Finding, Remedy, Risk, Verdict
 from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
+NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=By.LOGIN)
 
 
 def unknown(
@@ -68,9 +69,13 @@ def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
     return unit.settings.get(key)
 
 
-def boot_remedy(text: str, settings: Mapping[str, str | int], state: NodeState, risk: Risk = Risk.SAFE) -> Remedy:
-    """The operation that sets something now and, by our unit, at every boot. Without systemd it holds until the next
-    boot only, and the finding stays drift."""
+def boot_remedy(
+    text: str, settings: Mapping[str, str | int], state: NodeState, *, right_now: bool, risk: Risk = Risk.SAFE
+) -> Remedy:
+    """The operation that sets something now and, by our unit, at every boot. Without systemd it can only set it now;
+    what is `right_now` is then a person's to keep, and the finding stays drift."""
     systemd = state.system.service_manager == "systemd"
+    if right_now and not systemd:
+        return Remedy(text=f"{text}, where this node sets things at boot: without systemd nothing of ours runs there")
     when = "now and at boot" if systemd else "now only: without systemd nothing of ours runs at boot"
     return Remedy(text=f"{text}, {when}", operation="boot.settings", arguments={"settings": dict(settings)}, risk=risk)

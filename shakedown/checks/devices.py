@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from shakedown.checks import check
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
@@ -126,9 +126,11 @@ def _access(
         return _finding(name, node, Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open", None)
     user = state.account.user
     if group is not None and group not in state.account.groups:
-        join = Remedy(
-            text=f"put {user} into the group {group}", operation="tuning.groups", arguments={"groups": [group]}
-        )
+        if group in state.account.at_login:
+            late = f"{user} is in {group}, and this session began before that"
+            return _finding(name, node, Verdict.DRIFT, wanted, late, ", ".join(closed), NEW_LOGIN)
+        arguments = {"user": user, "groups": [group]}
+        join = Remedy(text=f"put {user} into the group {group}", operation="tuning.groups", arguments=arguments)
         return _finding(name, node, Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
     person = Remedy(text="mode and group allow it, so something else forbids it: a device cgroup, a container, SELinux")
     return _finding(name, node, Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)

@@ -41,6 +41,7 @@ def _image(name: str, image: Image, state: NodeState, node: str) -> Finding:
     pull = Remedy(
         text=f"pull {image.reference} with {engine}",
         operation="images.pull",
+        as_root=False,  # whoever may talk to the engine may pull
         arguments={"engine": engine, **image.model_dump(exclude_none=True)},
     )
     return Finding(

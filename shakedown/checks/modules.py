@@ -30,7 +30,8 @@ def _module(module: str, state: NodeState, node: str) -> Finding:
         # systemd-modules-load obeys a blacklist, our unit loads by name.
         evidence = f"/proc/modules; {module} is blacklisted (modprobe.d or modprobe.blacklist=)"
         setting = Setting(running=running, persisted=at_boot(state.boot_unit, name.replace("modules", "module")))
-        remedy = boot_remedy(f"load {module} in spite of its blacklist", {f"module.{module}": "loaded"}, state)
+        text, loaded = f"load {module} in spite of its blacklist", running == "loaded"
+        remedy = boot_remedy(text, {f"module.{module}": "loaded"}, state, right_now=loaded)
         return compare_setting(name, node, "loaded", setting, evidence=evidence, remedy=remedy)
     persisted = "loaded" if module in state.modules.persisted else None
     remedy = Remedy(text=f"load {module}, now and at boot", operation="tuning.modules", arguments={"modules": [module]})

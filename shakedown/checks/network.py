@@ -44,5 +44,6 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
         return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
     text = f"MTU {wanted} on {interface} (the switch has to carry it)"
-    remedy = boot_remedy(text, {name: wanted}, state, Risk.DISRUPTIVE)
+    right = setting.running == str(wanted)
+    remedy = boot_remedy(text, {name: wanted}, state, right_now=right, risk=Risk.DISRUPTIVE)
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)

@@ -23,7 +23,7 @@ def pcie_acs(desired: DesiredState, state: NodeState, node: str) -> Finding | No
         more = f" and {len(enabled) - 4} more" if len(enabled) > 4 else ""
         evidence += f": on at {', '.join(enabled[:4])}{more}"
     setting = Setting(running="on" if enabled else "off", persisted=at_boot(state.boot_unit, "acs"))
-    remedy = boot_remedy("switch PCIe ACS off on every function", {"acs": wanted}, state)
+    remedy = boot_remedy("switch PCIe ACS off on every function", {"acs": wanted}, state, right_now=not enabled)
     return compare_setting("pcie_acs", node, wanted, setting, evidence=evidence, remedy=remedy)
 
 
@@ -52,5 +52,5 @@ def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Find
         persisted=at_boot(state.boot_unit, key),
     )
     text = f"PCIe read requests of {wanted} bytes for {', '.join(others or sizes)}"
-    remedy = boot_remedy(text, {key: wanted}, state, Risk.DISRUPTIVE)
+    remedy = boot_remedy(text, {key: wanted}, state, right_now=not others, risk=Risk.DISRUPTIVE)
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)

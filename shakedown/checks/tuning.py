@@ -68,7 +68,8 @@ def cpu_governor(desired: DesiredState, state: NodeState, node: str) -> Finding 
         evidence += f": {', '.join(f'{count} CPUs {governor}' for governor, count in sorted(others.items()))}"
     running = wanted if not others and governors else ", ".join(sorted(governors))
     setting = Setting(running=running, persisted=at_boot(state.boot_unit, "cpu_governor"))
-    remedy = boot_remedy(f"governor {wanted} on every CPU", {"cpu_governor": wanted}, state)
+    right = running == wanted
+    remedy = boot_remedy(f"governor {wanted} on every CPU", {"cpu_governor": wanted}, state, right_now=right)
     return compare_setting("cpu_governor", node, wanted, setting, evidence=evidence, remedy=remedy)
 
 
@@ -85,7 +86,8 @@ def c2(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     if enabled:
         evidence += f": enabled on {enabled} of {state.cpu.count} CPUs"
     setting = Setting(running="enabled" if enabled else "disabled", persisted=at_boot(state.boot_unit, "c2"))
-    remedy = boot_remedy("disable idle state C2 on every CPU", {"c2": wanted}, state)
+    right = setting.running == wanted
+    remedy = boot_remedy("disable idle state C2 on every CPU", {"c2": wanted}, state, right_now=right)
     return compare_setting("c2", node, wanted, setting, evidence=evidence, remedy=remedy)
 
 
@@ -96,5 +98,6 @@ def thp(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     if wanted is None:
         return None
     evidence = "/sys/kernel/mm/transparent_hugepage/enabled"
-    remedy = boot_remedy(f"transparent huge pages: {wanted}", {"thp": wanted}, state)
+    right = state.memory.thp.running == wanted
+    remedy = boot_remedy(f"transparent huge pages: {wanted}", {"thp": wanted}, state, right_now=right)
     return compare_setting("thp", node, wanted, state.memory.thp, evidence=evidence, remedy=remedy)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shakedown.desired import DesiredStateError
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Finding
 
 if TYPE_CHECKING:
     from pyinfra.api import State
@@ -189,7 +189,5 @@ def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel:
         engine.run_deploy(state, "megatron", dry=dry)
         current = session()
     current.close()
-    verdict = current.record.verdict if current.record else current.examination.verdict()
-    if state.failed_hosts or len(state.active_hosts) < len(current.hosts):
-        verdict = Verdict.FAIL
+    verdict = current.record.verdict if current.record else current.verdict()
     sys.exit(130 if invocation.interrupted else verdict.exit_code)

@@ -52,20 +52,26 @@ def settle_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, O
     return {item: value for item, (_, value) in best.items()}
 
 
+def _rows(tree: Tree, path: str) -> list[list[str]]:
+    rows = attempt(lambda: parse_table(tree.lines(path)))
+    return rows if isinstance(rows, list) else []
+
+
 def user_name(tree: Tree, uid: int) -> str:
-    rows = attempt(lambda: parse_table(tree.lines("/etc/passwd")))
-    names = [row[0] for row in rows if row[2] == str(uid)] if isinstance(rows, list) else []
+    names = [row[0] for row in _rows(tree, "/etc/passwd") if row[2] == str(uid)]
     return names[0] if names else os.environ.get("USER", str(uid))
 
 
 def read(tree: Tree) -> Part:
-    table = attempt(lambda: parse_table(tree.lines("/etc/group")))
-    rows = table if isinstance(table, list) else []
+    rows = _rows(tree, "/etc/group")
+    user = user_name(tree, os.geteuid())
     by_gid = {row[2]: row[0] for row in rows}
     session = [str(gid) for gid in sorted({os.getegid(), *os.getgroups()})]
+    primary = [row[3] for row in _rows(tree, "/etc/passwd") if row[0] == user]
     return {
-        "user": user_name(tree, os.geteuid()),
+        "user": user,
         "groups": [by_gid.get(gid, gid) for gid in session],
+        "at_login": [row[0] for row in rows if row[2] in primary or user in row[3].split(",")],
         "members": {row[0]: [name for name in row[3].split(",") if name] for row in rows if row[0] in GROUPS},
     }
 

@@ -66,7 +66,7 @@ def findings_table(findings: Sequence[Finding], show_ok: bool = False) -> Table 
     for column in ("node", "finding", "verdict", "wanted", "actual", "remedy"):
         table.add_column(column, overflow="fold")
     for finding in shown:
-        pending = " (reboot pending)" if finding.reboot_pending else ""
+        pending = f" ({finding.pending})" if finding.pending else ""
         table.add_row(
             escape(finding.node),
             escape(finding.name),

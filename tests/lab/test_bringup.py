@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
 from tests.lab.product import Product, smoke
 
 NUMA = "/proc/sys/kernel/numa_balancing"
+KEY = "kernel.numa_balancing"
 
 
 @pytest.fixture
@@ -152,3 +156,58 @@ def test_in_the_steady_state_a_drift_check_is_one_exec_channel_per_node(lab: Rac
     before = [node.exec_channels() for node in lab]
     product.drift(inventory)
     assert [node.exec_channels() - count for node, count in zip(lab, before, strict=True)] == [1, 1, 1]
+
+
+OFF = NodeSpec(proc={"sys/kernel/numa_balancing": "0\n"}, files={"etc/sysctl.d/10-numa.conf": f"{KEY} = 0\n"})
+"""A node whose NUMA balancing is as it should be."""
+UNDOES = {"usr/local/bin/gpasswd": f'#!/bin/sh\necho 1 > {NUMA}\nsed -i "s/^$3:.*/&$2/" /etc/group\n'}
+"""Joining a group has a side effect there, as a site's hook may have: NUMA balancing is switched on."""
+
+
+@pytest.mark.parametrize("command", ["pyinfra", "shakedown"])
+@pytest.mark.parametrize(
+    ("spec", "tuning", "verdict", "changes", "said"),
+    [
+        (
+            NodeSpec(files=UNDOES),
+            {"groups": ["rack"]},
+            "fail",
+            ["numa_balancing", "groups.rack"],
+            "numa_balancing: still drift, although its operation ran",
+        ),
+        (
+            replace(OFF, files=OFF.files | UNDOES),
+            {"groups": ["rack"]},
+            "ok",
+            ["groups.rack", "numa_balancing"],
+            "numa_balancing: switch automatic NUMA balancing off",
+        ),
+        (OFF, {"memlock": 4321}, "drift", ["memlock"], "memlock: still drift (login pending)"),
+    ],
+    ids=["undone by the next operation", "came up only after the changes", "waits for a login"],
+)
+def test_what_is_left_after_the_changes_decides_exit_codes_and_verdict_alike(
+    rack: RackMaker,
+    product: Product,
+    command: str,
+    spec: NodeSpec,
+    tuning: dict[str, Any],
+    verdict: str,
+    changes: list[str],
+    said: str,
+) -> None:
+    lab = rack([spec, OFF])
+    lab["node1"].exec("groupadd rack")
+    inventory = lab.inventory(product.folder / "lab.py", {"gpu": "cpu"}, hosts={"node1": {"tuning": tuning}})
+    if command == "shakedown":
+        ran, codes = product.run("shakedown", "run", inventory), {"ok": 0, "drift": 3, "fail": 1}
+    else:
+        ran, codes = product.deploy(inventory, "megatron", "-y"), {"ok": 0, "drift": 0, "fail": 1}
+    assert said in ran.err, ran.text
+    assert ran.code == codes[verdict], ran.text
+    assert "Traceback" not in ran.text
+    record = product.record()
+    assert record["verdict"] == verdict
+    assert [node["changes"] for node in record["nodes"]] == [changes, []]
+    assert [node["part"] for node in record["nodes"]] == ["left out" if verdict == "fail" else "examined", "examined"]
+    assert lab["node1"].read(NUMA).strip() == ("1" if verdict == "fail" else "0")

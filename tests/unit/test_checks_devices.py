@@ -63,8 +63,11 @@ def test_a_wider_mode_than_wanted_is_right() -> None:
 
 
 def test_a_user_outside_the_group_is_told_to_join_it() -> None:
-    finding = seen(kfd, {"devices.kfd.openable": False, "account.groups": ["users"]})
+    outside = {"devices.kfd.openable": False, "account.groups": ["users"], "account.at_login": ["users"]}
+    finding = seen(kfd, outside)
     assert finding.verdict == "drift" and finding.remedy is not None and finding.remedy.operation == "tuning.groups"
+    assert finding.remedy.arguments == {"user": "root", "groups": ["render"]}
+    assert seen(kfd, outside | {"account.at_login": ["render"]}).pending == "login pending"
 
 
 def test_a_user_in_the_group_who_still_cannot_open_it_is_beyond_us() -> None:

@@ -13,11 +13,12 @@ import operations.reboot
 import operations.tuning
 from shakedown import checks
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Risk, Verdict
+from shakedown.findings import By, Finding, Risk, Verdict
 from shakedown.state import NodeState
 from tests.states import bare, desired, healthy, unreadable, with_
 
 RPF = "net.ipv4.conf.all.rp_filter"
+WITHOUT_SYSTEMD: dict[Any, Any] = {"boot_unit.enabled": False, "system.service_manager": "other"}
 
 
 def found(name: str, state: NodeState, wanted: DesiredState | None = None) -> Finding:
@@ -114,10 +115,28 @@ def test_a_unit_that_is_not_enabled_keeps_nothing(name: str) -> None:
 
 
 def test_without_systemd_the_remedy_says_that_it_does_not_last() -> None:
-    changes: dict[Any, Any] = {"boot_unit.enabled": False, "system.service_manager": "other"}
-    finding = found("c2", with_(healthy(), changes))
+    finding = found("c2", with_(healthy(), WITHOUT_SYSTEMD | {"cpu.c2_enabled": 3}))
     assert finding.verdict == Verdict.DRIFT
     assert finding.remedy and "without systemd" in finding.remedy.text
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("cpu_governor", {"cpu.governors": {"powersave": 192}}),
+        ("c2", {"cpu.c2_enabled": 1}),
+        ("thp", {"memory.thp.running": "madvise"}),
+        ("pcie_acs", {"acs.enabled": ["0000:c0:01.1"]}),
+        ("max_read_request", {"rdma.3.max_read_request": 512}),
+        ("mtu.ens1np0", {"interfaces.2.mtu.running": "1500"}),
+    ],
+)
+def test_without_systemd_what_is_right_now_is_a_persons_to_keep(name: str, wrong: dict[Any, Any]) -> None:
+    """An operation that could do no more would be run at every deploy, and blamed each time."""
+    unkept = WITHOUT_SYSTEMD | {"memory.thp.persisted": None, "interfaces.2.mtu.persisted": None}
+    finding = found(name, with_(healthy(), unkept))
+    assert (finding.verdict, finding.mended_by) == (Verdict.DRIFT, By.PERSON)
+    assert found(name, with_(healthy(), unkept | wrong)).mended_by == By.OPERATION
 
 
 def test_acs_without_root_is_unknown_and_asks_for_root() -> None:
@@ -174,24 +193,39 @@ def test_limits(running: str, persisted: str | None, verdict: Verdict, remedy: s
     finding = found("memlock", state)
     assert (finding.verdict, finding.reboot_pending) == (verdict, False)
     assert finding.remedy and finding.remedy.operation == remedy
-    assert remedy or "log in again" in finding.remedy.text
+    assert finding.mended_by == (By.OPERATION if remedy else By.LOGIN)
+    assert finding.pending == ("" if remedy else "login pending")
 
 
 @pytest.mark.parametrize(
-    ("account", "actual", "operation"),
+    ("session", "at_login", "members", "actual", "mended_by"),
     [
-        ({"groups": ["ada"], "members": {"video": []}}, "no such group", "tuning.groups"),
-        ({"groups": ["ada"], "members": {"render": ["bob"]}}, "not a member", "tuning.groups"),
-        ({"groups": ["ada"], "members": {"render": ["ada"]}}, "member, not in this session", None),
-        ({"groups": ["ada", "render"], "members": {"render": ["ada"]}}, "member", None),
+        (["ada"], ["ada"], {"video": []}, "no such group", By.OPERATION),
+        (["ada"], ["ada"], {"render": ["bob"]}, "not a member", By.OPERATION),
+        (["ada", "render"], ["ada"], {"render": ["bob"]}, "not a member", By.OPERATION),
+        (["ada"], ["ada", "render"], {"render": ["ada"]}, "member, not in this session", By.LOGIN),
+        (["ada", "render"], ["ada", "render"], {"render": ["ada"]}, "member", None),
     ],
 )
-def test_groups(account: dict[str, Any], actual: str, operation: str | None) -> None:
-    state = with_(healthy(), {"account": {"user": "ada", **account}})
-    finding = found("groups.render", state)
+def test_groups(
+    session: list[str], at_login: list[str], members: dict[str, list[str]], actual: str, mended_by: By | None
+) -> None:
+    account = {"user": "ada", "groups": session, "at_login": at_login, "members": members}
+    finding = found("groups.render", with_(healthy(), {"account": account}))
     assert finding.actual == actual
     assert finding.verdict == (Verdict.OK if actual == "member" else Verdict.DRIFT)
-    assert (finding.remedy.operation if finding.remedy else None) == operation
+    assert finding.mended_by == mended_by
+
+
+@pytest.mark.parametrize(
+    ("session", "at_login", "mended_by"),
+    [([], [], By.OPERATION), ([], ["rack"], By.LOGIN), (["rack"], ["rack"], None), (["rack"], [], None)],
+)
+def test_a_group_whose_members_are_not_read(session: list[str], at_login: list[str], mended_by: By | None) -> None:
+    """Once a file names the user only a login is missing; a directory server may name it where no file does."""
+    account = {"user": "ada", "groups": session, "at_login": at_login, "members": {}}
+    finding = found("groups.rack", with_(healthy(), {"account": account}), tuned(groups=["rack"]))
+    assert finding.mended_by == mended_by
 
 
 def test_roots_session_needs_no_group() -> None:
@@ -265,8 +299,8 @@ def test_a_reboot_is_a_remedy_only_where_it_is_allowed() -> None:
     remedy = found("cmdline", state, allowed).remedy
     assert remedy and remedy.operation == "reboot.when_needed" and remedy.risk == Risk.REBOOT
     assert remedy.arguments == {"parameters": CMDLINE, "at_once": 2, "timeout_s": 900}
-    forbidden = found("cmdline", state).remedy
-    assert forbidden and forbidden.operation is None
+    forbidden = found("cmdline", state)
+    assert (forbidden.mended_by, forbidden.pending) == (By.REBOOT, "reboot pending")
 
 
 def test_every_remedy_names_an_operation_that_takes_its_arguments() -> None:
@@ -280,7 +314,7 @@ def test_every_remedy_names_an_operation_that_takes_its_arguments() -> None:
             "cmdline": {"running": [], "persisted": [], "loader": "grubby"},
             "limits.memlock": {"running": "64", "persisted": None},
             "limits.nofile": {"running": "64", "persisted": None},
-            "account": {"user": "ada", "groups": [], "members": {}},
+            "account": {"user": "ada", "groups": [], "at_login": [], "members": {}},
             "modules.loaded": [],
             "boot_unit.enabled": False,
             ("sysctl", RPF, "running"): "0",

@@ -22,7 +22,7 @@ def examined(*changes: dict[str, object] | None) -> Examination:
 def test_healthy_nodes_have_no_blockers_and_nothing_to_mend() -> None:
     examination = examined({}, {}, {})
     assert examination.verdict() == Verdict.OK
-    assert not any(examination.has_remedies(node) for node in examination.desired)
+    assert not any(examination.mendable(node) for node in examination.desired)
 
 
 def test_an_unreached_node_is_a_failed_finding_with_the_reason() -> None:
@@ -42,10 +42,10 @@ def test_a_minority_is_named_and_the_majority_is_not() -> None:
 
 def test_drift_has_remedies_and_does_not_block_but_failure_does() -> None:
     examination = examined({"numa.balancing.running": "1"}, {"rdma.3.state": "DOWN"})
-    assert examination.has_remedies("n1")
     assert examination.blockers("n1") == []
     assert [finding.name.split(".")[0] for finding in examination.blockers("n2")] == ["rdma_state"]
-    assert list(examination.mendable("n1", "tuning.numa_balancing"))
+    assert [finding.name for finding in examination.mendable("n1")] == ["numa_balancing"]
+    assert examination.mendable("n2") == []
 
 
 def test_of_no_nodes_at_all_nothing_is_known() -> None:

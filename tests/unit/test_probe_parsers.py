@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import threading
@@ -113,6 +114,14 @@ class TestCommandLine:
 
     def test_a_quoted_value_is_one_word(self) -> None:
         assert cmdline.parse_words('ro dyndbg="file a.c +p" quiet') == ["ro", 'dyndbg="file a.c +p"', "quiet"]
+
+
+class TestGroups:
+    def test_a_new_login_has_its_primary_group_and_those_that_name_it(self, tree: Tree, write: Write) -> None:
+        write("/etc/passwd", f"ada:x:{os.geteuid()}:7:Ada:/home/ada:/bin/sh\n")
+        write("/etc/group", "crew:x:7:\nrender:x:8:bob,ada\nvideo:x:9:bob\n")
+        part = account.read(tree)
+        assert (part["user"], part["at_login"]) == ("ada", ["crew", "render"])
 
 
 class TestLimits:
