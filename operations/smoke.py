@@ -21,6 +21,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
+from pyinfra.connectors.util import clear_askpass_cache
 
 from shakedown.smoke.supervise import Job, run_job
 
@@ -136,9 +137,12 @@ class Remote:
             return False, [], [f"{node} is not among the active hosts"]
         limit = ["timeout", "-k", "2", str(timeout)]  # `_timeout` would leave the command running on the node
         command = StringCommand(*(QuoteString(word) for word in [*limit, *argv]))
+        host = self._hosts[node]
         try:
             with gevent.Timeout(timeout + _SLACK_S, TimeoutError(f"no answer within {timeout:g} s")):
-                ok, output = self._hosts[node].run_shell_command(
+                if _connection_is_gone(host):
+                    _connect_again(host)
+                ok, output = host.run_shell_command(
                     command,
                     print_output=False,
                     print_input=False,
@@ -149,6 +153,21 @@ class Remote:
         except (TimeoutError, OSError, EOFError, SSHException, PyinfraError) as error:
             return False, [], [str(error) or type(error).__name__]
         return ok, output.stdout_lines, output.stderr_lines
+
+
+def _connection_is_gone(host: Host) -> bool:
+    """Whether an SSH connection was there and is none any more: the node went down, or something between dropped it."""
+    client = getattr(host.connector, "client", None)
+    transport = client.get_transport() if client is not None else None
+    return client is not None and (transport is None or not transport.is_active())
+
+
+def _connect_again(host: Host) -> None:
+    """A job outlives a broken connection, and a node that was rebooted can tell so and give its log. Raises
+    PyinfraError with the reason."""
+    clear_askpass_cache(host)  # the script that it names may have gone with the node's /tmp
+    host.disconnect()
+    host.connect(reason="again: the connection had broken", show_errors=False, raise_exceptions=True)
 
 
 @contextmanager

@@ -17,11 +17,15 @@ _ECHO = re.compile(
     re.IGNORECASE,
 )
 _ECHO_KINDS = ("rank_failed", "collective_timeout", "nccl_remote_error", "early exit", "stall", "no start", "timeout")
+# The node's own part of the run is gone, and with it the ranks there: whatever the others say of it follows from that.
+_LOST = ("rebooted", "unreachable", "watchdog")
 _NOT_RUNNING = ("(T)", "(t)", "(D)")  # stopped, traced, in uninterruptible sleep
 
 
 def may_be_echo(failure: Failure) -> bool:
     """Whether the failure may only follow from another one. An exit code other than a signal says no more either."""
+    if failure.kind in _LOST:
+        return False
     plain_exit = failure.kind == "exit" and "signal" not in failure.text
     return failure.kind in _ECHO_KINDS or plain_exit or _ECHO.search(failure.line or "") is not None
 

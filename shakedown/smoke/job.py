@@ -24,7 +24,7 @@ class Failure(_Part):
     """Something that went wrong on a node, and when (by the controller's clock, whatever the node's says).
 
     `kind` is a signature of `signatures.toml`, or: busy, unusable, not ready, exit, early exit, no start, stall,
-    timeout, unreachable, disk full, watchdog, interrupted, controller.
+    timeout, unreachable, rebooted, disk full, watchdog, interrupted, controller.
     """
 
     node: str | None  # None: not one node's

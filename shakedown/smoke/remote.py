@@ -63,6 +63,7 @@ class Status(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     watchdog: bool  # False: it has died, and `state` is the last one that it wrote down
+    rebooted: bool = False  # that is why: the node's boot id is another one
     state: str = "unknown"  # setup, ready, running, stopping, over
     ending: str | None = None  # why the run was ended from outside
     setup_error: str | None = None

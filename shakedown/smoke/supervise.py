@@ -194,7 +194,9 @@ class _Supervisor:
             member.fail("exit", f"{member.name}: the job ended with {_exit_text(status.exit_code)}", member.exited_at)
         elif status.ending and "watchdog" not in known:
             member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}")
-        elif not status.watchdog and "watchdog" not in known:
+        elif status.rebooted and "rebooted" not in known:
+            member.fail("rebooted", f"{member.name}: it was rebooted in mid-run (its boot id is another one)")
+        elif not status.watchdog and not {"watchdog", "rebooted"} & known:
             member.fail("watchdog", f"{member.name}: its watchdog has died")
         free = status.disk_free_bytes
         if free is not None and free < _ROOM_BYTES and "disk full" not in known:
@@ -224,9 +226,24 @@ class _Supervisor:
             self._fail("early exit", f"{first.name} was through, and not after {self._limits.settle_s:g} s: {others}")
 
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
-        """Whether to wait a moment for the failure that this one is an echo of."""
-        recent = time.time() - trouble[0].at.timestamp() < self._limits.echo_s + self._limits.poll_s
-        return recent and all(map(blame.may_be_echo, trouble))
+        """Whether to wait a moment for the failure that this one is an echo of.
+
+        A node that has answered since is not gone. One that has not is waited for as long as a command may take, and
+        is then taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
+        """
+        if not all(map(blame.may_be_echo, trouble)):
+            return False
+        began = trouble[0].at.timestamp()
+        waited = time.time() - began
+        if waited < self._limits.echo_s + self._limits.poll_s:
+            return True
+        silent = [member for member in self._members if member.answered_at < began and not member.status.over]
+        if silent and waited < self._limits.poll_timeout_s + self._limits.poll_s:
+            return True
+        for member in silent:
+            seconds = time.time() - member.answered_at
+            member.fail("unreachable", f"{member.name}: no answer for {seconds:.0f} s: {member.silence or 'silent'}")
+        return False
 
     def _fail(self, kind: str, text: str, node: str | None = None) -> None:
         member = self._reporter if node == self._reporter.name else None

@@ -216,6 +216,21 @@ def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
     assert lab["node3"].read("/root/cleaned") == "cleaned\n"
 
 
+def test_a_node_that_reboots_is_named_and_not_who_notices(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
+    """Its neighbours' connections are reset as soon as it is back, long before it counts as unreachable."""
+    run = start(runs, lab, tmp_path / "rebooted")
+    run.until(r"iteration [1-9]\d+/")
+    lab["node2"].down()
+    lab["node2"].up()
+    result = run.end()
+    assert run.process.returncode == 1
+    assert result.first_failure is not None
+    assert (result.first_failure.node, result.first_failure.kind) == ("node2", "rebooted"), result.failures
+    assert result.nodes[1].logs[0].read_text(), "what it had said before is kept"
+    for node in lab.nodes:
+        clean(node)
+
+
 def test_ctrl_c_stops_the_job_and_is_no_success(lab: Rack, runs: list[Run], tmp_path: Path) -> None:
     run = start(runs, lab, tmp_path / "interrupted")
     run.until(r"iteration [1-9]\d+/")

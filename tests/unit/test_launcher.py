@@ -263,6 +263,24 @@ def test_without_its_watchdog_a_run_can_still_be_stopped_and_removed(
     assert not folder.exists()
 
 
+def test_a_reboot_is_told_and_what_has_the_old_watchdogs_pid_is_left_alone(make: MakeNode, nodes: LocalNodes) -> None:
+    node = make()
+    wait(node, "ready")
+    kept = nodes.run_dir("n", RUN) / ".launcher/status.json"
+    status = json.loads(kept.read_text())
+    os.kill(status["process"][0], signal.SIGKILL)
+    until(lambda: not node.poll(0).watchdog)
+    assert not node.poll(0).rebooted
+    with subprocess.Popen(SLEEP) as other:
+        started = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        kept.write_text(json.dumps(status | {"boot_id": "of another boot", "process": [other.pid, started]}))
+        assert node.poll(0).rebooted
+        assert node.stop("it was rebooted").over
+        assert other.poll() is None
+        other.kill()
+    assert node.remove() == []
+
+
 def test_a_leader_does_not_outlive_its_watchdog(make: MakeNode, nodes: LocalNodes) -> None:
     node = make()
     wait(node, "ready")

@@ -154,6 +154,29 @@ def test_what_a_peer_says_of_a_death_is_not_what_was_first(jobs: Jobs) -> None:
     assert "a" in [failure.node for failure in result.failures]
 
 
+RESET = "say('Traceback (most recent call last):'); say('RuntimeError: Connection reset by peer'); time.sleep(600)"
+
+
+def test_a_node_that_fell_silent_is_blamed_before_those_who_lost_it(jobs: Jobs) -> None:
+    """It would count as unreachable only much later."""
+
+    def lose() -> None:
+        until(lambda: jobs.waiting("b"))
+        jobs.nodes.lost.add("b")
+        (jobs.nodes.home("a") / "go").touch()
+
+    told = f"say('waiting')\nwhile not os.path.exists(os.environ['HOME'] + '/go'): time.sleep(0.05)\n{RESET}"
+    result = jobs.run({"a": told, "b": WAIT}, replace(LIMITS, unreachable_s=30), act=lose)
+    assert first(result) == ("b", "unreachable")
+    assert "no route to host" in result.reason
+    assert result.failures[0].node == "a", "its line was earlier"
+
+
+def test_nobody_is_blamed_for_a_silence_that_was_none(jobs: Jobs) -> None:
+    result = jobs.run({"a": RESET, "b": WAIT})
+    assert first(result) == ("a", "traceback")
+
+
 def test_what_is_said_after_the_stop_is_no_failure(jobs: Jobs) -> None:
     loud = "signal.signal(signal.SIGTERM, lambda *_: (say('Segmentation fault'), sys.exit(1)));" + WAIT
     result = jobs.run({"a": loud, "b": "time.sleep(1); sys.exit(7)"})

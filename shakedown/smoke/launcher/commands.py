@@ -92,7 +92,9 @@ class _Visit:
         try:
             return {"watchdog": True, **control.ask({"command": command, "run_id": self.run_id, **more})}
         except control.Dead:
-            return {**folder.read_json(self.path, "status.json"), "marks": [], "watchdog": False}
+            left = folder.read_json(self.path, "status.json")
+            rebooted = left.get("boot_id", "") not in ("", processes.boot_id())
+            return {**left, "marks": [], "watchdog": False, "rebooted": rebooted}
 
     def poll(self, offset: int) -> Dict[str, Any]:
         """The status, and the leader's log from `offset`."""
@@ -131,7 +133,8 @@ class _Visit:
 
     def _alive(self, status: Dict[str, Any]) -> List[processes.Process]:
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
-        return processes.members(mark, None) + processes.find(*status.get("process", [0, 0]))
+        watchdog = [] if status.get("rebooted") else processes.find(*status.get("process", [0, 0]))
+        return processes.members(mark, None) + watchdog
 
     def _clean_up(self, job: Dict[str, Any]) -> List[str]:
         errors = []

@@ -45,6 +45,15 @@ def _carries_mark(pid: int, entry: bytes) -> bool:
         return False  # gone, or another user's
 
 
+def boot_id() -> str:
+    """What the kernel calls the current boot; empty where it does not say."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
 def identity(pid: int) -> List[int]:
     """The pid with its start time: what `find` takes."""
     process = read(pid)

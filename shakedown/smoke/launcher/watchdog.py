@@ -273,6 +273,7 @@ class Watchdog:
         return {
             "state": self._state,
             "process": processes.identity(os.getpid()),
+            "boot_id": processes.boot_id(),
             "ending": self._ending,
             "setup_error": self._setup_error,
             "exit_code": self._exit_code,

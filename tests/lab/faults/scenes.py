@@ -105,6 +105,12 @@ def cut(stage: Stage) -> Iterator[None]:
     stage.lab["node2"].heal()
 
 
+def rebooted(stage: Stage) -> Iterator[None]:
+    stage.lab["node2"].down()
+    stage.lab["node2"].up()
+    yield
+
+
 def rank_killed(stage: Stage) -> Iterator[None]:
     node = stage.lab["node1"]
     node.exec(f"kill -9 {one_rank(node)}")
