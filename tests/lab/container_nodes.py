@@ -253,8 +253,9 @@ def containers(
 ) -> Iterator[ContainerLab]:
     """Start container nodes and end them, with their engine, on the way out.
 
-    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them standing (`make lab-up`).
-    `beside` puts them on the bridge of another lab. Raises LabError.
+    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them to the slot, which ends them when
+    it is cleared (`make lab-up`). `beside` puts them on the bridge of another lab.
+    Raises LabError.
     """
     require_root()
     require({**engine.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
@@ -263,8 +264,6 @@ def containers(
         lab = ContainerLab(slot)
         try:
             lab.start(specs, dies_with_us=not stay)
-            if stay:
-                slot.leave_standing()
             yield lab
         finally:
             if not stay:

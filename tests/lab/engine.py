@@ -54,7 +54,7 @@ def started_at_boot(
 
 
 def mounts(root: Path, disk: Path, disk_mb: int | None) -> list[str]:
-    """fstab lines: the machine's control groups, and storage in a folder or on a tmpfs of `disk_mb`, which can be full."""
+    """fstab lines: the machine's control groups, and storage in a folder or, so that it can be full, on a tmpfs."""
     target = root / "var/lib/docker"
     storage = f"tmpfs {target} tmpfs size={disk_mb}m" if disk_mb else f"{disk} {target} none bind"
     return [f"/sys/fs/cgroup {root}/sys/fs/cgroup none rbind", storage]

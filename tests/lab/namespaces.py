@@ -252,8 +252,8 @@ def rack(
 ) -> Iterator[Rack]:
     """Start namespace nodes and end them, by pid, on the way out, Ctrl-C included.
 
-    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them standing (`make lab-up`).
-    `beside` puts them on the bridge of another lab.
+    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them to the slot, which ends them when
+    it is cleared (`make lab-up`). `beside` puts them on the bridge of another lab.
     The calling thread has to outlive the rack: the nodes are killed with it. Raises LabError.
     """
     require_root()
@@ -265,8 +265,6 @@ def rack(
         built = Rack(slot, specs)
         try:
             built.start(dies_with_us=not stay)
-            if stay:
-                slot.leave_standing()
             yield built
         finally:
             if not stay:

@@ -98,7 +98,7 @@ def serve(
 ) -> Iterator[Registry]:
     """Run a registry on the rack's bridge: plain http, or https with user `lab` and a password. Raises LabError.
 
-    `stay` leaves it running for as long as its rack stands (`make lab-up`).
+    `stay` leaves it to the slot, which ends it when it is cleared (`make lab-up`).
     """
     require({"docker-registry": "docker-registry"})
     host = str(lab.slot.gateway)
