@@ -10,6 +10,7 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from deploy.session import Session, session
+from deploy.training import show_notes
 from operations import benchmark as benchmark_operations
 from operations import checkout as checkouts
 from shakedown.findings import Verdict
@@ -136,6 +137,7 @@ def _judge_all(current: Session) -> None:
     current.job = _all_of(list(current.benchmarks.values()))
     current.close()
     current.out.print(terminal.gates_table(gates))
+    show_notes(current)
     passed = verdict_of(gates) == Verdict.OK
     current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(gates)} gates")
     current.out.print(f"evidence: {directory.path}", highlight=False)

@@ -159,6 +159,7 @@ class Session:
             exit_code=outcome.exit_code if outcome else None,
             changes=self.changes.get(name, []),
             logs=[self._relative(path) for path in outcome.logs] if outcome else [],
+            notes=outcome.notes if outcome else [],
         )
 
     def _relative(self, path: Path) -> str:

@@ -124,7 +124,15 @@ def show_judgement(current: Session, judgement: Judgement) -> None:
         out.print(f"first: {current.job.result.first_failure.text}", style="red", markup=False)
     for name, why in current.left_out.items():
         out.print(f"{name} took no part: {why}", markup=False)
+    show_notes(current)
     passed = judgement.verdict == Verdict.OK
     out.print(f"smoke run: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(judgement.gates)} gates")
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
     out.print(f"evidence: {current.directory.path}", highlight=False)
+
+
+def show_notes(current: Session) -> None:
+    """What a person should know of the nodes after a job: what is left there, logs that could not be fetched."""
+    for node in current.job.result.nodes if current.job and current.job.result else []:
+        for note in node.notes:
+            current.out.print(f"{node.name}: {note}", markup=False, highlight=False)

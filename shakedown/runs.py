@@ -47,6 +47,7 @@ class RunNode(BaseModel):
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
+    notes: list[str] = []  # what is left on the node, logs that could not be fetched
 
 
 class RunRecord(BaseModel):

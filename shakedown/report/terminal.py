@@ -148,6 +148,7 @@ def report(record: RunRecord) -> Iterator[Any]:
         code = "-" if node.exit_code is None else str(node.exit_code)
         nodes.add_row(node.name, verdict_text(node.verdict), part, rank, code, ", ".join(node.changes) or "nothing")
     yield nodes
+    yield from (escape(f"{node.name}: {note}") for node in record.nodes for note in node.notes)
     findings = findings_table(record.findings)
     if findings is not None:
         yield findings

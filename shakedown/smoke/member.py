@@ -54,8 +54,9 @@ class Member:
     def live(self, secrets: dict[str, str]) -> None:
         """Prepare, poll until the run is over here, collect, remove. Never raises: what happens is a failure."""
         try:
-            self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
+            leftovers = self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
             self.answered_at = time.time()
+            self._notes += leftovers.notes(self._node.run_dir.rpartition("/")[0])
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._log.write_bytes(b"")
             self._logs.append(self._log)

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 
-_SOURCES = ("__init__", "processes", "control", "folder", "watchdog", "commands")  # in the order of their imports
+# In the order of their imports.
+_SOURCES = ("__init__", "processes", "control", "folder", "leftovers", "watchdog", "commands")
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
 
 # Takes the launcher from the first line of standard input and the job from the second: the package has to run before
@@ -55,6 +56,23 @@ class Refused(Exception):
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
         self.kind = kind
+
+
+class Leftovers(BaseModel):
+    """Run folders of this user's earlier runs on a node, newest first (launcher/leftovers.py has the rule)."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    kept: list[str] = []
+    removed: list[str] = []
+    bytes: int = 0  # of the kept ones
+
+    def notes(self, folder: str) -> list[str]:
+        """What a person should know of them; `folder` is the one that holds them."""
+        size = f"{self.bytes / 2**20:.1f} MiB"
+        kept = f"{folder} still has {', '.join(self.kept)} ({size}): logs that no controller has fetched"
+        removed = f"removed from {folder}, where nobody fetched them: {', '.join(self.removed)}"
+        return [*([kept] if self.kept else []), *([removed] if self.removed else [])]
 
 
 class Status(BaseModel):
@@ -128,14 +146,16 @@ class Node:
         self._timeout_s = poll_timeout_s
         self._visit: list[str] = []  # how the launcher on the node is called, known after prepare
 
-    def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> None:
-        """Take the node's lock, make the run folder, and have the watchdog begin with the setup."""
+    def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> Leftovers:
+        """Take the node's lock, make the run folder, and have the watchdog begin with the setup. Returns what earlier
+        runs have left on the node."""
         texts = _launcher_sources()
         files = {f".launcher/launcher/{name}.py": _compressed(text.encode()) for name, text in texts}
         files[".launcher/__main__.py"] = _compressed(_ENTRY.encode())
         lines = [json.dumps(texts), json.dumps(files), json.dumps(self._description(secrets, lease_s, grace_s))]
         answer = self._call(["python3", "-c", _BOOTSTRAP], "\n".join(lines) + "\n", self._timeout_s * 4)
         self._visit = [answer["python"], "-E", "-s", "-S", f"{answer['run_dir']}/.launcher"]
+        return Leftovers.model_validate(answer["leftovers"])
 
     def _description(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> dict[str, Any]:
         node = self.plan
@@ -196,9 +216,9 @@ class Node:
 
     def _call(self, argv: list[str], stdin: str | None = None, timeout: float | None = None) -> dict[str, Any]:
         limit = timeout or self._timeout_s
-        ok, out, err = self._remote(self.name, argv, stdin, limit)
+        _, out, err = self._remote(self.name, argv, stdin, limit)
         try:
-            answer = json.loads(out[-1]) if ok and out else None
+            answer = json.loads(out[-1]) if out else None  # an answer in time, also of a command that was ended later
         except ValueError:
             answer = None
         if not isinstance(answer, dict):

@@ -70,6 +70,14 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
     assert record["finished_at"] is None
     assert record["verdict"] == "unknown", "a run nobody finished is not a pass"
 
+    ran = product.deploy(lab.inventory(product.folder / "lab.py", smoke()), "megatron", "-y")
+    assert ran.code == 0, ran.text
+    for node in lab:
+        assert f"{node.name}: /root/.cache/shakedown/runs still has {record['run_id']} (" in ran.err
+        kept = node.exec(f"cat /root/.cache/shakedown/runs/{record['run_id']}/leader.log").stdout
+        assert kept, "nowhere else are its logs"
+    assert "still has" in product.run("shakedown", "report", "runs/latest").out
+
 
 def test_the_second_deploy_on_a_node_says_so_and_stops(lab: Rack, product: Product, tmp_path: Path) -> None:
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))

@@ -298,6 +298,60 @@ def test_files_stay_inside_the_run_folder(make: MakeNode, nodes: LocalNodes, nam
     assert not nodes.run_dir("n", RUN).exists()
 
 
+DAY = 86400
+
+
+def leave(nodes: LocalNodes, run_id: str, days: float, process: list[int] | None = None) -> Path:
+    """A run folder as a run leaves it that nobody came back for, last changed so many days ago."""
+    left = nodes.run_dir("n", run_id)
+    (left / ".launcher").mkdir(parents=True)
+    (left / ".launcher/status.json").write_text(json.dumps({"state": "over", "process": process or [0, 0]}))
+    (left / "leader.log").write_text("the only log\n" * 1000)
+    when = time.time() - days * DAY
+    for path in (left / "leader.log", left / ".launcher", left):
+        os.utime(path, (when, when))
+    return left
+
+
+def test_what_earlier_runs_left_is_told_and_goes_by_number_and_by_age(nodes: LocalNodes) -> None:
+    young = [leave(nodes, f"young{n}", n / 10) for n in range(8)]  # more than five, and none a day old
+    older = leave(nodes, "older", 2)
+    old = leave(nodes, "old", 15)
+    plan = launch_plan({"n": SLEEP})
+    node = Node(plan, plan.nodes[0], nodes, 5)
+    told = node.prepare({}, 30, 1)
+    assert told.kept == [path.name for path in young]
+    assert told.removed == ["older", "old"]
+    assert 8 * 12_000 < told.bytes < 8 * 40_000
+    assert all(path.exists() for path in young) and not older.exists() and not old.exists()
+    (first, second) = told.notes("/runs")
+    assert "young0, young1" in first and "older, old" in second
+    node.stop("the test is over")
+    wait(node, "over")
+    node.remove()
+
+
+def test_the_newest_five_stay_for_two_weeks(make: MakeNode, nodes: LocalNodes) -> None:
+    kept = [leave(nodes, f"run{n}", 8 + n) for n in range(7)]
+    make()
+    assert [path.exists() for path in kept] == [True] * 5 + [False] * 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+def test_a_live_watchdogs_folder_and_what_is_no_run_folder_of_ours_stay(make: MakeNode, nodes: LocalNodes) -> None:
+    with subprocess.Popen(SLEEP) as watchdog:
+        started = int(Path(f"/proc/{watchdog.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        alive = leave(nodes, "alive", 30, [watchdog.pid, started])
+        foreign = leave(nodes, "foreign", 30)
+        os.chown(foreign, 65534, 65534)
+        elsewhere = leave(nodes, "elsewhere", 30).rename(nodes.folder / "elsewhere")
+        link = nodes.run_dir("n", "link")
+        link.symlink_to(elsewhere)
+        make()
+        assert all(path.exists() for path in (alive, foreign, link, elsewhere / "leader.log"))
+        watchdog.kill()
+
+
 def test_a_run_id_is_used_once(make: MakeNode, nodes: LocalNodes) -> None:
     nodes.run_dir("n", RUN).mkdir(parents=True)
     with pytest.raises(Refused, match="is there already"):

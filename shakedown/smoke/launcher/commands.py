@@ -13,13 +13,14 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from . import control, folder, processes, watchdog
+from . import control, folder, leftovers, processes, watchdog
 
 _FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 
 
 def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
-    """Leave a watchdog behind for the job (as `remote.py` describes it), and say where its folder is.
+    """Leave a watchdog behind for the job (as `remote.py` describes it), and say where its folder is and what earlier
+    runs have left.
 
     The watchdog is forked here, so that secrets go from standard input into its memory and never to a disk.
     """
@@ -47,10 +48,11 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
     server = None
     try:
         server = control.take()
+        left = leftovers.sweep()  # first, since it may be what fills the disk
         path = folder.create(job["run_id"], {**job.pop("files"), **sources}, job["folders"])
         job = _substitute(job, path)
         folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
-        answer = {"run_dir": path, "python": sys.executable}
+        answer = {"run_dir": path, "python": sys.executable, "leftovers": left}
     except control.Busy as error:
         answer = {"error": str(error), "kind": "busy"}
     except (folder.Unusable, OSError, ValueError) as error:

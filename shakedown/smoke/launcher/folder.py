@@ -23,10 +23,20 @@ class Unusable(Exception):
 
 def path_of(run_id: str) -> str:
     """The folder of a run of this user."""
-    if not _RUN_ID.fullmatch(run_id):
+    if not is_run_id(run_id):
         raise Unusable("not a run id: %r" % run_id)
+    return os.path.join(parent(), run_id)
+
+
+def is_run_id(name: str) -> bool:
+    """Whether a run folder may have that name."""
+    return _RUN_ID.fullmatch(name) is not None
+
+
+def parent() -> str:
+    """What holds the run folders of this user."""
     home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
-    return os.path.join(home, ".cache", "shakedown", "runs", run_id)
+    return os.path.join(home, ".cache", "shakedown", "runs")
 
 
 def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
