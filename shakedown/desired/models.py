@@ -151,6 +151,7 @@ class Smoke(Section):
     start_timeout_s: Positive = 600  # to the first iteration
     stall_timeout_s: Positive = 300  # between two iterations
     timeout_s: Positive = 7200  # in all
+    unreachable_s: Positive = 20  # without an answer of a node until the job is stopped; it ends its own part later
 
 
 class Packages(Section):

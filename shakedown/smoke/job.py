@@ -91,6 +91,11 @@ class Limits:
     stop_s: float = 60.0  # for ending, cleanup and collecting
     echo_s: float = 1.5  # a failure that can be the echo of another node's waits so long for that one
 
+    @classmethod
+    def of(cls, unreachable_s: float) -> Limits:
+        """Those of a plan: two polls may go unanswered, and a node holds out for longer than the controller."""
+        return cls(unreachable_s=unreachable_s, poll_timeout_s=0.4 * unreachable_s, lease_s=2.25 * unreachable_s)
+
 
 @dataclass
 class Job:
@@ -103,7 +108,7 @@ class Job:
     log_dir: Path  # on the controller
     on_event: Callable[[Event], None] = lambda event: None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits | None = None  # None: the plan's
     plan: LaunchPlan | None = None
     result: JobResult | None = None
     error: str | None = None  # why there is no result

@@ -80,6 +80,7 @@ class LaunchPlan(_Part):
     start_timeout_s: float
     stall_timeout_s: float
     timeout_s: float
+    unreachable_s: float = 20.0  # without an answer of a node
     warmup: int = Field(default=2, ge=0)  # iterations that are not steady
 
     @property

@@ -66,9 +66,8 @@ def run_job(
     absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
     if absent:
         raise ValueError(f"secrets without a value: {', '.join(absent)}")
-    return _Supervisor(
-        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), limits or Limits()
-    ).run()
+    bounds = limits or Limits.of(plan.unreachable_s)
+    return _Supervisor(plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds).run()
 
 
 class _Supervisor:

@@ -101,6 +101,7 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
         start_timeout_s=smoke.start_timeout_s,
         stall_timeout_s=smoke.stall_timeout_s,
         timeout_s=smoke.timeout_s,
+        unreachable_s=smoke.unreachable_s,
     )
 
 
