@@ -42,10 +42,11 @@ ENGINE_HOSTS, FIRST_HOST = 512, 640
 RUN_OPTIONS = [
     *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE", "--cgroupns", "private", "--restart", "unless-stopped"),
     *("--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined"),
-    *("--tmpfs", "/run:exec", "--tmpfs", "/tmp:exec"),
+    *("--tmpfs", "/run:exec", "--tmpfs", "/tmp:exec", "--device-cgroup-rule", "a *:* rwm"),
 ]
-"""What systemd needs as PID 1. Not `--privileged`: udev in each container would then handle the machine's devices.
-A node that reboots itself ends its container, which starts again."""
+"""What systemd needs as PID 1, and a docker engine under it, which can allow a container no more than the node has.
+Not `--privileged`: udev in each container would then handle the machine's devices. A node that reboots itself ends its
+container, which starts again."""
 
 
 class Box(Reachable):
@@ -56,8 +57,6 @@ class Box(Reachable):
     }
 
     def __init__(self, lab: ContainerLab, index: int, spec: NodeSpec, image: registry.Reference) -> None:
-        if spec.sys or spec.sys_tree or spec.dev:
-            raise LabError("a container node has no /sys and no devices of its own: take a namespace node for that")
         self.spec = replace(spec, name=spec.name or f"box{index}", interface=spec.interface or "eth0")
         self.name, self.interface = self.spec.name, self.spec.interface
         self.address: IPv4Address = lab.slot.network[FIRST_HOST + index]
@@ -187,8 +186,8 @@ class ContainerLab(Hosts[Box]):
             raise LabError(f"docker {' '.join(arguments)}: exit {done.returncode}: {err[-2000:]}")
         return subprocess.CompletedProcess(argv, done.returncode, out, err)
 
-    def start_engine(self, *, dies_with_us: bool = True) -> None:
-        """Raises LabError with the engine's log when it does not answer."""
+    def start_engine(self, storage: Path | None = None, *, dies_with_us: bool = True) -> None:
+        """Images go to `storage`, or the slot's disk. Raises LabError with the engine's log when it does not answer."""
         slot = self.slot
         runtime = slot.folder / "oci-runtime"
         shutil.copy(engine.RUNTIME, runtime)
@@ -196,7 +195,7 @@ class ContainerLab(Hosts[Box]):
         pool = IPv4Network(f"{slot.network[ENGINE_HOSTS]}/25")
         options = ["--bridge", slot.bridge, "--fixed-cidr", str(pool)]
         options += ["--iptables=false", "--ip-forward=false", "--ip-masq=false", "--storage-driver", "overlay2"]
-        options += ["--data-root", str(slot.disk / "docker"), "--exec-root", str(slot.folder / "exec")]
+        options += ["--data-root", str(storage or slot.disk / "docker"), "--exec-root", str(slot.folder / "exec")]
         options += ["--pidfile", str(slot.folder / "docker.pid"), "--host", f"unix://{self._control}"]
         options += ["--add-runtime", f"sdlab={runtime}", "--default-runtime", "sdlab"]
         (slot.folder / "daemon.json").write_text("{}\n")  # in place of the machine's own, if it has one
@@ -222,7 +221,7 @@ class ContainerLab(Hosts[Box]):
             time.sleep(0.05)
 
     def start(self, specs: Sequence[NodeSpec], *, dies_with_us: bool = True) -> None:
-        self.start_engine(dies_with_us=dies_with_us)
+        self.start_engine(self.slot.storage("engine"), dies_with_us=dies_with_us)
         kinds = {docker: images.systemd(docker=docker) for docker in {spec.docker for spec in specs}}
         with registry.serve(self, port=registry.BOXES_PORT) as store:
             pulled = {docker: store.publish(image) for docker, image in kinds.items()}
@@ -260,6 +259,8 @@ def containers(
     require_root()
     require({**engine.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
     specs = [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)
+    if any(one.sys or one.sys_tree or one.dev for one in specs):
+        raise LabError("a container node has no /sys and no devices of its own: take a namespace node for that")
     with slots.place(beside) as slot:
         lab = ContainerLab(slot)
         try:
