@@ -141,6 +141,29 @@ def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     return findings
 
 
+@check("gpu_xgmi")
+def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+    """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: of a library that answers and
+    knows nothing of them nothing is asked, and one that does not answer is gpu_tool's finding."""
+    wanted = desired.gpu.xgmi_links
+    if wanted is None or is_unreadable(state.gpu_tool) or is_unreadable(state.gpus):
+        return []
+    if all(missing(gpu.xgmi_links) for gpu in state.gpus):
+        return []
+    text = "links are trained when the GPUs start: power-cycle the node; one that stays down is a fault of the board"
+    return _per_gpu(
+        "gpu_xgmi",
+        desired,
+        state,
+        node,
+        wanted,
+        lambda gpu: gpu.xgmi_links,
+        lambda links: links >= wanted,
+        unit="links up",
+        remedy=Remedy(text=text),
+    )
+
+
 @check("gpu_ecc")
 def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """No uncorrectable memory error since the driver was loaded."""

@@ -46,6 +46,7 @@ class Gpu(Section):
     vram_bytes: int | None = None  # of one GPU
     link_gts: float | None = None  # PCIe, GT/s per lane
     link_width: Positive | None = None
+    xgmi_links: Positive | None = None  # of one GPU, to the others of its board
     compute_partition: Text | None = None  # "SPX"
     memory_partition: Text | None = None  # "NPS1"
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None

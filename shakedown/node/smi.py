@@ -110,6 +110,8 @@ def _power(amdsmi: Any, handle: Any) -> float:
 
 def _gpu(amdsmi: Any, handle: Any) -> Part:
     def of(name: str, *keys: str) -> Any:
+        if not hasattr(amdsmi, name):
+            raise Unreadable("missing", "amdsmi: this version has no " + name)
         value = _ask(getattr(amdsmi, name), handle)
         for key in keys:
             value = _ask(value.__getitem__, key)

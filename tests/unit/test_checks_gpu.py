@@ -18,6 +18,7 @@ ALL = [
     checks.gpu_model,
     checks.gpu_partition,
     checks.gpu_link,
+    checks.gpu_xgmi,
     checks.gpu_ecc,
     checks.gpu_tool,
     checks.gpu_idle,
@@ -43,7 +44,7 @@ def verdicts(changes: dict[Any, Any], **kwargs: Any) -> dict[str, Verdict]:
 
 def test_a_healthy_node_is_ok_in_every_respect() -> None:
     findings = found({})
-    assert len(findings) == 12
+    assert len(findings) == 13
     assert all(finding.verdict == "ok" for finding in findings.values())
 
 
@@ -122,6 +123,20 @@ def test_what_could_not_be_read_is_unknown(change: dict[Any, Any], name: str) ->
 def test_a_wrong_gpu_is_a_fail_although_another_could_not_be_read() -> None:
     change = {"gpus.2.ecc_uncorrectable": unreadable("failed"), "gpus.3.ecc_uncorrectable": 1}
     assert verdicts(change) == {"gpu_ecc": "fail"}
+
+
+def test_a_gpu_with_a_link_down_is_named() -> None:
+    finding = found({"gpus.2.xgmi_links": 6})["gpu_xgmi"]
+    assert (finding.verdict, finding.wanted, finding.actual) == ("fail", 7, {"0000:03:00.0": 6})
+
+
+def test_links_are_asked_of_a_library_that_tells_of_them() -> None:
+    old = {f"gpus.{index}.xgmi_links": unreadable("missing") for index in range(8)}
+    assert "gpu_xgmi" not in found(old), "before ROCm 6.4 the library knows nothing of them"
+    assert verdicts({"gpus.2.xgmi_links": unreadable("missing")}) == {"gpu_xgmi": "unknown"}
+    assert verdicts({"gpus.2.xgmi_links": unreadable("failed")}) == {"gpu_xgmi": "unknown"}
+    silent = {f"gpus.{index}.xgmi_links": unreadable("timed out") for index in range(8)}
+    assert verdicts(silent | {"gpu_tool": unreadable("timed out")}) == {"gpu_tool": "unknown"}
 
 
 def test_unreadable_gpus_are_unknown_everywhere() -> None:

@@ -65,6 +65,13 @@ def test_an_error_of_one_call_costs_one_value(root: Path, status: int, why: str)
         assert gpu.xgmi_links == 7
 
 
+def test_a_library_that_knows_nothing_of_xgmi(root: Path) -> None:
+    state = seen(root, "error=amdsmi_get_gpu_xgmi_link_status:2")
+    assert state.gpu_tool == "25.5.1"
+    for gpu in gpus(state):
+        assert is_unreadable(gpu.xgmi_links) and gpu.xgmi_links.unreadable == "missing"
+
+
 def test_where_the_library_fails_the_driver_s_files_answer(root: Path) -> None:
     state = seen(root, "error=amdsmi_get_gpu_compute_partition:7", "error=amdsmi_get_gpu_total_ecc_count:10")
     assert {gpu.compute_partition for gpu in gpus(state)} == {"SPX"}
