@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pyinfra.api.command import QuoteString, StringCommand
@@ -59,47 +60,80 @@ def install(
             modules=["torch", "megatron"],
         )
     """
-    modules = modules or []
-    files = [step["requirements"] for step in steps if step.get("requirements")]
+    asked = _Asked(path, steps, editable, modules or [], rocm, python)
     try:
-        program = imports(modules, rocm)
-        contents = host.get_fact(Digests, paths=files) if files else {}
-        now = host.get_fact(Environment, path=path, modules=modules, rocm=rocm)
+        program = imports(asked.modules, rocm)
+        contents = host.get_fact(Digests, paths=asked.files) if asked.files else {}
+        now = _found(asked)
     except OperationValueError as error:
         yield refuse(str(error))
         return
-    absent = [file for file in files if file not in contents]
-    if absent:
-        yield refuse(f"{path}: no such file of requirements: {', '.join(absent)}")
-        return
-    if not now:
-        yield refuse(f"{path} could not be read")
-        return
-    if now["kind"] not in ("absent", "venv"):
-        yield refuse(f"{path} is there and is no virtual environment: move it away, or name another path")
+    problem = _problem(asked, contents, now)
+    if problem:
+        yield refuse(problem)
         return
     wanted = digest_of(steps, contents, editable, python)
     if now.get("digest") == wanted and "import_error" not in now:
         host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
         return
-    where, record = QuoteString(path), QuoteString(f"{path}/{RECORD}")
-    if now["kind"] == "absent":
-        yield StringCommand(QuoteString(python), "-m venv", where)
-    yield StringCommand("rm -f", record)  # an installation that is cut short must not look like a whole one
-    for step in steps:
-        yield StringCommand(*_pip(path, step))
-    if editable:
-        yield StringCommand(*_pip(path, {}), "--editable", QuoteString(editable))
-    yield StringCommand("cd / &&", QuoteString(f"{path}/bin/python"), "-c", QuoteString(program))
+    yield from _install(asked, program, wanted, anew=now["kind"] == "absent")
+    yield verify(lambda: _lacking(asked, wanted))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `install`."""
+
+    path: str
+    steps: Sequence[Mapping[str, Any]]
+    editable: str | None
+    modules: list[str]
+    rocm: bool
+    python: str
+
+    @property
+    def files(self) -> list[str]:
+        """The files of requirements, on the node."""
+        return [step["requirements"] for step in self.steps if step.get("requirements")]
+
+
+def _found(asked: _Asked) -> dict[str, Any]:
+    """The environment as it is now; empty where it could not be read."""
+    return host.get_fact(Environment, path=asked.path, modules=asked.modules, rocm=asked.rocm)
+
+
+def _problem(asked: _Asked, contents: Mapping[str, str], now: Mapping[str, Any]) -> str | None:
+    """Why nothing can be installed there."""
+    absent = [file for file in asked.files if file not in contents]
+    if absent:
+        return f"{asked.path}: no such file of requirements: {', '.join(absent)}"
+    if not now:
+        return f"{asked.path} could not be read"
+    if now["kind"] not in ("absent", "venv"):
+        return f"{asked.path} is there and is no virtual environment: move it away, or name another path"
+    return None
+
+
+def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
+    """Install, prove it by import, and only then record it: one that is cut short must not look like a whole one."""
+    where, record = QuoteString(asked.path), QuoteString(f"{asked.path}/{RECORD}")
+    if anew:
+        yield StringCommand(QuoteString(asked.python), "-m venv", where)
+    yield StringCommand("rm -f", record)
+    for step in asked.steps:
+        yield StringCommand(*_pip(asked.path, step))
+    if asked.editable:
+        yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable))
+    yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-c", QuoteString(program))
     yield StringCommand("printf '%s\\n'", wanted, ">", record)
 
-    def wrong() -> str | None:
-        then = host.get_fact(Environment, path=path, modules=modules, rocm=rocm)
-        if "import_error" in then:
-            return f"{path}: {then['import_error']}"
-        return None if then.get("digest") == wanted else f"{path} does not hold what was installed into it"
 
-    yield verify(wrong)
+def _lacking(asked: _Asked, wanted: str) -> str | None:
+    """What is wrong with the environment after an installation."""
+    then = _found(asked)
+    if "import_error" in then:
+        return f"{asked.path}: {then['import_error']}"
+    return None if then.get("digest") == wanted else f"{asked.path} does not hold what was installed into it"
 
 
 def digest_of(
