@@ -11,6 +11,7 @@ from paramiko import SSHException
 from pydantic import ValidationError
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors.ssh import SSHConnector
 
 from deploy.inventory import desired_states, group_of, hosts_in_limit
 from facts.node import read_node
@@ -50,7 +51,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
 def read(host: Host) -> Reading:
     """One node's state, or why there is none."""
     if not host.connected:
-        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"))
+        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
     before = time.time()
     try:
         bound_channels(host)
@@ -59,12 +60,21 @@ def read(host: Host) -> Reading:
         state = NodeState.model_validate(document, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
-        return Reading(why=f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return Reading(why=why, tried=_tried(host))
     except (OSError, EOFError, SSHException, PyinfraError) as error:
-        return Reading(why=str(error) or type(error).__name__)
+        return Reading(why=str(error) or type(error).__name__, tried=_tried(host))
     # The reading was stamped when the probe started, somewhere in what the exchange took besides the probe's own work.
     uncertain = max(after - before - state.probe.wall_s, 0.0) / 2
     return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)
+
+
+def _tried(host: Host) -> str:
+    """What was connected to, as far as the inventory says it: the name that DNS does not know is not the node's."""
+    if not isinstance(host.connector, SSHConnector):
+        return "connection"
+    port = host.data.get("ssh_port")
+    return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
 
 
 def bound_channels(host: Host) -> None:

@@ -17,12 +17,13 @@ from shakedown.state import NodeState
 
 @dataclass(frozen=True)
 class Reading:
-    """One node's answer: its state, or why there is none. `clock_offset_s` is the node's clock minus the
-    controller's, at the middle of the exchange; it can be off by `clock_error_s`, half the time that the exchange
-    took besides the probe's own work."""
+    """One node's answer: its state, or why there is none and what was `tried`. `clock_offset_s` is the node's clock
+    minus the controller's, at the middle of the exchange; it can be off by `clock_error_s`, half the time that the
+    exchange took besides the probe's own work."""
 
     state: NodeState | None = None
     why: str = ""
+    tried: str = "connection"
     clock_offset_s: float = 0.0
     clock_error_s: float = 0.0
 
@@ -47,7 +48,7 @@ class Examination:
     def _findings_of(self, node: str) -> list[Finding]:
         reading = self.readings[node]
         if reading.state is None:
-            return [unreached(node, reading.why)]
+            return [unreached(node, reading.why, reading.tried)]
         return checks.evaluate(self.desired[node], reading.state, node)
 
     @property
@@ -80,7 +81,7 @@ class Examination:
         return [finding for finding in self.findings.get(node, []) if finding.mended_by == By.OPERATION]
 
 
-def unreached(node: str, why: str) -> Finding:
+def unreached(node: str, why: str, tried: str) -> Finding:
     """The finding of a node that could not be examined."""
     return Finding(
         name="reachable",
@@ -88,6 +89,6 @@ def unreached(node: str, why: str) -> Finding:
         verdict=Verdict.FAIL,
         wanted="answers over SSH and runs the probe",
         actual=why or "no answer",
-        evidence="connection",
+        evidence=tried,
         remedy=Remedy(text=f"log in to {node} by hand with the inventory's user and key, then run again"),
     )
