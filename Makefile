@@ -3,11 +3,9 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-MACHINES := $(wildcard tests/lab/test_*vm*.py)
-TABLE := tests/lab/test_fault_table.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-machines test-nodes check bench clean
+.PHONY: help setup smoke test test-lab check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -27,20 +25,19 @@ check: setup  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# pyinfra's test package patches its own process with gevent, which the launcher's processes must not live in. The
-# virtual machines mostly wait for their emulator, so that the other nodes' tests run beside them. Real nodes on a
-# machine that others load too: a lab test that fails is tried once more, and the summary counts those. The table of
-# faults is played by `make lab-faults`.
+# pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor pytest-xdist can
+# live with. The lab's tests mostly wait, for emulated machines and for nodes that are silent: more of them at once than
+# there are cores. They are of real nodes on a machine that others load too: one that fails is tried once more, and the
+# summary counts those.
+LAB_AT_ONCE ?= 4
+
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
-	$(BIN)/pytest -q tests/unit tests/property
+	$(BIN)/pytest -q -n 2 tests/unit tests/property
 	$(BIN)/pytest -q tests/facts tests/operations
-	$(MAKE) --no-print-directory --output-sync=target -j 2 test-machines test-nodes
+	$(MAKE) --no-print-directory test-lab
 
-test-machines: setup
-	$(BIN)/pytest -q --reruns 1 -p no:cacheprovider $(MACHINES)
-
-test-nodes: setup
-	$(BIN)/pytest -q --reruns 1 tests/lab $(MACHINES:%=--ignore=%) --ignore=$(TABLE)
+test-lab: setup
+	$(BIN)/pytest -q -n $(LAB_AT_ONCE) --dist loadgroup --no-loadscope-reorder --reruns 1 -p no:cacheprovider tests/lab
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py

@@ -30,6 +30,19 @@ if _card["image"]:
     _data["images"] = {"training": {"reference": _card["image"], "insecure": True}}
     _data["smoke"] |= {"runtime": "container", "image": "training"}
 
+if _card["hosts"].get("vms"):  # emulated: a thousandth of a CPU's speed, and slow to answer while it computes
+    _data["smoke"] |= {
+        "unreachable_s": 90,
+        "options": {
+            "hidden_size": 32,
+            "num_layers": 1,
+            "num_attention_heads": 2,
+            "vocab_size": 64,
+            "seq_length": 32,
+            "micro_batch_size": 1,
+        },
+    }
+
 # Nodes are compared within their own group: kinds differ, as generations of a rack do. One job joins them all.
 nodes, boxes, vms = (list(_card["hosts"].get(_kind, {}).items()) for _kind in ("nodes", "boxes", "vms"))
 lab = (nodes + boxes + vms, _data)

@@ -15,6 +15,7 @@ from tests.lab.hosts import Hosts
 from tests.lab.machine import LabError, require_root
 from tests.lab.namespaces import rack
 from tests.lab.node_spec import NodeSpec
+from tests.lab.vms import vms
 
 INVENTORY = "inventories/lab.py"
 
@@ -30,6 +31,8 @@ def up(wanted: argparse.Namespace) -> None:
         labs["nodes"] = stack.enter_context(rack(wanted.nodes, spec, stay=True, beside=slot))
         if wanted.boxes:
             labs["boxes"] = stack.enter_context(containers(wanted.boxes, spec, stay=True, beside=slot))
+        if wanted.vms:
+            labs["vms"] = stack.enter_context(vms(wanted.vms, spec, stay=True, beside=slot))
         image = None
         if wanted.docker:
             store = stack.enter_context(registry.serve(labs["nodes"], stay=True))
@@ -79,6 +82,7 @@ def main(arguments: list[str]) -> int:
     verb = verbs.add_parser("up", help=up.__doc__)
     verb.add_argument("--nodes", type=int, default=3, help="namespace nodes: node1, node2, ...")
     verb.add_argument("--boxes", type=int, default=0, help="container nodes, with systemd: box1, box2, ...")
+    verb.add_argument("--vms", type=int, default=0, help="virtual machines, with a kernel of their own: vm1, vm2, ...")
     verb.add_argument("--docker", action="store_true", help="an engine in each node, a registry, the training image")
     verb.set_defaults(do=up)
     verb = verbs.add_parser("ssh", help=ssh.__doc__)

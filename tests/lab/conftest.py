@@ -20,11 +20,24 @@ HERE = Path(__file__).parent
 RackMaker = Callable[..., Rack]
 
 
+SLOWEST = ("test_vm_bringup", "test_vm_training", "test_container_training", "test_vm_rdma", "test_lab_vms")
+"""Files that a run in parallel begins with, so that it does not end with one of them alone."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.lab)
+            if _shares_nodes(item):
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
+
+
+def _shares_nodes(item: pytest.Item) -> bool:
+    """Whether the test uses something that is made once per file: with it, the file's tests stay in one process."""
+    used = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
+    return any(definitions[-1].scope == "module" for definitions in used.values())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,13 +56,13 @@ def rack() -> Iterator[RackMaker]:
         yield make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def vm_pair() -> Iterator[VmLab]:
-    """Two virtual machines, vm1 and vm2, with docker and the user `ops`, for all tests of a run: they boot in minutes.
+    """Two virtual machines, vm1 and vm2, with docker and the user `ops`, for all tests of a file.
 
     A test leaves them as it found them, but for the kernel's command line and boot id.
     """
-    with vms(2, NodeSpec(docker=True, user="ops", sudo=True)) as machines:
+    with vms(2, NodeSpec(user="ops", sudo=True)) as machines:
         yield machines
 
 

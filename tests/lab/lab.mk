@@ -2,6 +2,7 @@
 LAB_PYTHON = $(BIN)/python
 NODES ?= 3
 BOXES ?= 0
+VMS ?= 0
 DOCKER ?=
 N ?= 1
 C ?=
@@ -9,8 +10,8 @@ C ?=
 .PHONY: lab lab-up lab-ssh lab-down lab-faults
 lab: setup  ## build a rack on this machine and run the whole product against it
 	$(LAB_PYTHON) -m pytest tests/lab -m lab
-lab-up: setup  ## leave a rack of NODES=3 standing, with BOXES=1 container nodes, DOCKER=1 for jobs in containers
-	$(LAB_PYTHON) -m tests.lab up --nodes $(NODES) --boxes $(BOXES) $(if $(DOCKER),--docker)
+lab-up: setup  ## leave a rack of NODES=3 standing, with BOXES=1 container nodes, VMS=2 virtual machines, DOCKER=1 for jobs in containers
+	$(LAB_PYTHON) -m tests.lab up --nodes $(NODES) --boxes $(BOXES) --vms $(VMS) $(if $(DOCKER),--docker)
 lab-ssh:  ## log in to node N=1 of the standing rack, by number or name; C='hostname' runs that
 	@$(LAB_PYTHON) -m tests.lab ssh $(N) $(if $(C),'$(C)')
 lab-down:  ## end the standing rack

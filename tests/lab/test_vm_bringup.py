@@ -14,9 +14,6 @@ from tests.lab.vms import Vm, VmLab
 
 SLOW = 900
 """Seconds for a command that boots two emulated machines, on a busy machine."""
-PATIENT: dict[str, Any] = {
-    "ssh_paramiko_connect_kwargs": {"banner_timeout": 90, "auth_timeout": 90, "channel_timeout": 90}
-}
 PARAMETERS = ["iommu=pt", "pci=bfsort"]
 NUMA = "/proc/sys/kernel/numa_balancing"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -90,7 +87,7 @@ def verdicts_of(lines: str) -> dict[str, dict[str, Any]]:
 
 
 def site(lab: VmLab, product: Product, reboot: str) -> Path:
-    data = SITE | PATIENT | {"system": SITE["system"] | {"reboot": reboot}}
+    data = SITE | {"system": SITE["system"] | {"reboot": reboot}}
     return lab.inventory(product.folder / "lab.py", data)
 
 
@@ -154,7 +151,7 @@ def test_a_driver_without_gpus_is_told_as_it_is(vm_pair: VmLab, product: Product
     vm.exec("modprobe amdgpu")
     try:
         assert "Unable to detect any GPU" in vm.exec("amd-smi list 2>&1", check=False).stdout
-        inventory = vm_pair.inventory(product.folder / "lab.py", {"gpu": "mi300x"} | PATIENT)
+        inventory = vm_pair.inventory(product.folder / "lab.py", {"gpu": "mi300x"})
         ran = product.drift(inventory, "--limit", vm.name, "--format", "jsonl")
         assert ran.code == 1, ran.text
         found = verdicts_of(ran.out)

@@ -1,7 +1,4 @@
-"""RDMA on kernels of their own: real devices, GID tables and ports (soft-RoCE), named like a Broadcom NIC's.
-
-Each machine has a rail: an interface beside the one that ssh uses, with an RDMA device on it.
-"""
+"""RDMA on kernels of their own: real devices, GID tables and ports (soft-RoCE), named like a Broadcom NIC's."""
 
 from __future__ import annotations
 
@@ -14,33 +11,11 @@ from typing import Any
 import pytest
 
 from tests.lab.product import Product, Ran
+from tests.lab.rails import ADDRESSES, DEVICES, MTU, RDMA, laid
 from tests.lab.vms import Vm, VmLab
 
 SLOW = 600
-PATIENCE = {"banner_timeout": 90, "auth_timeout": 90, "channel_timeout": 90}
-DEVICES = {"vm1": "bnxt_re0", "vm2": "rocep1s0"}
-"""Names differ from node to node, as they do in racks."""
-RAIL = {"vm1": "10.77.0.1", "vm2": "10.77.0.2"}
-MTU = 1400
-
-# Thor2 with what a software device has not (PCIe, vendor, 400 Gb/s) switched off, as a site would.
-SITE: dict[str, Any] = {
-    "gpu": "cpu",
-    "nic": "thor2",
-    "rdma": {
-        "count": 1,
-        "vendor": None,
-        "rate_gbps": None,
-        "mtu": MTU,
-        "link_gts": None,
-        "link_width": None,
-        "max_read_request": None,
-        "provider": None,
-        "modules": ["rdma_rxe", "rdma_ucm", "ib_umad"],
-    },
-    "system": {"disk_free": {"/": "100M"}},
-    "ssh_paramiko_connect_kwargs": PATIENCE,
-}
+SITE: dict[str, Any] = {"gpu": "cpu", "nic": "thor2", "rdma": RDMA, "system": {"disk_free": {"/": "100M"}}}
 # The plan is made from what the nodes are: nothing is pulled or started here.
 JOB: dict[str, Any] = {
     "images": {"training": "registry.example/megatron-lm:latest"},
@@ -59,27 +34,13 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-def add_device(vm: Vm) -> None:
-    vm.exec(f"rdma link add {DEVICES[vm.name]} type rxe netdev rail0; udevadm settle")
-
-
 @pytest.fixture
 def lab(vm_pair: VmLab, product: Product) -> Iterator[VmLab]:
     """The pair with a rail each; afterwards without, and as it was before the product came."""
-    try:
-        for vm in vm_pair:
-            vm.exec("systemctl start docker; modprobe rdma_rxe")
-            vm.exec("for device in $(ls /sys/class/infiniband); do rdma link delete $device; done")
-            vm.exec(f"ip link add rail0 link {vm.interface} type macvlan mode bridge")
-            vm.exec(f"ip addr add {RAIL[vm.name]}/24 dev rail0; ip link set rail0 up")
-            add_device(vm)
+    with laid(vm_pair):
         yield vm_pair
-        inventory = vm_pair.inventory(product.folder / "back.py", {"ssh_paramiko_connect_kwargs": PATIENCE})
-        ran = product.deploy(inventory, "rollback", "-y", timeout=SLOW)
+        ran = product.deploy(vm_pair.inventory(product.folder / "back.py"), "rollback", "-y", timeout=SLOW)
         assert ran.code == 0, ran.text
-    finally:
-        for vm in vm_pair:
-            vm.exec(f"rdma link delete {DEVICES[vm.name]}; ip link delete rail0", check=False)
 
 
 def gid(vm: Vm, index: int) -> IPv4Address | None:
@@ -136,7 +97,7 @@ def write_bandwidth(lab: VmLab, plan: dict[str, dict[str, Any]]) -> str:
     server.exec(f"{command(server)} >/tmp/served 2>&1 </dev/null &")
     try:
         server.exec("until ss -ltn | grep -q :18515; do sleep 0.2; done", timeout=60)
-        return client.exec(command(client, RAIL[server.name]), timeout=120).stdout
+        return client.exec(command(client, ADDRESSES[server.name]), timeout=120).stdout
     finally:
         server.exec("pkill ib_write_bw", check=False)
 
@@ -151,7 +112,7 @@ def test_what_becomes_of_a_rail_is_found_and_the_plan_follows(lab: VmLab, produc
     for vm in lab:
         node = plan[vm.name]
         assert node["hca"] == [DEVICES[vm.name]]
-        assert str(gid(vm, node["gid_index"])) == RAIL[vm.name]
+        assert str(gid(vm, node["gid_index"])) == ADDRESSES[vm.name]
         assert node["address"] in vm.exec(f"ip -brief addr show {node['interface']}").stdout
         assert node["environment"]["NCCL_IB_HCA"] == DEVICES[vm.name]
         assert node["environment"]["NCCL_IB_GID_INDEX"] == str(node["gid_index"])
@@ -160,19 +121,19 @@ def test_what_becomes_of_a_rail_is_found_and_the_plan_follows(lab: VmLab, produc
     usual = plan["vm1"]["gid_index"]
 
     # A second address takes the place of the first; the other node's address moves to a VLAN.
-    address = f"{RAIL['vm1']}/24 dev rail0"
+    address = f"{ADDRESSES['vm1']}/24 dev rail0"
     first.exec(f"ip addr del {address}; ip addr add 10.78.0.1/24 dev rail0; ip addr add {address}")
     first.exec("ip addr del 10.78.0.1/24 dev rail0; chmod 600 /dev/infiniband/uverbs0")
     second.exec("ip addr flush dev rail0; ip link set rail0 mtu 1300; ip addr add 10.78.0.2/24 dev rail0")
     second.exec("ip link add link rail0 name rail0.7 type vlan id 7; ip link set rail0.7 up")
-    second.exec(f"ip addr flush dev rail0; ip addr add {RAIL['vm2']}/24 dev rail0.7")
+    second.exec(f"ip addr flush dev rail0; ip addr add {ADDRESSES['vm2']}/24 dev rail0.7")
     found = findings(product, inventory)
     assert set(found) == {("vm1", "infiniband"), ("vm2", "mtu.rail0")}, found
     assert found["vm2", "mtu.rail0"]["actual"] == "1300" and "600" in str(found["vm1", "infiniband"]["actual"])
     plan = planned(product, lab)
     assert plan["vm1"]["gid_index"] != usual
     for vm in lab:
-        assert str(gid(vm, plan[vm.name]["gid_index"])) == RAIL[vm.name]
+        assert str(gid(vm, plan[vm.name]["gid_index"])) == ADDRESSES[vm.name]
     port = f"/sys/class/infiniband/{DEVICES['vm2']}/ports/1"
     assert second.read(f"{port}/gid_attrs/ndevs/{plan['vm2']['gid_index']}") == "rail0.7\n"
 

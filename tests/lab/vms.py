@@ -137,15 +137,24 @@ class VmLab(Hosts[Vm]):
         for vm in self.nodes:
             vm.down()
 
+    def host_data(self, node: Vm, *, user: str | None = None) -> dict[str, object]:
+        """As for any host, with patience: an emulated machine on busy cores takes its time to let somebody in."""
+        patience = {"banner_timeout": 90, "auth_timeout": 90, "channel_timeout": 90}
+        return {**super().host_data(node, user=user), "ssh_paramiko_connect_kwargs": patience}
+
 
 @contextmanager
 def vms(
-    machines: int | Sequence[NodeSpec] = 2, spec: NodeSpec | None = None, *, beside: slots.Slot | None = None
+    machines: int | Sequence[NodeSpec] = 2,
+    spec: NodeSpec | None = None,
+    *,
+    stay: bool = False,
+    beside: slots.Slot | None = None,
 ) -> Iterator[VmLab]:
-    """Boot virtual machines, in parallel, and end them on the way out. Raises LabError.
+    """Start virtual machines, in parallel, and end them on the way out. Raises LabError.
 
     `machines` is a number, all like `spec`, or one NodeSpec per machine, without `proc`, `sys`, `sys_tree` and `dev`.
-    `beside` puts them on the bridge of another lab.
+    `stay` leaves them standing (`make lab-up`), `beside` puts them on the bridge of another lab.
     """
     require_root()
     require({**vm_image.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
@@ -153,7 +162,10 @@ def vms(
     with slots.place(beside) as slot:
         built = VmLab(slot, specs)
         try:
-            built.start()
+            built.start(dies_with_us=not stay)
+            if stay:
+                slot.leave_standing()
             yield built
         finally:
-            built.stop()
+            if not stay:
+                built.stop()

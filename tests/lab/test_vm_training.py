@@ -1,0 +1,118 @@
+"""One job in containers across machines with kernels of their own, by the whole deploy: RDMA devices that the kernel
+has, found by libibverbs in the image through the host's provider library. gloo trains over TCP beside them. Emulated,
+torch takes a minute to import, so the model of `inventories/lab.py` is as small as one can be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.launch import CONTAINER_LABEL
+from tests.lab import card, images, registry
+from tests.lab.product import PROJECT, Product, finish, until
+from tests.lab.rails import DEVICES, RDMA, laid
+from tests.lab.registry import Reference
+from tests.lab.vms import Vm, VmLab
+
+INVENTORY = PROJECT / "inventories/lab.py"
+NUMA = "/proc/sys/kernel/numa_balancing"
+SLOW_S = 900
+"""For a command that lets two emulated machines train, on a busy machine."""
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"
+"""The provider of the machines' devices, on the host and in the image: with the image's own replaced by the host's, as
+for a NIC whose vendor ships one."""
+PROVIDER = {
+    "name": "rxe",
+    "host_library": LIBRARY.replace("34", "{abi}"),
+    "container_library": LIBRARY.replace("34", "{abi}"),
+    "config_dirs": ["/etc/libibverbs.d"],
+}
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return Product(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def image(vm_pair: VmLab) -> Iterator[Reference]:
+    """The image in the pair's registry, a rail for each machine, and the pair as the rack of `inventories/lab.py`."""
+    with registry.serve(vm_pair) as store, laid(vm_pair), pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SHAKEDOWN_LAB", str(vm_pair.slot.folder))
+        reference = store.publish(images.training())
+        card.write(vm_pair.slot.folder, {"vms": vm_pair}, reference)
+        yield reference
+
+
+def deploy(iterations: int) -> list[str | Path]:
+    """The whole deploy, with a job of so many iterations."""
+    job = {"iterations": iterations, "start_timeout_s": SLOW_S, "devices": ["/dev/infiniband"]}
+    data = {"rdma": RDMA | {"provider": PROVIDER}, "smoke": job}
+    options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
+    return ["pyinfra", INVENTORY, PROJECT / "deploy/megatron.py", "-y", *options]
+
+
+def ours(vm: Vm) -> list[str]:
+    return vm.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}", timeout=300).stdout.split()
+
+
+def trains(vm: Vm) -> bool:
+    """Whether the last rank's node prints iterations."""
+    return "iteration  " in vm.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+
+
+def test_a_library_that_libibverbs_cannot_load_is_found_inside_the_image_before_the_launch(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    for vm in vm_pair:  # on both, so that none is the odd one out
+        vm.exec(f"cp {LIBRARY} /root/good; echo junk > {LIBRARY}")
+        assert vm.exec("ibv_devinfo -l 2>/dev/null").returncode == 0, "an exit code proves nothing"
+    try:
+        ran = product.run(*deploy(iterations=8), timeout=SLOW_S)
+    finally:
+        for vm in vm_pair:
+            vm.exec(f"cp /root/good {LIBRARY}")
+    assert ran.code == 1, ran.text
+    assert any(f"ibv_devinfo inside the image does not list {name}" in ran.text for name in DEVICES.values()), ran.text
+    record = product.record()
+    assert record["verdict"] == "fail" and record["iterations"] == []
+    assert [ours(vm) for vm in vm_pair] == [[], []]
+
+
+def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    first, last = vm_pair
+    ran = product.run(*deploy(iterations=8), timeout=SLOW_S)
+    assert ran.code == 0, ran.text
+    record = product.record()
+    assert record["verdict"] == "ok"
+    assert record["plan"]["image"] == f"{image.address}/{image.name}@{image.digest}"
+    assert [node["interface"] for node in record["plan"]["nodes"]] == [vm.interface for vm in vm_pair]
+    assert [node["hca"] for node in record["plan"]["nodes"]] == [[DEVICES[vm.name]] for vm in vm_pair]
+    assert {gate["verdict"] for gate in record["gates"]} == {"ok"} and len(record["iterations"]) == 8
+    assert [vm.read(NUMA) for vm in vm_pair] == ["0\n", "0\n"]
+    assert [ours(vm) for vm in vm_pair] == [[], []]
+
+    process = product.start(*deploy(iterations=100_000))
+    try:
+        until(lambda: process.poll() is not None or trains(last), SLOW_S)
+        assert process.poll() is None, process.communicate()
+        boot_id = last.read("/proc/sys/kernel/random/boot_id")
+        last.exec("systemctl --no-block reboot")
+        code, text = finish(process, SLOW_S)
+    finally:
+        process.kill()
+    assert code == 1, text
+    record = product.record()
+    assert record["verdict"] == "fail"
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["ran_to_its_end"]["verdict"] == "fail" and last.name in gates["ran_to_its_end"]["evidence"], text
+    assert ours(first) == [], "the node that stayed is told to stop"
+    last.wait()
+    assert last.read("/proc/sys/kernel/random/boot_id") != boot_id
+    assert last.exec("docker ps --quiet", timeout=300).stdout == "", "the engine starts nothing of ours at boot"
+    assert last.read(NUMA) == "0\n", "what was set is kept over the reboot"
