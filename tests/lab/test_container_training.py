@@ -104,6 +104,7 @@ def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alon
         for node in lab:
             node.exec(f"docker run --detach --name somebodys {foreign} sleep 3600")
             node.exec(f"docker create --label io.shakedown.version=1 --name stopped {foreign} true")
+            node.exec(f"docker run --label {CONTAINER_LABEL}=20250101T000000-000000 --name lost {foreign} true")
         ran = product.deploy(INVENTORY, "megatron", "-y", timeout=400)
     assert ran.code == 0, ran.text
     record = product.record()
@@ -204,7 +205,7 @@ def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
 
 
 def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Lab, running: Running, product: Product) -> None:
-    process = running(iterations=2000)
+    process = running(iterations=2000, unreachable_s=10)
     first, last = lab.first, lab.last
     last.cut()
     try:
