@@ -36,7 +36,8 @@ def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
     found.mounts[library.path] = target
     if provider.install_as:
         found.copies[target] = provider.install_as.format(abi=library.abi)
-    found.why = f"the provider of {wanted.family or provider.name}, ABI {library.abi}; host and container must have the very same file"
+    of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
+    found.why = f"{of}; host and container must have the very same file"
     folder = _config_folder(provider, state)
     if folder is None:
         expected = f"a file in {' or '.join(provider.config_dirs)} that names {provider.name}"

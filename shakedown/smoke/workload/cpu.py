@@ -40,6 +40,9 @@ def install() -> None:
     cuda.synchronize = lambda device=None: None
     cuda.manual_seed = torch.manual_seed
     cuda.get_rng_state = lambda device=None: torch.get_rng_state()
+    # Megatron decorates its fused functions, none of which is called here, with torch.compile: to bring the compiler
+    # along is two thirds of what importing megatron.core costs.
+    torch.compile = _uncompiled  # type: ignore[assignment]
 
     from megatron.core.tensor_parallel import random
 
@@ -47,3 +50,8 @@ def install() -> None:
     random._set_cuda_rng_state = lambda state, *args, **kwargs: torch.set_rng_state(state)
     mode: Any = CudaMeansCpu()
     mode.__enter__()
+
+
+def _uncompiled(function: Callable[..., Any] | None = None, **_options: object) -> Callable[..., Any]:
+    """torch.compile's two forms, as a call and as a decorator with options, which leave the function as it is."""
+    return function if function is not None else _uncompiled
