@@ -25,15 +25,15 @@ check: setup  ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor pytest-xdist can
-# live with. The lab's tests mostly wait, for emulated machines and for nodes that are silent: more of them at once than
+# pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
+# pytest-rerunfailures can live with. The lab's tests mostly wait, for emulated machines and for nodes that are silent: more of them at once than
 # there are cores. They are of real nodes on a machine that others load too: one that fails is tried once more, and the
 # summary counts those.
 LAB_AT_ONCE ?= 4
 
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q -n 2 tests/unit tests/property
-	$(BIN)/pytest -q tests/facts tests/operations
+	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
 	$(MAKE) --no-print-directory test-lab
 
 test-lab: setup
