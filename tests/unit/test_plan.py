@@ -115,6 +115,13 @@ def test_hcas_and_gid_index_come_from_the_facts() -> None:
     assert environment["RDMAV_DRIVERS"] == "bnxt_re"
 
 
+def test_rccl_says_between_nodes_what_the_gate_on_its_lines_has_to_read() -> None:
+    name = "llama3.1-8b-fp8-2nodes"
+    assert rack(name, 2).nodes[0].environment["NCCL_DEBUG"] == "WARN"
+    assert rack(name, 2, environment={"NCCL_DEBUG": "INFO"}).nodes[0].environment["NCCL_DEBUG"] == "INFO"
+    assert "NCCL_DEBUG" not in rack("llama3.1-8b-fp8").nodes[0].environment
+
+
 def test_a_gid_index_other_than_the_usual_is_told() -> None:
     moved = {f"rdma.{index}.gids.3.index": 5 for index in range(8)}
     plan = rack("llama3.1-8b-fp8-2nodes", 2, {"node01": moved, "node02": moved})

@@ -25,6 +25,7 @@ ADDED = {
     *("MASTER_ADDR", "MASTER_PORT", "NNODES", "NODE_RANK", "GPUS_PER_NODE", "LOG_DIR", "EXP_NAME"),  # derived
     *("TP", "PP", "CP", "MBS", "BS", "GBS", "SEQ_LENGTH", "TOTAL_ITERS", "MODEL_SIZE"),  # the script's defaults, pinned
     *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"),  # derived
+    "NCCL_DEBUG",  # below WARN the gate on RCCL's lines would have nothing to read
 }
 
 

@@ -79,6 +79,7 @@ def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
         if job.chosen.matches(part.when):
             found |= part.environment
     if job.nodes > 1 and seat.hca:
+        found = {"NCCL_DEBUG": "WARN"} | found  # silent, RCCL would not say that its tuning did not take: no gate could
         found |= seat.desired.rdma.environment
     found |= _network(job, seat)
     found |= _launch(job, seat, run_dir)
