@@ -49,14 +49,12 @@ def odd_ones_out(
 
 def comparable(state: NodeState, desired: DesiredState | None) -> Values:
     """What should be equal on this node and its neighbours. What a node does not have is left out."""
-    verbs = state.verbs
     values: Values = {
         "kernel": state.system.kernel,
         "bios": state.system.bios_version,
         "product": state.system.product,
         "os": state.system.os_name,
         "rocm": state.rocm_version,
-        "libibverbs": verbs.abi if is_unreadable(verbs.abi) else f"provider ABI {verbs.abi}",
     }
     if not is_unreadable(state.gpus) and state.gpus:
         values["gpu_driver"] = _set(gpu.driver for gpu in state.gpus)
@@ -68,8 +66,12 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
         # Without a name there is no block to miss it by, so that it was read at all is compared too.
         values["gpu_firmware"] = "read" if blocks or unread is None else unread
-    if not is_unreadable(state.rdma) and state.rdma:
-        values["nic_firmware"] = _set(device.firmware for device in state.rdma)
+    devices = [] if is_unreadable(state.rdma) else state.rdma
+    if devices:
+        values["nic_firmware"] = _set(device.firmware for device in devices)
+    if devices or (desired and desired.rdma.count):  # without a NIC nothing loads libibverbs
+        abi = state.verbs.abi
+        values["libibverbs"] = abi if is_unreadable(abi) else f"provider ABI {abi}"
     if desired:
         values |= _declared(state, desired)
     return values

@@ -98,6 +98,17 @@ def test_what_is_unreadable_on_one_node_alone_is_unknown_there() -> None:
     assert (finding.node, finding.verdict) == ("node02", "unknown") and "node01, node03" in finding.evidence
 
 
+def test_nodes_without_a_nic_need_no_libibverbs() -> None:
+    bare = {"rdma": [], "verbs.providers": []}
+    states = {
+        "node01": with_(healthy(1), bare),
+        "node02": with_(healthy(2), {**bare, "verbs.abi": unreadable("missing")}),
+    }
+    wanted = desired("cpu", None)
+    found = odd_ones_out(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
+    assert [finding.verdict for finding in found] == [Verdict.OK] * 2 and "libibverbs" not in found[0].evidence
+
+
 def test_firmware_that_could_not_be_read_on_one_node_is_unknown_there() -> None:
     unread = {f"gpus.{index}.firmware": unreadable("timed out", "amdsmi") for index in range(8)}
     (finding,) = compare(3, {2: unread})
