@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-lab check bench clean
+.PHONY: help setup smoke test check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -26,18 +26,11 @@ check: setup  ## lint, format, types
 	$(BIN)/mypy
 
 # pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
-# pytest-rerunfailures can live with. The lab's tests mostly wait, for emulated machines and for nodes that are silent: more of them at once than
-# there are cores. They are of real nodes on a machine that others load too: one that fails is tried once more, and the
-# summary counts those.
-LAB_AT_ONCE ?= 4
-
+# pytest-rerunfailures can live with.
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q -n 2 tests/unit tests/property
 	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
-	$(MAKE) --no-print-directory test-lab
-
-test-lab: setup
-	$(BIN)/pytest -q -n $(LAB_AT_ONCE) --dist loadgroup --no-loadscope-reorder --reruns 1 -p no:cacheprovider tests/lab
+	$(MAKE) --no-print-directory lab
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py

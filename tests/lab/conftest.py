@@ -67,13 +67,25 @@ def vm_pair() -> Iterator[VmLab]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Seconds per part of the lab, start and end of the nodes included."""
-    seconds: dict[str, float] = defaultdict(float)
+    """What each file and each kind of node took, start and end of the nodes included: seconds of work, and seconds from
+    the first start to the last end, in which other files ran as well."""
+    parts: dict[str, list[pytest.TestReport]] = defaultdict(list)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport) and report.nodeid.startswith("tests/lab/"):
-                seconds[report.nodeid.split("::")[0]] += report.duration
-    if seconds:
-        terminalreporter.section("seconds per part of the lab")
-        for part, spent in sorted(seconds.items()):
-            terminalreporter.write_line(f"{spent:8.1f}  {part}")
+                file = report.nodeid.split("::")[0]
+                for part in (file, _kind(file), "the whole lab"):
+                    parts[part].append(report)
+    if parts:
+        terminalreporter.section("seconds per part of the lab: of work, from start to end")
+        for part, reports in sorted(parts.items(), key=lambda item: (not item[0].startswith("tests/"), item[0])):
+            work = sum(report.duration for report in reports)
+            span = max(report.stop for report in reports) - min(report.start for report in reports)
+            terminalreporter.write_line(f"{work:8.1f} {span:8.1f}  {part}")
+
+
+def _kind(file: str) -> str:
+    name = Path(file).stem
+    if "vm" in name:
+        return "virtual machines"
+    return "container nodes" if "container_" in name or "standing" in name else "namespace nodes"
