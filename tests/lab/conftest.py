@@ -18,26 +18,27 @@ from tests.lab.vms import VmLab, vms
 HERE = Path(__file__).parent
 
 RackMaker = Callable[..., Rack]
-
-
-SLOWEST = ("test_vm_bringup", "test_vm_training", "test_container_training", "test_vm_rdma", "test_lab_vms")
-"""Files that a run in parallel begins with, so that it does not end with one of them alone."""
+VIRTUAL_MACHINES = "virtual machines"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For a run in parallel: what shares nodes stays in one process. The virtual machines, which keep a core busy,
+    take turns, from the beginning, so that the run does not end with one of them alone."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.lab)
-            if _shares_nodes(item):
-                item.add_marker(pytest.mark.xdist_group(item.path.stem))
-    items.sort(key=lambda item: SLOWEST.index(item.path.stem) if item.path.stem in SLOWEST else len(SLOWEST))
+            if group := _shares_nodes(item):
+                item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: _shares_nodes(item) != VIRTUAL_MACHINES)
 
 
-def _shares_nodes(item: pytest.Item) -> bool:
-    """Whether the test uses something that is made once per file: with it, the file's tests stay in one process."""
+def _shares_nodes(item: pytest.Item) -> str | None:
+    """The group of a test that uses something which is made once per file."""
     used = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
-    return any(definitions[-1].scope == "module" for definitions in used.values())
+    if "vm_pair" in used:
+        return VIRTUAL_MACHINES
+    return item.path.stem if any(definitions[-1].scope == "module" for definitions in used.values()) else None
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -87,5 +88,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _kind(file: str) -> str:
     name = Path(file).stem
     if "vm" in name:
-        return "virtual machines"
+        return VIRTUAL_MACHINES
     return "container nodes" if "container_" in name or "standing" in name else "namespace nodes"
