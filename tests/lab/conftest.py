@@ -21,15 +21,18 @@ RackMaker = Callable[..., Rack]
 VIRTUAL_MACHINES = "virtual machines"
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """For a run in parallel, what shares nodes stays in one process. Once all are collected is too late: pytest-xdist
+    reads the groups first."""
+    if item.path.is_relative_to(HERE):
+        item.add_marker(pytest.mark.lab)
+        if group := _shares_nodes(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For a run in parallel: what shares nodes stays in one process. The virtual machines, which keep a core busy,
-    take turns, from the beginning, so that the run does not end with one of them alone."""
-    for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.lab)
-            if group := _shares_nodes(item):
-                item.add_marker(pytest.mark.xdist_group(group))
+    """The virtual machines take turns, since they keep a core busy, and begin at once: else the run would end with them
+    alone."""
     items.sort(key=lambda item: _shares_nodes(item) != VIRTUAL_MACHINES)
 
 
