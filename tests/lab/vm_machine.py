@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 
 from tests.lab import qemu_socket, slots, vm_image
-from tests.lab.machine import SBIN_PATH, LabError, run
+from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, run
 from tests.lab.vm_qemu import Hardware, kernel_arguments
 
 CHECKOUT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class EmulatedMachine:
         number = str(uuid.uuid5(uuid.NAMESPACE_OID, self.mac))
         hardware = Hardware(image=vm_image.build(), tap=self.tap, mac=self.mac, uuid=number, state=state)
         (self.folder / "machine.json").write_text(hardware.model_dump_json())
-        lifeline = ["setpriv", "--pdeathsig", "KILL"] if dies_with_us else []
+        lifeline = DIES_WITH_US if dies_with_us else []
         with (self.folder / "qemu.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 [*lifeline, sys.executable, "-m", "tests.lab.vm_qemu", str(self.folder), str(self._slot.number)],

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tests.lab import slots, vm_image
-from tests.lab.machine import SBIN_PATH, run
+from tests.lab.machine import DIES_WITH_US, SBIN_PATH, run
 
 MEMORY_MB = 2048
 """Room for one rank of the small GPT (0.6 GB) beside the system and its container engine. What is not used costs
@@ -77,7 +77,7 @@ def keep(folder: Path, slot: slots.Slot) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     while True:
         with (folder / "console.log").open("ab") as console, (folder / "qemu.log").open("ab") as log:
-            argv = ["setpriv", "--pdeathsig", "KILL", *command(folder, machine, wake=wake)]
+            argv = [*DIES_WITH_US, *command(folder, machine, wake=wake)]
             running = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=console, stderr=log, env={"PATH": SBIN_PATH}
             )

@@ -20,7 +20,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from tests.lab import slots, vm_golden, vm_image
-from tests.lab.hosts import Hosts
+from tests.lab.hosts import Hosts, mac
 from tests.lab.machine import LabError, require, require_root, run
 from tests.lab.node_spec import NodeSpec
 from tests.lab.registry import PLAIN_PORTS
@@ -48,8 +48,7 @@ class Vm(EmulatedMachine):
         self.host_key = host_key
         folder = slot.disk / f"v{index}"
         folder.mkdir()
-        mac = ":".join(f"{byte:02x}" for byte in (0x02, 0x5D, *self.address.packed))
-        super().__init__(slot, self.spec.name, folder, slot.link(FIRST_HOST + index), mac)
+        super().__init__(slot, self.spec.name, folder, slot.link(FIRST_HOST + index), mac(self.address))
         files = {**self._network(), **self.spec.files}
         Identity(self.name, host_key, client_key, files, spec.user, spec.sudo).write(folder / "identity.tar")
 
