@@ -30,6 +30,7 @@ class Member:
         self.given_up = False  # no time is left for it
         self.status = Status(watchdog=True)
         self.answered_at = time.time()
+        self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
         self.silence: str | None = None  # why the last command got no answer
         self.started_at: float | None = None
         self.exited_at: float | None = None
@@ -103,10 +104,11 @@ class Member:
     # -- the task --------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        asked_at = time.time()
         try:
             backlog = self._visit()
             self.silence = None
-            self.answered_at = time.time()
+            self.asked_at, self.answered_at = asked_at, time.time()
         except NoAnswer as error:
             backlog, self.silence = False, str(error)
         if not backlog and not self.removed:

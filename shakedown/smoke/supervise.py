@@ -227,7 +227,7 @@ class _Supervisor:
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.
 
-        A node that has answered since is not gone. One that has not is waited for as long as a command may take, and
+        A node that was asked since and has answered is not gone. Another is waited for as long as a command may take, and
         is then taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
         """
         if not all(map(blame.may_be_echo, trouble)):
@@ -236,7 +236,7 @@ class _Supervisor:
         waited = time.time() - began
         if waited < self._limits.echo_s + self._limits.poll_s:
             return True
-        silent = [member for member in self._members if member.answered_at < began and not member.status.over]
+        silent = [member for member in self._members if member.asked_at < began and not member.status.over]
         if silent and waited < self._limits.poll_timeout_s + self._limits.poll_s:
             return True
         for member in silent:
