@@ -227,8 +227,8 @@ class _Supervisor:
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.
 
-        A node that was asked since and has answered is not gone. Another is waited for as long as a command may take, and
-        is then taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
+        A node that was asked since and has answered is not gone. Another is waited for as long as a command may take.
+        Then it is taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
         """
         if not all(map(blame.may_be_echo, trouble)):
             return False
