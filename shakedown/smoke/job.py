@@ -93,8 +93,14 @@ class Limits:
 
     @classmethod
     def of(cls, unreachable_s: float) -> Limits:
-        """Those of a plan: two polls may go unanswered, and a node holds out for longer than the controller."""
-        return cls(unreachable_s=unreachable_s, poll_timeout_s=0.4 * unreachable_s, lease_s=2.25 * unreachable_s)
+        """Those of a plan: two polls may go unanswered, and a node holds out for longer than the controller. One that
+        is slow to answer is asked less often, since each answer costs it."""
+        return cls(
+            poll_s=0.05 * unreachable_s,
+            poll_timeout_s=0.4 * unreachable_s,
+            unreachable_s=unreachable_s,
+            lease_s=2.25 * unreachable_s,
+        )
 
 
 @dataclass

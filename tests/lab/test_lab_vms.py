@@ -15,10 +15,6 @@ def over_ssh(lab: VmLab, vm: Vm, command: str, user: str = "root") -> str:
     return run(lab.ssh(vm, command, user=user), timeout=180).stdout.strip()
 
 
-def boot_id(vm: Vm) -> str:
-    return vm.read("/proc/sys/kernel/random/boot_id")
-
-
 def test_machines_have_their_own_identity_and_kernel_values(vm_pair: VmLab) -> None:
     for vm in vm_pair:
         assert (
@@ -31,28 +27,6 @@ def test_machines_have_their_own_identity_and_kernel_values(vm_pair: VmLab) -> N
     first.write(NUMA, "0\n")
     assert (first.read(NUMA), second.read(NUMA)) == ("0\n", "1\n")
     first.write(NUMA, "1\n")
-
-
-def test_a_kernel_parameter_and_a_sysctl_hold_after_a_real_reboot(vm_pair: VmLab) -> None:
-    vm = vm_pair["vm1"]
-    before = boot_id(vm)
-    vm.write("/etc/sysctl.d/90-lab.conf", "kernel.numa_balancing=0\n")
-    vm.exec(
-        "sed -i 's/^GRUB_CMDLINE_LINUX_DEFAULT=.*/GRUB_CMDLINE_LINUX_DEFAULT=\"quiet iommu=pt\"/' /etc/default/grub"
-    )
-    vm.exec("update-grub")
-    assert "iommu=pt" not in vm.read("/proc/cmdline")
-    run(vm_pair.ssh(vm, "systemctl reboot"), check=False)
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        vm.wait()
-        if boot_id(vm) != before:
-            break
-        time.sleep(1)
-    assert boot_id(vm) != before
-    assert "iommu=pt" in vm.read("/proc/cmdline") and vm.read(NUMA) == "0\n"
-    assert over_ssh(vm_pair, vm, "hostname") == "vm1"
-    vm.exec(f"rm /etc/sysctl.d/90-lab.conf; echo 1 > {NUMA}; sed -i 's/ iommu=pt//' /etc/default/grub; update-grub")
 
 
 def test_the_amdgpu_driver_without_a_gpu(vm_pair: VmLab) -> None:
