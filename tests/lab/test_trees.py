@@ -85,7 +85,7 @@ def seen(code: int, words: str, library: tuple[str, ...] = (), **findings: str) 
 
 
 EXPECTED = {
-    "gpu_missing": seen(1, "7 render nodes", gpu_count="fail", kfd_topology="fail", dri="fail"),
+    "gpu_missing": seen(1, "7 render nodes", gpu_count="fail", gpu_xgmi="fail", kfd_topology="fail", dri="fail"),
     "gpu_link_x8": seen(1, "0000:25:00.0", gpu_link__width="fail"),
     "nic_link_x8": seen(1, "bnxt_re1", rdma_link__width="fail"),
     "port_down": seen(1, "bnxt_re3", rdma_state="fail", rdma_state__link="fail"),

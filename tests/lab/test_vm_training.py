@@ -110,7 +110,8 @@ def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     record = product.record()
     assert record["verdict"] == "fail"
     gates = {gate["name"]: gate for gate in record["gates"]}
-    assert gates["ran_to_its_end"]["verdict"] == "fail" and last.name in gates["ran_to_its_end"]["evidence"], text
+    assert gates["ran_to_its_end"]["verdict"] == "fail", text
+    assert gates["exit_codes"]["verdict"] == "fail" and last.name in gates["exit_codes"]["evidence"], text
     assert ours(first) == [], "the node that stayed is told to stop"
     last.wait()
     assert last.read("/proc/sys/kernel/random/boot_id") != boot_id

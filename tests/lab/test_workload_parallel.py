@@ -143,7 +143,7 @@ def test_a_rank_that_waits_for_a_frozen_one_can_be_interrupted(two_agents: list[
 
 
 COUNT = """
-import os, torch
+import os, torch, torch.utils.flop_counter
 from shakedown.smoke.workload import cpu
 from shakedown.smoke.workload.arguments import Arguments
 cpu.install()
