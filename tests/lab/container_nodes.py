@@ -36,6 +36,8 @@ from tests.lab.reach import Reachable
 from tests.lab.rootfs import USER_ID, KeyPair
 
 BOOT_WAIT_S = 180
+RESTART_WAIT_S = 20
+"""On a busy machine the engine has been seen not to start a node again that had rebooted itself: then we do."""
 ENGINE_HOSTS, FIRST_HOST = 512, 640
 """What the engine gives away is a /25 of the rack's network; a node's own address, which it sets at boot, follows."""
 
@@ -98,7 +100,10 @@ class Box(Reachable):
     def wait(self) -> None:
         """Wait for sshd's banner, and for docker's if the node has it. Raises LabError with what the node logged."""
         deadline = time.monotonic() + BOOT_WAIT_S
+        gives_up = time.monotonic() + RESTART_WAIT_S
         while time.monotonic() < deadline:
+            if time.monotonic() > gives_up and not self.init_pid:
+                self._lab.docker("start", self.name, check=False)
             if self._ssh_answers() and (not self.spec.docker or engine.answers(self.root / "run/docker.sock")):
                 return
             time.sleep(0.05)
