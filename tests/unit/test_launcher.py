@@ -291,6 +291,21 @@ def test_a_leader_does_not_outlive_its_watchdog(make: MakeNode, nodes: LocalNode
     until(lambda: not marked(RUN, "n"))
 
 
+def test_a_node_that_shuts_down_does_not_wait_for_a_cleanup_that_hangs(make: MakeNode, nodes: LocalNodes) -> None:
+    """As of a container engine that the shutdown ended before; systemd gives all that is left 90 s."""
+    node = make(cleanup=[["sh", "-c", "trap '' TERM; sleep 600"]])
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    kept = nodes.run_dir("n", RUN) / ".launcher/status.json"
+    watchdog = json.loads(kept.read_text())["process"][0]
+    os.kill(watchdog, signal.SIGTERM)
+    until(lambda: not alive(watchdog), 20)
+    status = json.loads(kept.read_text())
+    assert status["state"] == "over" and status["ending"] == "the watchdog was sent SIGTERM"
+    assert "no end after 5 s" in status["cleanup_errors"][0]
+
+
 @pytest.mark.parametrize("name", ["../outside", "/etc/outside", "a/../../outside"])
 def test_files_stay_inside_the_run_folder(make: MakeNode, nodes: LocalNodes, name: str) -> None:
     with pytest.raises(Refused, match="does not stay inside"):

@@ -16,6 +16,7 @@ from . import control, folder, processes
 
 _TURN_S = 0.1  # how often children, the log and the lease are looked at; the resolution of the times in a poll
 _CLEANUP_S = 60.0  # for each cleanup command
+_DISMISSED_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 10_000  # times of log growth that are kept
 
@@ -32,6 +33,7 @@ class Watchdog:
         self._state = SETUP
         self._go = False
         self._removed = False
+        self._dismissed: Optional[float] = None  # when SIGTERM came
         self._ending: Optional[str] = None
         self._setup_error: Optional[str] = None
         self._exit_code: Optional[int] = None
@@ -49,14 +51,15 @@ class Watchdog:
     def serve(self) -> None:
         """The whole life of a run. Whatever goes wrong in here, what was started is ended."""
         processes.adopt_orphans()
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._end("the watchdog was sent SIGTERM"))
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._dismiss())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             self._work()
         except Exception:
             self._end("the watchdog failed: " + traceback.format_exc())
         self._finish()
-        while not self._removed and not self._lease_is_over():
+        over = time.monotonic()
+        while not (self._removed or self._lease_is_over() or self._has_to_go(over)):
             self._turn()
         self._server.close()
 
@@ -155,7 +158,7 @@ class Watchdog:
             return "%s: %s" % (argv[0], error.strerror)
         while child.poll() is None:
             self._turn()
-            late = timeout is not None and time.monotonic() - began > timeout
+            late = timeout is not None and (time.monotonic() - began > timeout or self._has_to_go(began))
             if late or (timeout is None and self._ending):
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
@@ -207,6 +210,14 @@ class Watchdog:
     def _end(self, why: str) -> None:
         if self._ending is None and self._state not in (STOPPING, OVER):
             self._ending = why
+
+    def _dismiss(self) -> None:
+        self._dismissed = self._dismissed or time.monotonic()
+        self._end("the watchdog was sent SIGTERM")
+
+    def _has_to_go(self, since: float) -> bool:
+        """Whether what goes on `since` then has had the time that is left after a dismissal."""
+        return self._dismissed is not None and time.monotonic() - max(since, self._dismissed) > _DISMISSED_S
 
     def _mark_growth(self) -> None:
         try:
