@@ -19,25 +19,23 @@ import subprocess
 import tarfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import ClassVar
 
 from tests.lab import engine, images, registry, slots
-from tests.lab.hosts import Hosts, mac
+from tests.lab.hosts import Hosts, mac, running
 from tests.lab.images import add_file
 from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, require, require_root, run
-from tests.lab.node_spec import PROC, NodeSpec
+from tests.lab.node_spec import PROC, NodeSpec, Wanted, each
 from tests.lab.processes import inside
 from tests.lab.reach import Reachable
 from tests.lab.rootfs import USER_ID, KeyPair
 
 BOOT_WAIT_S = 180
-RESTART_WAIT_S = 20
-"""On a busy machine the engine has been seen not to start a node again that had rebooted itself: then we do."""
 ENGINE_HOSTS, FIRST_HOST = 512, 640
 """What the engine gives away is a /25 of the rack's network; a node's own address, which it sets at boot, follows."""
 
@@ -78,6 +76,13 @@ class Box(Reachable):
                     return process.pid
         return 0
 
+    @property
+    def boot_id(self) -> str:
+        """New at each boot; empty while the node is down, which one that reboots itself is for a moment."""
+        with contextlib.suppress(OSError, LabError):
+            return self.read("/proc/sys/kernel/random/boot_id")
+        return ""
+
     def cut(self) -> None:
         """Pull the node's cable: packets are lost, open connections hang, the node sees no carrier."""
         number = self.exec(f"cat /sys/class/net/{self.interface}/iflink").stdout.strip()
@@ -98,18 +103,17 @@ class Box(Reachable):
         self.wait()
 
     def wait(self) -> None:
-        """Wait for sshd's banner, and for docker's if the node has it. Raises LabError with what the node logged."""
+        """Wait for sshd's banner, and for docker's if the node has it. Raises LabError with what was logged."""
         deadline = time.monotonic() + BOOT_WAIT_S
-        gives_up = time.monotonic() + RESTART_WAIT_S
         while time.monotonic() < deadline:
-            if time.monotonic() > gives_up and not self.init_pid:
-                self._lab.docker("start", self.name, check=False)
             if self._ssh_answers() and (not self.spec.docker or engine.answers(self.root / "run/docker.sock")):
                 return
             time.sleep(0.05)
         logged = self._lab.docker("logs", "--tail", "20", self.name, check=False)
         failed = self._lab.docker("exec", self.name, "journalctl", "-b", "-p", "warning", "-n", "30", check=False)
-        raise LabError(f"{self.name} did not come up: {logged.stdout}{logged.stderr}{failed.stdout}{failed.stderr}")
+        state = self._lab.docker("inspect", "-f", "{{json .State}}", self.name, check=False)
+        said = "".join(done.stdout + done.stderr for done in (state, logged, failed))
+        raise LabError(f"{self.name} did not come up: {said}{self._lab.engine_log[-4000:]}")
 
     def add_user(self) -> None:
         """The ordinary user of the specification, with the lab's key."""
@@ -166,8 +170,9 @@ class Box(Reachable):
 class ContainerLab(Hosts[Box]):
     """Container nodes on one bridge, and the engine that runs them."""
 
-    def __init__(self, slot: slots.Slot) -> None:
+    def __init__(self, slot: slots.Slot, specs: Sequence[NodeSpec]) -> None:
         super().__init__(slot)
+        self._specs = specs
         self._control = slot.folder / "docker.sock"
         self._engine: subprocess.Popen[bytes] | None = None
 
@@ -178,6 +183,10 @@ class ContainerLab(Hosts[Box]):
             return 0
         children = Path(f"/proc/{self._engine.pid}/task/{self._engine.pid}/children").read_text().split()
         return int(children[0]) if children else 0
+
+    @property
+    def engine_log(self) -> str:
+        return (self.slot.folder / "dockerd.log").read_text(errors="replace")
 
     def docker(
         self, *arguments: str, check: bool = True, timeout: float = 180, stdin: bytes | None = None
@@ -222,10 +231,11 @@ class ContainerLab(Hosts[Box]):
         deadline = time.monotonic() + 60
         while not engine.answers(self._control):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"no docker: {(slot.folder / 'dockerd.log').read_text()[-2000:]}")
+                raise LabError(f"no docker: {self.engine_log[-2000:]}")
             time.sleep(0.05)
 
-    def start(self, specs: Sequence[NodeSpec], *, dies_with_us: bool = True) -> None:
+    def start(self, *, dies_with_us: bool) -> None:
+        specs = self._specs
         self.start_engine(self.slot.storage("engine"), dies_with_us=dies_with_us)
         kinds = {docker: images.systemd(docker=docker) for docker in {spec.docker for spec in specs}}
         with registry.serve(self, port=registry.BOXES_PORT) as store:
@@ -233,8 +243,7 @@ class ContainerLab(Hosts[Box]):
             for image in pulled.values():
                 self.docker("pull", "-q", str(image), timeout=600)
         self._know([Box(self, index, spec, pulled[spec.docker]) for index, spec in enumerate(specs, start=1)])
-        if specs:
-            self.docker("start", *(box.name for box in self.nodes))
+        self.docker("start", *(box.name for box in self.nodes))
         for box in self.nodes:
             box.wait()
             if box.spec.user:
@@ -247,33 +256,16 @@ class ContainerLab(Hosts[Box]):
             self._engine.wait()
 
 
-@contextmanager
 def containers(
-    nodes: int | Sequence[NodeSpec] = 1,
-    spec: NodeSpec | None = None,
-    *,
-    stay: bool = False,
-    beside: slots.Slot | None = None,
-) -> Iterator[ContainerLab]:
-    """Start container nodes and end them, with their engine, on the way out.
-
-    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them to the slot, which ends them when
-    it is cleared (`make lab-up`). `beside` puts them on the bridge of another lab.
-    Raises LabError.
-    """
+    nodes: Wanted = 1, spec: NodeSpec | None = None, *, stay: bool = False, beside: slots.Slot | None = None
+) -> AbstractContextManager[ContainerLab]:
+    """Container nodes, and their engine: a number, all like `spec`, or one NodeSpec each. Raises LabError."""
     require_root()
     require({**engine.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
-    specs = [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)
+    specs = each(nodes, spec)
     if any(one.sys or one.sys_tree or one.dev for one in specs):
         raise LabError("a container node has no /sys and no devices of its own: take a namespace node for that")
-    with slots.place(beside) as slot:
-        lab = ContainerLab(slot)
-        try:
-            lab.start(specs, dies_with_us=not stay)
-            yield lab
-        finally:
-            if not stay:
-                lab.stop()
+    return running(lambda slot: ContainerLab(slot, specs), stay=stay, beside=beside)
 
 
 def _is_init(folder: Path) -> bool:

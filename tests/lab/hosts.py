@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from tests.lab import inventory as inventory_file
 from tests.lab import rootfs, slots
@@ -35,6 +36,14 @@ class Hosts(Generic[HostT]):
         if not self.key_file.exists():
             rootfs.write(self.key_file, KeyPair.generate().private, 0o600)
         self.client_key = KeyPair.of(self.key_file.read_bytes())
+
+    def start(self, *, dies_with_us: bool) -> None:
+        """Start all nodes and wait until they can be logged in to. Raises LabError."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """End all nodes."""
+        raise NotImplementedError
 
     def __iter__(self) -> Iterator[HostT]:
         return iter(self.nodes)
@@ -77,6 +86,28 @@ class Hosts(Generic[HostT]):
         self.nodes = list(nodes)
         with self.known_hosts.open("a") as known:
             known.writelines(f"{node.address} {node.host_key.public}\n" for node in nodes)
+
+
+LabT = TypeVar("LabT", bound=Hosts[Any])
+
+
+@contextmanager
+def running(
+    make: Callable[[slots.Slot], LabT], *, stay: bool = False, beside: slots.Slot | None = None
+) -> Iterator[LabT]:
+    """Nodes that are started on the way in and ended on the way out, Ctrl-C included.
+
+    `stay` leaves them to the slot, which ends them when it is cleared (`make lab-up`). `beside` puts them on the bridge
+    of another lab. The calling thread has to outlive nodes that do not stay: they are killed with it.
+    """
+    with slots.place(beside) as slot:
+        lab = make(slot)
+        try:
+            lab.start(dies_with_us=not stay)
+            yield lab
+        finally:
+            if not stay:
+                lab.stop()
 
 
 def write_inventory(

@@ -20,16 +20,16 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
 
 from tests.lab import engine, mounts, rootfs, slots
-from tests.lab.hosts import Hosts, mac
+from tests.lab.hosts import Hosts, mac, running
 from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, require, require_root, run
-from tests.lab.node_spec import PROC, NodeSpec
+from tests.lab.node_spec import PROC, NodeSpec, Wanted, each
 from tests.lab.processes import Process
 from tests.lab.reach import Reachable
 from tests.lab.registry import PLAIN_PORTS
@@ -221,7 +221,7 @@ class Rack(Hosts[Node]):
         public = self.client_key.public
         self._know([Node(slot, i, spec, KeyPair.generate(), public) for i, spec in enumerate(specs, start=1)])
 
-    def start(self, *, dies_with_us: bool = True) -> None:
+    def start(self, *, dies_with_us: bool) -> None:
         for node in self.nodes:
             node.spawn(dies_with_us=dies_with_us)
         plug_in(self.nodes)
@@ -242,33 +242,16 @@ def plug_in(nodes: Sequence[Node]) -> None:
         node.go()
 
 
-@contextmanager
 def rack(
-    nodes: int | Sequence[NodeSpec] = 3,
-    spec: NodeSpec | None = None,
-    *,
-    stay: bool = False,
-    beside: slots.Slot | None = None,
-) -> Iterator[Rack]:
-    """Start namespace nodes and end them, by pid, on the way out, Ctrl-C included.
-
-    `nodes` is a number, all like `spec`, or one NodeSpec per node. `stay` leaves them to the slot, which ends them when
-    it is cleared (`make lab-up`). `beside` puts them on the bridge of another lab.
-    The calling thread has to outlive the rack: the nodes are killed with it. Raises LabError.
-    """
+    nodes: Wanted = 3, spec: NodeSpec | None = None, *, stay: bool = False, beside: slots.Slot | None = None
+) -> AbstractContextManager[Rack]:
+    """Namespace nodes: a number, all like `spec`, or one NodeSpec each. Raises LabError."""
     require_root()
-    specs = [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)
+    specs = each(nodes, spec)
     sudo = {"sudo": "sudo"} if any(s.sudo for s in specs) else {}
     docker = engine.COMMANDS if any(s.docker for s in specs) else {}
     require({**COMMANDS, **sudo, **docker})
-    with slots.place(beside) as slot:
-        built = Rack(slot, specs)
-        try:
-            built.start(dies_with_us=not stay)
-            yield built
-        finally:
-            if not stay:
-                built.stop()
+    return running(lambda slot: Rack(slot, specs), stay=stay, beside=beside)
 
 
 def _interface(index: int) -> str:

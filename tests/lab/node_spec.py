@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,3 +42,12 @@ class NodeSpec:
 
 PROC = {"sys/kernel/numa_balancing": "1\n"}
 """A freshly booted rack node has NUMA auto-balancing on; here the value is the node's own."""
+
+
+Wanted = int | Sequence[NodeSpec]
+"""Nodes of a lab: a number of them, or one specification each."""
+
+
+def each(nodes: Wanted, spec: NodeSpec | None) -> list[NodeSpec]:
+    """One specification per node; those of a number are all like `spec`."""
+    return [spec or NodeSpec()] * nodes if isinstance(nodes, int) else list(nodes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests.lab import images, namespaces, registry
 from tests.lab.container_nodes import Box, ContainerLab, containers
 from tests.lab.machine import LabError, run
 from tests.lab.node_spec import NodeSpec
+from tests.lab.product import until
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +54,13 @@ def test_limits_files_hold_at_the_next_login(lab: ContainerLab) -> None:
 
 def test_a_node_reboots_itself_and_keeps_its_files_address_and_engine(lab: ContainerLab) -> None:
     box = lab["box2"]
-    boot, values = box.read("/proc/sys/kernel/random/boot_id"), "/proc/sys/kernel/numa_balancing"
+    boot, values = box.boot_id, "/proc/sys/kernel/numa_balancing"
     machine = Path(values).read_text()
     with registry.serve(lab) as store:
         image = store.publish(images.tiny())
         over_ssh(lab, box, f"docker run --detach --restart always --stop-signal KILL --name stays {image} sleep 600")
     box.exec(f"echo 0 > {values}; echo 10.0.0.1 rack-head >> /etc/hosts; systemctl --no-block reboot")
-    deadline = time.monotonic() + 60
-    while not box.init_pid or box.read("/proc/sys/kernel/random/boot_id") == boot:
-        assert time.monotonic() < deadline, "it did not boot"
-        time.sleep(0.1)
+    until(lambda: box.boot_id not in ("", boot), 60)
     box.wait()
     assert over_ssh(lab, box, "systemctl is-active docker; hostname; docker ps --format '{{.Names}}'").split() == [
         *("active", "box2", "stays"),

@@ -27,7 +27,7 @@ def build() -> Path:
     def make(target: Path) -> None:
         require(engine.COMMANDS)
         with slots.place() as slot:
-            lab = ContainerLab(slot)
+            lab = ContainerLab(slot, specs=())
             try:
                 lab.start_engine()
                 with registry.serve(lab) as store:

@@ -13,16 +13,16 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 
 from tests.lab import slots, vm_golden, vm_image
-from tests.lab.hosts import Hosts, mac
+from tests.lab.hosts import Hosts, mac, running
 from tests.lab.machine import LabError, require, require_root, run
-from tests.lab.node_spec import NodeSpec
+from tests.lab.node_spec import NodeSpec, Wanted, each
 from tests.lab.registry import PLAIN_PORTS
 from tests.lab.rootfs import KeyPair
 from tests.lab.vm_identity import ADOPT, Identity
@@ -122,7 +122,7 @@ class VmLab(Hosts[Vm]):
         public = self.client_key.public
         self._know([Vm(slot, i, spec, KeyPair.generate(), public) for i, spec in enumerate(specs, start=1)])
 
-    def start(self, *, dies_with_us: bool = True) -> None:
+    def start(self, *, dies_with_us: bool) -> None:
         golden = vm_golden.build()
         run(["ip", "-batch", "-"], stdin="\n".join(line for vm in self.nodes for line in vm.plug()) + "\n")
         for vm in self.nodes:
@@ -142,29 +142,13 @@ class VmLab(Hosts[Vm]):
         return {**super().host_data(node, user=user), "ssh_paramiko_connect_kwargs": patience}
 
 
-@contextmanager
 def vms(
-    machines: int | Sequence[NodeSpec] = 2,
-    spec: NodeSpec | None = None,
-    *,
-    stay: bool = False,
-    beside: slots.Slot | None = None,
-) -> Iterator[VmLab]:
-    """Start virtual machines, in parallel, and end them on the way out. Raises LabError.
+    machines: Wanted = 2, spec: NodeSpec | None = None, *, stay: bool = False, beside: slots.Slot | None = None
+) -> AbstractContextManager[VmLab]:
+    """Virtual machines: a number, all like `spec`, or one NodeSpec each, without `proc`, `sys`, `sys_tree` and `dev`.
 
-    `machines` is a number, all like `spec`, or one NodeSpec per machine, without `proc`, `sys`, `sys_tree` and `dev`.
-    `stay` leaves them standing (`make lab-up`), `beside` puts them on the bridge of another lab.
-    """
+    Raises LabError."""
     require_root()
     require({**vm_image.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
-    specs = [spec or NodeSpec()] * machines if isinstance(machines, int) else list(machines)
-    with slots.place(beside) as slot:
-        built = VmLab(slot, specs)
-        try:
-            built.start(dies_with_us=not stay)
-            if stay:
-                slot.leave_standing()
-            yield built
-        finally:
-            if not stay:
-                built.stop()
+    specs = each(machines, spec)
+    return running(lambda slot: VmLab(slot, specs), stay=stay, beside=beside)
