@@ -32,7 +32,7 @@ if _card["image"]:
 
 if _card["hosts"].get("vms"):  # emulated: a thousandth of a CPU's speed, and slow to answer while it computes
     _data["smoke"] |= {
-        "unreachable_s": 90,
+        "unreachable_s": 180,  # each answer costs it a second or two, and it is asked twenty times in this
         "options": {
             "hidden_size": 32,
             "num_layers": 1,

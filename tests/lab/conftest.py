@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,30 +18,26 @@ from tests.lab.vms import VmLab, vms
 HERE = Path(__file__).parent
 
 RackMaker = Callable[..., Rack]
-VIRTUAL_MACHINES = "virtual machines"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """For a run in parallel, what shares nodes stays in one process. Once all are collected is too late: pytest-xdist
-    reads the groups first."""
+    """For a run in parallel, tests that share what is made once per file stay in one process, unless the file names its
+    group. Once all are collected is too late: pytest-xdist reads the groups first."""
     if item.path.is_relative_to(HERE):
         item.add_marker(pytest.mark.lab)
-        if group := _shares_nodes(item):
-            item.add_marker(pytest.mark.xdist_group(group))
+        if not item.get_closest_marker("xdist_group") and any(made[-1].scope == "module" for made in _used(item)):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The virtual machines take turns, since they keep a core busy, and begin at once: else the run would end with them
-    alone."""
-    items.sort(key=lambda item: _shares_nodes(item) != VIRTUAL_MACHINES)
+    """The virtual machines begin at once: else the run would end with them alone."""
+    items.sort(key=lambda item: "vm_pair" not in item.fixturenames)  # type: ignore[attr-defined]
 
 
-def _shares_nodes(item: pytest.Item) -> str | None:
-    """The group of a test that uses something which is made once per file."""
-    used = getattr(item, "_fixtureinfo").name2fixturedefs  # noqa: B009
-    if "vm_pair" in used:
-        return VIRTUAL_MACHINES
-    return item.path.stem if any(definitions[-1].scope == "module" for definitions in used.values()) else None
+def _used(item: pytest.Item) -> Iterable[Sequence[pytest.FixtureDef[object]]]:
+    """The definitions of a test's fixtures."""
+    definitions: Iterable[Sequence[pytest.FixtureDef[object]]] = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+    return definitions
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -91,5 +87,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _kind(file: str) -> str:
     name = Path(file).stem
     if "vm" in name:
-        return VIRTUAL_MACHINES
+        return "virtual machines"
+    if "workload" in name:
+        return "no nodes"
     return "container nodes" if "container_" in name or "standing" in name else "namespace nodes"

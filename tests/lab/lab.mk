@@ -1,7 +1,7 @@
 # The lab: nodes on this machine (tests/lab/README.md). All of it needs root.
 LAB_PYTHON = $(BIN)/python
 # One of them has the virtual machines, which are most of a core's work; the tests of the other nodes mostly wait.
-LAB_AT_ONCE ?= 3
+LAB_AT_ONCE ?= 4
 LAB_TESTS ?= tests/lab
 NODES ?= 3
 BOXES ?= 0

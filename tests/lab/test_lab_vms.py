@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.lab import images, registry
 from tests.lab.machine import run
 from tests.lab.vms import Vm, VmLab
+
+pytestmark = pytest.mark.xdist_group("virtual machines 2")
 
 NUMA = "/proc/sys/kernel/numa_balancing"
 

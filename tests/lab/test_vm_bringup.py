@@ -12,6 +12,8 @@ import pytest
 from tests.lab.product import Product
 from tests.lab.vms import Vm, VmLab
 
+pytestmark = pytest.mark.xdist_group("virtual machines 1")
+
 SLOW = 900
 """Seconds for a command that boots two emulated machines, on a busy machine."""
 PARAMETERS = ["iommu=pt", "pci=bfsort"]

@@ -14,6 +14,8 @@ from tests.lab.product import Product, Ran
 from tests.lab.rails import ADDRESSES, DEVICES, MTU, RDMA, laid
 from tests.lab.vms import Vm, VmLab
 
+pytestmark = pytest.mark.xdist_group("virtual machines 1")
+
 SLOW = 600
 SITE: dict[str, Any] = {"gpu": "cpu", "nic": "thor2", "rdma": RDMA, "system": {"disk_free": {"/": "100M"}}}
 # The plan is made from what the nodes are: nothing is pulled or started here.

@@ -17,6 +17,8 @@ from tests.lab.rails import DEVICES, RDMA, laid
 from tests.lab.registry import Reference
 from tests.lab.vms import Vm, VmLab
 
+pytestmark = pytest.mark.xdist_group("virtual machines 2")
+
 INVENTORY = PROJECT / "inventories/lab.py"
 NUMA = "/proc/sys/kernel/numa_balancing"
 SLOW_S = 900
@@ -99,7 +101,7 @@ def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
 
     process = product.start(*deploy(iterations=100_000))
     try:
-        until(lambda: process.poll() is not None or trains(last), SLOW_S)
+        until(lambda: process.poll() is not None or trains(last), SLOW_S, every=5)
         assert process.poll() is None, process.communicate()
         boot_id = last.read("/proc/sys/kernel/random/boot_id")
         last.exec("systemctl --no-block reboot")

@@ -67,7 +67,7 @@ class EmulatedMachine:
             while not (state := guest.ask("guest-exec-status", pid=pid))["exited"]:
                 if time.monotonic() > deadline:
                     raise LabError(f"{self.name}: still running after {timeout} s: {command}")
-                time.sleep(0.05)
+                time.sleep(0.2)
         out, err = (base64.b64decode(state.get(key, "")).decode(errors="replace") for key in ("out-data", "err-data"))
         code = state.get("exitcode", -int(state.get("signal", 0)))
         if check and code:

@@ -27,6 +27,10 @@ MEMORY_MB = 2048
 """Room for one rank of the small GPT (0.6 GB) beside the system and its container engine. What is not used costs
 nothing."""
 
+FIRST = ("nice", "-n", "-5")
+"""The tests of the machines are a lab's longest, one after the other: they get three times the share of the rest, which
+has enough to do beside each other."""
+
 
 class Hardware(BaseModel):
     """What QEMU has to know of a machine. `image` is the folder of `vm_image.build()`; `state`, where set, is memory to
@@ -50,7 +54,7 @@ def kernel_arguments(folder: Path) -> str:
 def command(folder: Path, machine: Hardware, *, wake: bool) -> list[str]:
     """QEMU's argv, for a boot or to `wake` from the machine's saved state."""
     # thread=multi lets the kernel of a machine on busy cores find its other CPU stuck, and panic.
-    shape = ["-accel", "tcg,thread=single,tb-size=256", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MB)]
+    shape = ["-accel", "tcg,thread=single,tb-size=512", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MB)]
     for number in (0, 1):
         shape += ["-object", f"memory-backend-ram,size={MEMORY_MB // 2}M,id=m{number}"]
         shape += ["-numa", f"node,nodeid={number},cpus={number},memdev=m{number}"]
@@ -77,7 +81,7 @@ def keep(folder: Path, slot: slots.Slot) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     while True:
         with (folder / "console.log").open("ab") as console, (folder / "qemu.log").open("ab") as log:
-            argv = [*DIES_WITH_US, *command(folder, machine, wake=wake)]
+            argv = [*DIES_WITH_US, *FIRST, *command(folder, machine, wake=wake)]
             running = subprocess.Popen(
                 argv, stdin=subprocess.DEVNULL, stdout=console, stderr=log, env={"PATH": SBIN_PATH}
             )
