@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-LONG = {"iterations": 2000}
-"""Of a job that is to be disturbed: far more than any test lets run."""
+LONG = {"iterations": 2000, "options": {}}
+"""Of a job that is to be disturbed: far more than any test lets run, of the model that the recipe has."""
+SMALL = {"hidden_size": 32, "num_layers": 1, "num_attention_heads": 2, "vocab_size": 64, "seq_length": 32}
+"""The recipe's options for a model that takes half the time, most of which is then torch's import."""
 
 
 @dataclass(frozen=True)
@@ -90,22 +92,26 @@ def smoke(**changes: object) -> dict[str, object]:
         "recipe": "gpt-small",
         "ranks_per_node": 1,
         "venv": str(BIN.parent),
+        "options": SMALL,
         "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
     }
     return {"gpu": "cpu", "smoke": recipe | changes}
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Wait for it. Raises AssertionError where it does not happen in time."""
+def until(condition: Callable[[], bool], seconds: float, every: float = 0.2) -> None:
+    """Wait for it, looking `every` so many seconds. Raises AssertionError where it does not happen in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.2)
+        time.sleep(every)
 
 
-def trains(node: Node) -> bool:
-    """Whether the job is in the middle: iterations are being printed."""
-    return "iteration" in node.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+def until_it_trains(nodes: Sequence[Node]) -> None:
+    """Wait until the job is in the middle: iterations are being printed. From then on it gives way to other tests."""
+    log = "cat /root/.cache/shakedown/runs/*/leader.log"
+    until(lambda: "iteration" in nodes[-1].exec(log, check=False).stdout, 120)
+    for node in nodes:
+        node.give_way()
 
 
 def one_rank(node: Node) -> str:

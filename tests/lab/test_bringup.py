@@ -37,7 +37,7 @@ def _written(node: Node) -> dict[str, int]:
 
 
 def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: Product) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    inventory = lab.inventory(product.folder / "lab.py", smoke(options={}))  # the recipe's own model
     untouched = [_written(node) for node in lab]
 
     before = product.drift(inventory)
@@ -63,6 +63,7 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     again = product.run("shakedown", "judge", "runs/latest")
     assert again.code == 0, again.text
 
+    inventory = lab.inventory(product.folder / "lab.py", smoke())
     second = product.deploy(inventory, "megatron", "-y")
     assert second.code == 0, second.text
     assert "nothing to change" in second.err

@@ -18,7 +18,7 @@ INVENTORY = PROJECT / "inventories/lab.py"
 @pytest.fixture
 def person(tmp_path: Path) -> Iterator[Product]:
     if any(slots.RUN_DIR.glob("*/standing")):
-        pytest.skip("somebody's rack stands on this machine, and this test would end it")
+        pytest.fail("a rack stands on this machine, and this test would end it: make lab-down")
     product = Product(tmp_path)
     yield product
     if any(slots.RUN_DIR.glob("*/standing")):

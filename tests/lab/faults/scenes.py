@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.lab import images, registry
 from tests.lab.namespaces import Rack
-from tests.lab.product import Product, finish, one_rank, trains, until
+from tests.lab.product import Product, finish, one_rank, until_it_trains
 from tests.lab.rootfs import KeyPair
 
 
@@ -174,7 +174,7 @@ def placeholder(stage: Stage) -> Iterator[None]:
 
 def in_the_middle(stage: Stage) -> None:
     """Wait until the last node prints iterations."""
-    until(lambda: trains(stage.lab.nodes[-1]), 120)
+    until_it_trains(stage.lab.nodes)
 
 
 def end_of(stage: Stage) -> tuple[int, str]:
