@@ -35,6 +35,8 @@ def add_device(vm: Vm) -> None:
 @contextmanager
 def laid(lab: VmLab) -> Iterator[None]:
     """A rail for each machine, and no other RDMA device; taken up afterwards."""
+    for vm in lab:
+        vm.wait()  # a test that failed may have left it booting
     try:
         for vm in lab:
             vm.exec("modprobe rdma_rxe; modprobe rdma_ucm")

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tests.lab import engine
 from tests.lab.machine import SBIN_PATH, LabError, run
-from tests.lab.processes import Process, inside
+from tests.lab.processes import Process, inside, take_share
 
 RANKS_NICE = 10
 """A tenth of the share of who wants to run beside them: they go on, while others do not wait for them."""
@@ -57,9 +57,8 @@ class Reachable:
     def give_way(self) -> None:
         """Let a job's ranks yield to whoever else wants the machine's cores, which the nodes share."""
         ranks = [process for process in self.processes() if any("train.py" in word for word in process.args)]
-        for thread in (thread for rank in ranks for thread in Path(f"/proc/{rank.pid}/task").glob("*")):
-            with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), RANKS_NICE)
+        for rank in ranks:
+            take_share(rank.pid, RANKS_NICE)
 
     def _up_pid(self) -> int:
         if not (pid := self.init_pid):

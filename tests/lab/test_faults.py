@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.conftest import RackMaker
+from tests.lab.machine import run
 from tests.lab.namespaces import Rack
 from tests.lab.node_spec import NodeSpec
 from tests.lab.product import LONG, PROJECT, Product, finish, one_rank, smoke, until, until_it_trains
@@ -167,7 +168,8 @@ def test_ctrl_c_while_a_node_does_not_answer_is_no_pass(lab: Rack, product: Prod
     lab.nodes[1].freeze()
     deploy: list[str | Path] = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
     process = product.start(*(deploy if command == "pyinfra" else ["shakedown", "drift", inventory]))
-    time.sleep(4)  # it connects, or waits for a banner
+    connections = ["ss", "-Htn", "state", "established", "dst", str(lab.nodes[1].address)]
+    until(lambda: bool(run(connections).stdout), 30)  # it waits for a banner
     process.send_signal(signal.SIGINT)
     code, text = finish(process, 20)
     assert code not in (0, None), text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.lab import images, registry
@@ -64,7 +62,7 @@ def test_rdma_devices_are_real_and_named_like_broadcoms(vm_pair: VmLab) -> None:
         assert {"rdma_cm", "uverbs0"} <= set(vm.exec("ls /dev/infiniband").stdout.split())
     first, second = vm_pair
     first.exec("ibv_rc_pingpong -d bnxt_re0 -g 1 -n 20 >/tmp/pingpong 2>&1 &")
-    time.sleep(2)
+    first.exec("until ss -ltn | grep -q :18515; do sleep 0.2; done")
     assert "20 iters" in second.exec(f"ibv_rc_pingpong -d bnxt_re0 -g 1 -n 20 {first.address}").stdout
 
 

@@ -39,7 +39,7 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def image(vm_pair: VmLab) -> Iterator[Reference]:
     """The image in the pair's registry, a rail for each machine, and the pair as the rack of `inventories/lab.py`."""
     with registry.serve(vm_pair) as store, laid(vm_pair), pytest.MonkeyPatch.context() as environment:
