@@ -107,11 +107,9 @@ def until(condition: Callable[[], bool], seconds: float, every: float = 0.2) -> 
 
 
 def until_it_trains(nodes: Sequence[Node]) -> None:
-    """Wait until the job is in the middle: iterations are being printed. From then on it gives way to other tests."""
+    """Wait until the job is in the middle: iterations are being printed."""
     log = "cat /root/.cache/shakedown/runs/*/leader.log"
     until(lambda: "iteration" in nodes[-1].exec(log, check=False).stdout, 120)
-    for node in nodes:
-        node.give_way()
 
 
 def one_rank(node: Node) -> str:

@@ -11,10 +11,7 @@ from typing import ClassVar
 
 from tests.lab import engine
 from tests.lab.machine import SBIN_PATH, LabError, run
-from tests.lab.processes import Process, inside, take_share
-
-RANKS_NICE = 10
-"""A tenth of the share of who wants to run beside them: they go on, while others do not wait for them."""
+from tests.lab.processes import Process, inside
 
 
 class Reachable:
@@ -53,12 +50,6 @@ class Reachable:
 
     def thaw(self) -> None:
         self._signal_sshd(signal.SIGCONT)
-
-    def give_way(self) -> None:
-        """Let a job's ranks yield to whoever else wants the machine's cores, which the nodes share."""
-        ranks = [process for process in self.processes() if any("train.py" in word for word in process.args)]
-        for rank in ranks:
-            take_share(rank.pid, RANKS_NICE)
 
     def _up_pid(self) -> int:
         if not (pid := self.init_pid):

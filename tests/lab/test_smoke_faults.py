@@ -106,10 +106,8 @@ class Run:
             time.sleep(0.1)
 
     def until_it_trains(self) -> None:
-        """Wait until it is in the middle. From then on it gives way to other tests."""
+        """Wait until it is in the middle."""
         self.until(r"iteration [1-9]\d+/")
-        for node in self.lab:
-            node.give_way()
 
     def end(self, timeout: float = 120) -> JobResult:
         """The result, once pyinfra has ended."""

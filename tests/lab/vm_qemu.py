@@ -29,9 +29,9 @@ MEMORY_MB = 2048
 """Room for one rank of the small GPT (0.6 GB) beside the system and its container engine. What is not used costs
 nothing."""
 
-NICE = -5
-"""The tests of the machines are a lab's longest, one after the other: they get three times the share of the rest, which
-has enough to do beside each other."""
+NICE = -3
+"""The tests of the machines are a lab's longest, one after the other: they get twice the share of the rest, which has
+enough to do beside each other."""
 
 
 class Hardware(BaseModel):
