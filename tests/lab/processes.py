@@ -1,10 +1,8 @@
-"""Which processes run in a node: those under its init, and those that entered its PID namespace from outside; and how
-much of the cores, which all nodes share, a process may have."""
+"""Which processes run in a node: those under its init, and those that entered its PID namespace from outside."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,18 +31,6 @@ def inside(init_pid: int) -> list[Process]:
 
     found = (p for p in table.values() if p.pid != init_pid and (belongs(p) or (space and _space(p.pid) == space)))
     return sorted(found, key=lambda process: process.pid)
-
-
-def take_share(pid: int, nice: int) -> None:
-    """Give a process another niceness, where the machine lets us; children that come later inherit it.
-
-    Between sessions a kernel with autogroups (most have them) goes by their session's niceness alone.
-    """
-    for thread in Path(f"/proc/{pid}/task").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _all() -> list[Process]:

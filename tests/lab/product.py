@@ -118,6 +118,15 @@ def one_rank(node: Node) -> str:
     return listing.split()[0]
 
 
+def patiently(run: Callable[[], Ran]) -> Ran:
+    """Again where a reading was not there in time: an emulated machine on a busy one reads a thousand GIDs slowly."""
+    for _ in range(3):
+        ran = run()
+        if "no answer in" not in ran.text:
+            break
+    return ran
+
+
 def finish(process: subprocess.Popen[str], seconds: float) -> tuple[int, str]:
     """Exit code and all output of a command that has to end by itself. Raises AssertionError where it does not."""
     try:

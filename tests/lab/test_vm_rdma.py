@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lab.product import Product, Ran
+from tests.lab.product import Product, patiently
 from tests.lab.rails import ADDRESSES, DEVICES, MTU, RDMA, laid
 from tests.lab.vms import Vm, VmLab
 
@@ -50,15 +50,6 @@ def gid(vm: Vm, index: int) -> IPv4Address | None:
     number = int(text.replace(":", ""), 16)
     mapped = kind == "RoCE v2" and number >> 32 == 0xFFFF
     return IPv4Address(number & 0xFFFFFFFF) if mapped else None
-
-
-def patiently(run: Callable[[], Ran]) -> Ran:
-    """Again where a reading was not there in time: an emulated machine on a busy one reads a thousand GIDs slowly."""
-    for _ in range(3):
-        ran = run()
-        if "no answer in" not in ran.text:
-            break
-    return ran
 
 
 def deploy(product: Product, inventory: Path) -> None:

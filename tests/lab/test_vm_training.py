@@ -5,6 +5,7 @@ torch takes a minute to import, so the model of `inventories/lab.py` is as small
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from shakedown.smoke.launch import CONTAINER_LABEL
 from tests.lab import card, images, registry
-from tests.lab.product import PROJECT, Product, finish, until
+from tests.lab.product import PROJECT, Product, finish, patiently, until
 from tests.lab.rails import DEVICES, RDMA, laid
 from tests.lab.registry import Reference
 from tests.lab.vms import Vm, VmLab
@@ -39,7 +40,7 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image(vm_pair: VmLab) -> Iterator[Reference]:
     """The image in the pair's registry, a rail for each machine, and the pair as the rack of `inventories/lab.py`."""
     with registry.serve(vm_pair) as store, laid(vm_pair), pytest.MonkeyPatch.context() as environment:
@@ -66,6 +67,23 @@ def trains(vm: Vm) -> bool:
     return "iteration  " in vm.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
 
 
+def in_the_middle(product: Product, last: Vm) -> subprocess.Popen[str]:
+    """A job that prints iterations. Begun again where a reading was not there in time, as on busy cores."""
+    for _ in range(3):
+        process = product.start(*deploy(iterations=100_000))
+        try:
+            until(lambda process=process: process.poll() is not None or trains(last), SLOW_S, every=5)  # type: ignore[misc]
+        except AssertionError:
+            process.kill()
+            raise
+        if process.poll() is None:
+            return process
+        text = "".join(process.communicate())
+        if "no answer in" not in text:
+            break
+    raise AssertionError(text)
+
+
 def test_a_library_that_libibverbs_cannot_load_is_found_inside_the_image_before_the_launch(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
@@ -88,7 +106,7 @@ def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
     first, last = vm_pair
-    ran = product.run(*deploy(iterations=8), timeout=SLOW_S)
+    ran = patiently(lambda: product.run(*deploy(iterations=8), timeout=SLOW_S))
     assert ran.code == 0, ran.text
     record = product.record()
     assert record["verdict"] == "ok"
@@ -99,10 +117,8 @@ def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     assert [vm.read(NUMA) for vm in vm_pair] == ["0\n", "0\n"]
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
-    process = product.start(*deploy(iterations=100_000))
+    process = in_the_middle(product, last)
     try:
-        until(lambda: process.poll() is not None or trains(last), SLOW_S, every=5)
-        assert process.poll() is None, process.communicate()
         boot_id = last.read("/proc/sys/kernel/random/boot_id")
         last.exec("systemctl --no-block reboot")
         code, text = finish(process, SLOW_S)

@@ -12,7 +12,6 @@ A machine's folder holds `machine.json` (`Hardware`), `disk.img`, `docker.qcow2`
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -23,15 +22,10 @@ from pydantic import BaseModel
 
 from tests.lab import slots, vm_image
 from tests.lab.machine import DIES_WITH_US, SBIN_PATH, run
-from tests.lab.processes import take_share
 
 MEMORY_MB = 2048
 """Room for one rank of the small GPT (0.6 GB) beside the system and its container engine. What is not used costs
 nothing."""
-
-NICE = -3
-"""The tests of the machines are a lab's longest, one after the other: they get twice the share of the rest, which has
-enough to do beside each other."""
 
 
 class Hardware(BaseModel):
@@ -80,7 +74,6 @@ def keep(folder: Path, slot: slots.Slot) -> None:
     """Run QEMU, which ends when the machine reboots, again and again. Returns when QEMU failed."""
     machine = Hardware.model_validate_json((folder / "machine.json").read_text())
     wake = machine.state is not None
-    take_share(os.getpid(), NICE)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     while True:
         with (folder / "console.log").open("ab") as console, (folder / "qemu.log").open("ab") as log:
