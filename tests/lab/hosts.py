@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
@@ -24,7 +25,7 @@ class Host(Protocol):
 HostT = TypeVar("HostT", bound=Host)
 
 
-class Hosts(Generic[HostT]):
+class Hosts(ABC, Generic[HostT]):
     """Nodes on one bridge, in order; by name with `lab["node2"]`. Labs of one slot share its key and known hosts."""
 
     nodes: list[HostT]
@@ -37,13 +38,13 @@ class Hosts(Generic[HostT]):
             rootfs.write(self.key_file, KeyPair.generate().private, 0o600)
         self.client_key = KeyPair.of(self.key_file.read_bytes())
 
+    @abstractmethod
     def start(self, *, dies_with_us: bool) -> None:
         """Start all nodes and wait until they can be logged in to. Raises LabError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stop(self) -> None:
         """End all nodes."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[HostT]:
         return iter(self.nodes)
@@ -98,7 +99,7 @@ def running(
     """Nodes that are started on the way in and ended on the way out, Ctrl-C included.
 
     `stay` leaves them to the slot, which ends them when it is cleared (`make lab-up`). `beside` puts them on the bridge
-    of another lab. The calling thread has to outlive nodes that do not stay: they are killed with it.
+    of another lab. The calling thread has to outlive nodes that do not stay: they are killed with it. Raises LabError.
     """
     with slots.place(beside) as slot:
         lab = make(slot)

@@ -1,6 +1,6 @@
 # The lab: nodes on this machine (tests/lab/README.md). All of it needs root.
 LAB_PYTHON = $(BIN)/python
-# One of them has the virtual machines, which are most of a core's work; the tests of the other nodes mostly wait.
+# Two of them have the virtual machines, the other two all other nodes, whose tests wait as often as they compute.
 LAB_AT_ONCE ?= 4
 LAB_TESTS ?= tests/lab
 NODES ?= 3

@@ -159,16 +159,20 @@ def end_recorded(pids: Path) -> None:
     """SIGKILL to each process of a `pids` file that still is the one recorded, and wait until it is gone."""
     if not pids.exists():
         return
-    alive = [(int(pid), start) for pid, start in (line.split() for line in pids.read_text().splitlines())]
+    recorded = pids.read_text()
     deadline = time.monotonic() + 20
-    while alive and time.monotonic() < deadline:
-        alive = [(pid, start) for pid, start in alive if _is(pid, start)]
-        for pid, _ in alive:
+    while (alive := still_running(recorded)) and time.monotonic() < deadline:
+        for pid in alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         time.sleep(0.01)
+
+
+def still_running(recorded: str) -> list[int]:
+    """The pids of those that the text of a `pids` file names. A zombie has ended: it waits for its parent alone."""
+    return [int(pid) for pid, start in (line.split() for line in recorded.splitlines()) if _is(int(pid), start)]
 
 
 def _is(pid: int, start: str) -> bool:
