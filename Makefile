@@ -27,12 +27,12 @@ check: setup  ## lint, format, types
 
 # pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
 # pytest-rerunfailures can live with. The others are tried once more where they fail, since many are of real processes
-# on a machine that may be anybody's; the summary counts those. The table of faults is five minutes more: `make
-# lab-faults` plays it, and so does `make lab`.
+# on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is ten
+# minutes more: `make lab` has it.
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q -n 2 --reruns 1 tests/unit tests/property
 	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
-	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab --ignore=tests/lab/test_fault_table.py"
+	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py

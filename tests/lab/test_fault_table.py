@@ -10,6 +10,7 @@ from tests.lab.faults.__main__ import DOCUMENT, strange
 from tests.lab.faults.play import Fault, faults, play
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)
 def test_a_fault_is_named_costs_the_pass_and_leaves_nothing(tmp_path: Path, fault: Fault) -> None:
     outcome = play(fault, tmp_path)

@@ -24,6 +24,10 @@ INVENTORY = PROJECT / "inventories/lab.py"
 NUMA = "/proc/sys/kernel/numa_balancing"
 SLOW_S = 900
 """For a command that lets two emulated machines train, on a busy machine."""
+FOREVER = 100_000
+"""Iterations of a job that is to be disturbed."""
+IN_TIME = {"elapsed_time_per_iteration": 3000}
+"""Milliseconds; an iteration takes 400 on a quiet machine."""
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"
 """The provider of the machines' devices, on the host and in the image: with the image's own replaced by the host's, as
 for a NIC whose vendor ships one."""
@@ -50,9 +54,9 @@ def image(vm_pair: VmLab) -> Iterator[Reference]:
         yield reference
 
 
-def deploy(iterations: int) -> list[str | Path]:
-    """The whole deploy, with a job of so many iterations."""
-    job = {"iterations": iterations, "start_timeout_s": SLOW_S, "devices": ["/dev/infiniband"]}
+def deploy(**smoke: object) -> list[str | Path]:
+    """The whole deploy, with changes to its job."""
+    job = {"start_timeout_s": SLOW_S, "devices": ["/dev/infiniband"]} | smoke
     data = {"rdma": RDMA | {"provider": PROVIDER}, "smoke": job}
     options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
     return ["pyinfra", INVENTORY, PROJECT / "deploy/megatron.py", "-y", *options]
@@ -62,17 +66,22 @@ def ours(vm: Vm) -> list[str]:
     return vm.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}", timeout=300).stdout.split()
 
 
-def trains(vm: Vm) -> bool:
-    """Whether the last rank's node prints iterations."""
-    return "iteration  " in vm.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+def until_gone(vm: Vm, seconds: float) -> None:
+    """Until no container of ours is left, running or not."""
+    until(lambda: ours(vm) == [], seconds, every=5)
 
 
-def in_the_middle(product: Product, last: Vm) -> subprocess.Popen[str]:
+def prints(vm: Vm, words: str = "iteration  ") -> bool:
+    """Whether the log of a node's ranks has these words; only the last node's has iterations."""
+    return words in vm.exec("cat /root/.cache/shakedown/runs/*/leader.log", check=False).stdout
+
+
+def in_the_middle(product: Product, last: Vm, **smoke: object) -> subprocess.Popen[str]:
     """A job that prints iterations. Begun again where a reading was not there in time, as on busy cores."""
     for _ in range(3):
-        process = product.start(*deploy(iterations=100_000))
+        process = product.start(*deploy(**smoke))
         try:
-            until(lambda process=process: process.poll() is not None or trains(last), SLOW_S, every=5)  # type: ignore[misc]
+            until(lambda process=process: process.poll() is not None or prints(last), SLOW_S, every=2)  # type: ignore[misc]
         except AssertionError:
             process.kill()
             raise
@@ -102,11 +111,55 @@ def test_a_library_that_libibverbs_cannot_load_is_found_inside_the_image_before_
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
 
+@pytest.mark.long
+def test_a_machine_that_is_slowed_down_fails_the_figure_that_the_site_expects(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    _, last = vm_pair
+    process = in_the_middle(product, last, iterations=40, expect=IN_TIME)
+    try:
+        (container,) = ours(last)
+        last.exec(f"docker update --cpus 0.1 {container}", timeout=300)
+        until(lambda: prints(last, "iteration       40/"), SLOW_S, every=5)
+        last.exec(f"docker update --cpus 2 {container}", check=False, timeout=300)  # python's way out is long as it is
+        code, text = finish(process, SLOW_S)
+    finally:
+        process.kill()
+    assert code == 1, text
+    record = product.record()
+    (wrong,) = [gate for gate in record["gates"] if gate["verdict"] != "ok"]
+    assert (wrong["name"], wrong["verdict"]) == ("elapsed_time_per_iteration", "fail")
+    assert len(record["iterations"]) == 40, "slow is not stalled"
+    assert [ours(vm) for vm in vm_pair] == [[], []]
+
+
+@pytest.mark.long
+def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    first, last = vm_pair
+    process = in_the_middle(product, last, iterations=FOREVER, unreachable_s=60)
+    try:
+        last.cut()
+        until_gone(first, SLOW_S)
+        until_gone(last, SLOW_S)  # nobody can tell it to: its watchdog does, while the cable is still out
+        last.heal()
+        code, text = finish(process, SLOW_S)
+    finally:
+        last.heal()
+        process.kill()
+    assert code == 1, text
+    record = product.record()
+    assert record["verdict"] == "fail"
+    gates = {gate["name"]: gate for gate in record["gates"]}
+    assert gates["ran_to_its_end"]["verdict"] == "fail" and last.name in gates["ran_to_its_end"]["evidence"], text
+
+
 def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
     first, last = vm_pair
-    ran = patiently(lambda: product.run(*deploy(iterations=8), timeout=SLOW_S))
+    ran = patiently(lambda: product.run(*deploy(iterations=8, expect=IN_TIME), timeout=SLOW_S))
     assert ran.code == 0, ran.text
     record = product.record()
     assert record["verdict"] == "ok"
@@ -114,10 +167,11 @@ def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     assert [node["interface"] for node in record["plan"]["nodes"]] == [vm.interface for vm in vm_pair]
     assert [node["hca"] for node in record["plan"]["nodes"]] == [[DEVICES[vm.name]] for vm in vm_pair]
     assert {gate["verdict"] for gate in record["gates"]} == {"ok"} and len(record["iterations"]) == 8
+    assert "elapsed_time_per_iteration" in [gate["name"] for gate in record["gates"]], "nothing slows it down: in time"
     assert [vm.read(NUMA) for vm in vm_pair] == ["0\n", "0\n"]
     assert [ours(vm) for vm in vm_pair] == [[], []]
 
-    process = in_the_middle(product, last)
+    process = in_the_middle(product, last, iterations=FOREVER)
     try:
         boot_id = last.read("/proc/sys/kernel/random/boot_id")
         # Later, so that the agent can still say that it did it.
