@@ -148,7 +148,7 @@ def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     finally:
         last.heal()
         process.kill()
-        # It stays, since no controller has fetched its log, in which another test would see this job's iterations.
+        # The run folder stays, since no controller has fetched the log; the next test would take it for its own.
         last.exec("rm -rf /root/.cache/shakedown/runs/2*")
     assert code == 1, text
     record = product.record()
