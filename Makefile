@@ -27,8 +27,8 @@ check: setup  ## lint, format, types
 
 # pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
 # pytest-rerunfailures can live with. The others are tried once more where they fail, since many are of real processes
-# on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is ten
-# minutes more: `make lab` has it.
+# on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is
+# in `make lab` alone, so that this stays under 25 minutes on two cores.
 test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q -n 2 --reruns 1 tests/unit tests/property
 	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shakedown.smoke.launch import CONTAINER_LABEL
+
 if TYPE_CHECKING:
     from tests.lab.namespaces import Node
+    from tests.lab.reach import Reachable
+    from tests.lab.vms import Vm
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -116,6 +120,16 @@ def one_rank(node: Node) -> str:
     """The pid, on the node, of one rank (not of torchrun's agent)."""
     listing = node.exec("ps -eo pid,args | grep '[t]rain.py' | grep -v -e torchrun -e torch.distributed").stdout
     return listing.split()[0]
+
+
+def ours(node: Reachable | Vm) -> list[str]:
+    """Ids of the containers that runs have on the node, running or not."""
+    return node.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}", timeout=300).stdout.split()
+
+
+def until_gone(node: Reachable | Vm, seconds: float, every: float = 0.5) -> None:
+    """Wait until no run has a container on the node. Raises AssertionError where one is left."""
+    until(lambda: ours(node) == [], seconds, every)
 
 
 def patiently(run: Callable[[], Ran]) -> Ran:

@@ -18,12 +18,14 @@ from tests.lab.conftest import RackMaker
 from tests.lab.container_nodes import Box, ContainerLab
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
-from tests.lab.product import PROJECT, Product
+from tests.lab.product import PROJECT, Product, finish, ours, until_gone
 from tests.lab.reach import Reachable
 from tests.lab.registry import Reference, Registry
 
 INVENTORY = PROJECT / "inventories/lab.py"
 Running = Callable[..., "subprocess.Popen[str]"]
+END_S = 240
+"""For a job that has to come to its end, on a busy machine."""
 IN_TIME = {"elapsed_time_per_iteration": 1500}
 """Milliseconds; an iteration takes 200 on a quiet machine and 500 on one with many others."""
 LLAMA = {
@@ -92,10 +94,6 @@ def smoke(**changes: object) -> list[str]:
 def containers(node: Reachable) -> list[str]:
     """Names of all containers, running or not."""
     return node.exec("docker ps --all --format '{{.Names}}'").stdout.split()
-
-
-def ours(node: Reachable) -> list[str]:
-    return node.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}").stdout.split()
 
 
 def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Lab, product: Product) -> None:
@@ -171,19 +169,6 @@ def running(lab: Lab, image: Reference, product: Product) -> Iterator[Running]:
         process.communicate()
 
 
-def finish(process: subprocess.Popen[str], seconds: float = 240) -> tuple[int, str]:
-    out, err = process.communicate(timeout=seconds)
-    return process.returncode, out + err
-
-
-def until_gone(node: Reachable, seconds: float) -> None:
-    """Until no container of ours is left, running or not."""
-    deadline = time.monotonic() + seconds
-    while ours(node):
-        assert time.monotonic() < deadline, f"{node.name}: containers are left"
-        time.sleep(0.5)
-
-
 def failed_run(product: Product, text: str) -> dict[str, Any]:
     """The gate that says why a run that was stopped is no pass."""
     record = product.record()
@@ -204,7 +189,7 @@ def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
     first.exec(f"kill -9 {ranks.split()[0]}")
     until_gone(first, 20)
     until_gone(last, 20)
-    code, text = finish(process)
+    code, text = finish(process, END_S)
     assert code == 1, text
     assert first.name in failed_run(product, text)["evidence"]
     logs = [product.folder / "runs/latest" / node["logs"][0] for node in product.record()["nodes"]]
@@ -219,7 +204,7 @@ def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Lab, runni
     try:
         until_gone(first, 90)
         until_gone(last, 90)  # nobody can tell it to: its watchdog does, while the cable is still out
-        code, text = finish(process)
+        code, text = finish(process, END_S)
     finally:
         last.heal()
     assert code == 1, text
@@ -238,13 +223,13 @@ def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
     last.down()
     last.up()
     until_gone(first, 90)
-    code, text = finish(process)
+    code, text = finish(process, END_S)
     assert code == 1, text
     failed_run(product, text)
     gates = {gate["name"]: gate for gate in product.record()["gates"]}
     assert gates["exit_codes"]["verdict"] == "fail" and last.name in gates["exit_codes"]["evidence"]
     assert last.exec("docker ps --quiet").stdout == "", "the engine starts nothing of ours at boot"
-    code, text = finish(running(iterations=8, expect=IN_TIME))
+    code, text = finish(running(iterations=8, expect=IN_TIME), END_S)
     assert code == 0, text
     record = product.record()
     assert "elapsed_time_per_iteration" in [gate["name"] for gate in record["gates"]], "nothing slows it down: in time"
@@ -263,7 +248,7 @@ def test_a_node_that_is_slowed_down_fails_the_figure_that_the_site_expects(
         assert time.monotonic() < deadline, "the last iteration was not printed"
         time.sleep(0.2)
     slow.exec(f"docker update --cpus 1 {' '.join(ours(slow))}")  # python's way out would take it half a minute
-    code, text = finish(process)
+    code, text = finish(process, END_S)
     assert code == 1, text
     record = product.record()
     gates = {gate["name"]: gate for gate in record["gates"]}

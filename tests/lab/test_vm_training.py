@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.launch import CONTAINER_LABEL
 from tests.lab import card, images, registry
-from tests.lab.product import PROJECT, Product, finish, patiently, until
+from tests.lab.product import PROJECT, Product, finish, ours, patiently, until, until_gone
 from tests.lab.rails import DEVICES, RDMA, laid
 from tests.lab.registry import Reference
 from tests.lab.vms import Vm, VmLab
@@ -26,8 +25,8 @@ SLOW_S = 900
 """For a command that lets two emulated machines train, on a busy machine."""
 FOREVER = 100_000
 """Iterations of a job that is to be disturbed."""
-IN_TIME = {"elapsed_time_per_iteration": 3000}
-"""Milliseconds; an iteration takes 400 on a quiet machine."""
+IN_TIME = {"elapsed_time_per_iteration": 5000}
+"""Milliseconds; an iteration takes 400 on a quiet machine, 1000 beside other tests, 11000 slowed down."""
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"
 """The provider of the machines' devices, on the host and in the image: with the image's own replaced by the host's, as
 for a NIC whose vendor ships one."""
@@ -60,15 +59,6 @@ def deploy(**smoke: object) -> list[str | Path]:
     data = {"rdma": RDMA | {"provider": PROVIDER}, "smoke": job}
     options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
     return ["pyinfra", INVENTORY, PROJECT / "deploy/megatron.py", "-y", *options]
-
-
-def ours(vm: Vm) -> list[str]:
-    return vm.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}", timeout=300).stdout.split()
-
-
-def until_gone(vm: Vm, seconds: float) -> None:
-    """Until no container of ours is left, running or not."""
-    until(lambda: ours(vm) == [], seconds, every=5)
 
 
 def prints(vm: Vm, words: str = "iteration  ") -> bool:
@@ -141,8 +131,8 @@ def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     process = in_the_middle(product, last, iterations=FOREVER, unreachable_s=60)
     try:
         last.cut()
-        until_gone(first, SLOW_S)
-        until_gone(last, SLOW_S)  # nobody can tell it to: its watchdog does, while the cable is still out
+        until_gone(first, SLOW_S, every=5)
+        until_gone(last, SLOW_S, every=5)  # nobody can tell it to: its watchdog does, while the cable is still out
         last.heal()
         code, text = finish(process, SLOW_S)
     finally:
