@@ -1,0 +1,59 @@
+"""Text that comes from outside: a node, a log, a registry, a file, an inventory. It is input, not truth.
+
+Whatever is shown to a person goes through `printable`, whatever names a file through `file_name`, and JSON through
+`load_json`: one place each, so that no room has a rule of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
+# C0 and C1 controls, what reorders text (bidirectional marks), line and paragraph separators, lone surrogates.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
+
+
+def strip_escapes(text: str) -> str:
+    """The text without terminal escape sequences."""
+    return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def printable(text: str, limit: int | None = None, *, lines: bool = False) -> str:
+    """The text as it may reach a terminal: no escape sequences, each control character as U+FFFD, at most `limit`
+    characters. Tabs become blanks; line ends stay with `lines`, and are blanks otherwise."""
+    if limit is not None and len(text) > 4 * limit + 64:  # the rest cannot be seen: it must not cost time either
+        text = text[: 4 * limit + 64]
+    text = strip_escapes(text).replace("\r\n", "\n").replace("\t", " ")
+    kept = "\n".join(_CONTROLS.sub("\ufffd", line) for line in text.split("\n")) if lines else _one_line(text)
+    return kept if limit is None or len(kept) <= limit else f"{kept[: max(limit - 3, 0)]}..."
+
+
+def _one_line(text: str) -> str:
+    return _CONTROLS.sub("\ufffd", text.replace("\n", " "))
+
+
+def file_name(name: str) -> str:
+    """A name of a node as the name of a file or folder: never a path, never hidden, and no two names become one.
+
+    A name that is safe stays as it is; any other gets a digest behind "~", which no safe name holds.
+    """
+    if _SAFE_NAME.fullmatch(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{_UNSAFE.sub('_', name).lstrip('.-')[:60]}~{digest}"
+
+
+def load_json(text: str | bytes, limit: int) -> Any:
+    """The document. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit` (characters
+    or bytes, whichever the text is in)."""
+    if len(text) > limit:
+        raise ValueError(f"{len(text)} long, where at most {limit} are taken")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,60 @@
+"""Text from outside: nothing of it moves a cursor, leaves a folder or ends a run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shakedown.text import file_name, load_json, printable, strip_escapes
+
+
+@given(st.text())
+def test_printable_text_holds_no_control_character(text: str) -> None:
+    assert not [c for c in printable(text) if ord(c) < 32 or 127 <= ord(c) < 160 or c in "\u202e\u2028\u2066"]
+    assert [c for c in printable(text, lines=True) if ord(c) < 32] in (
+        [],
+        ["\n"] * text.replace("\r\n", "\n").count("\n"),
+    )
+
+
+def test_escape_sequences_go_whole() -> None:
+    assert printable("\x1b[31mred\x1b[0m \x1b]0;title\x07now \x1b(") == "red now \ufffd("
+    assert strip_escapes("plain") == "plain"
+
+
+def test_a_limit_bounds_what_is_shown_and_what_it_costs() -> None:
+    began = time.perf_counter()
+    assert printable("\x1b[" + "1" * 50_000_000, 20) == printable("\x1b[" + "1" * 200, 20)
+    assert len(printable("x" * 100, 20)) == 20
+    assert time.perf_counter() - began < 5
+
+
+@given(st.text(), st.text())
+def test_no_two_names_share_a_file(one: str, other: str) -> None:
+    assert (file_name(one) == file_name(other)) == (one == other)
+
+
+@given(st.text())
+def test_a_name_is_one_visible_component(name: str) -> None:
+    made = file_name(name)
+    assert Path(made).name == made and not made.startswith((".", "-")) and len(made) < 120
+
+
+def test_safe_names_stay() -> None:
+    for name in ("node01.rack7", "@local", "node2_x"):
+        assert file_name(name) == name
+    for name in ("../evil", "node2 x", ".hidden", "a/b", "", "x" * 200, "-rf"):
+        assert file_name(name) != name
+
+
+def test_json_is_bounded() -> None:
+    assert load_json('{"a": 1}', 100) == {"a": 1}
+    for text in ("[" * 100_000, '{"a":' * 100_000, "{", '"' + "x" * 200_000 + '"'):
+        with pytest.raises(ValueError):
+            load_json(text, 100_000)
+    with pytest.raises(ValueError, match="nested"):
+        load_json("[" * 100_000, 1 << 20)
