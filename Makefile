@@ -5,14 +5,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test check bench clean
+.PHONY: help system setup smoke test test-from-nothing check bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
 
+system:  ## what the tests need of the system (tests/system.toml), by one apt-get; without root it says what is missing
+	$(PYTHON) tests/system.py setup test
+
 setup: $(READY)  ## the virtual environment with everything: pyinfra, torch (CPU or CUDA as PyPI has it), megatron-core
 
 $(READY): pyproject.toml
+	$(PYTHON) tests/system.py setup
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,train]'
 	@touch $@
@@ -29,10 +33,13 @@ check: setup  ## lint, format, types
 # pytest-rerunfailures can live with. The others are tried once more where they fail, since many are of real processes
 # on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is
 # in `make lab` alone, so that this stays under 25 minutes on two cores.
-test: setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
+test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
 	$(BIN)/pytest -q -n 2 --reruns 1 tests/unit tests/property
 	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
+
+test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release
+	$(PYTHON) -m tests.lab.from_nothing
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py

@@ -13,8 +13,6 @@ from tests.lab.machine import require, run
 
 CACHE = Path(os.environ.get("SHAKEDOWN_LAB_CACHE", Path.home() / ".cache" / "shakedown-lab"))
 
-DEBIAN_COMMANDS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs"}
-
 
 def cached(name: str, recipe: str, build: Callable[[Path], None]) -> Path:
     """The file or folder `name` made by `build(path)`, at once if this very recipe was built before.
@@ -39,7 +37,7 @@ def cached(name: str, recipe: str, build: Callable[[Path], None]) -> Path:
 
 def debian(name: str, suite: str, packages: Sequence[str]) -> Path:
     """A Debian root file system as a tar with what `packages` need, made by mmdebstrap (1-2 minutes, network)."""
-    require(DEBIAN_COMMANDS)
+    require("mmdebstrap")
     wanted = sorted(packages)
     options = ["--mode=root", "--format=tar", "--quiet", "--aptopt=DPkg::Options::force-unsafe-io"]
     options += ["--aptopt=Apt::Install-Recommends false", "--dpkgopt=path-exclude=/usr/share/doc/*"]

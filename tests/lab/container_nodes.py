@@ -261,7 +261,7 @@ def containers(
 ) -> AbstractContextManager[ContainerLab]:
     """Container nodes, and their engine: a number, all like `spec`, or one NodeSpec each. Raises LabError."""
     require_root()
-    require({**engine.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
+    require(*engine.COMMANDS, "ip", "ssh")
     specs = each(nodes, spec)
     if any(one.sys or one.sys_tree or one.dev for one in specs):
         raise LabError("a container node has no /sys and no devices of its own: take a namespace node for that")

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-COMMANDS = {"dockerd": "docker.io", "runc": "runc", "iptables": "iptables"}
+COMMANDS = ("dockerd", "runc", "iptables")
 RUNTIME = Path(__file__).with_name("oci_runtime.py")
 RUNTIME_PATH = "usr/local/lib/sdlab/oci-runtime"
 PROCESSES = frozenset({"dockerd", "containerd"})

@@ -71,7 +71,7 @@ class Image:
 
 def tiny(name: str = "sdlab/tiny", note: str = "", ballast_mb: int = 0) -> Image:
     """Busybox. Another `note` gives another digest; `ballast_mb` adds a layer of so many MB, for pulls that last."""
-    require({"busybox": "busybox-static"})
+    require("busybox")
     busybox = Path("/bin/busybox") if Path("/bin/busybox").exists() else Path("/usr/bin/busybox")
     links = ("sh", "cat", "ls", "sleep", "id", "uname", "env", "mount", "true", "false", "stat", "ip", "hostname")
 

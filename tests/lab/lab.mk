@@ -11,7 +11,7 @@ N ?= 1
 C ?=
 
 .PHONY: lab lab-up lab-ssh lab-down lab-faults
-lab: setup  ## build racks on this machine and run the whole product against them; LAB_TESTS=tests/lab/test_bringup.py: that part
+lab: system setup  ## build racks on this machine and run the whole product against them; LAB_TESTS=tests/lab/test_bringup.py: that part
 	$(LAB_PYTHON) -m pytest -q -n $(LAB_AT_ONCE) --dist loadgroup --no-loadscope-reorder --reruns 1 -p no:cacheprovider $(LAB_TESTS)
 lab-up: setup  ## leave a rack of NODES=3 standing, with BOXES=1 container nodes, VMS=2 virtual machines, DOCKER=1 for jobs in containers
 	$(LAB_PYTHON) -m tests.lab up --nodes $(NODES) --boxes $(BOXES) --vms $(VMS) $(if $(DOCKER),--docker)

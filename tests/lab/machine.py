@@ -1,22 +1,16 @@
-"""What the lab needs of the machine it runs on: root, some Debian packages, and commands that fail loudly."""
+"""What the lab needs of the machine it runs on: root, commands that are there, and ones that fail loudly."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
-SBIN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""A root login's path: sshd, dockerd and ip live in sbin, which a plain environment may lack."""
+from tests import system
+from tests.system import SBIN_PATH
 
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 """Before a command that must end when the thread that starts it does."""
-
-POLICY_FILE = Path("/usr/sbin/policy-rc.d")
 
 
 class LabError(Exception):
@@ -44,42 +38,10 @@ def require_root() -> None:
         raise LabError("the lab makes namespaces, bridges and mounts: run it as root, or without: pytest -m 'not lab'")
 
 
-def require(packages: Mapping[str, str]) -> None:
-    """Install the Debian package of each command that is missing: {command: package}; one quiet apt-get for all."""
-    missing = {package for command, package in packages.items() if not shutil.which(command, path=SBIN_PATH)}
-    if missing:
-        install(sorted(missing))
-
-
-def install(packages: Sequence[str]) -> None:
-    """Install Debian packages without starting the services they bring."""
-    if not shutil.which("apt-get"):
-        raise LabError(f"the lab needs {', '.join(packages)}, and this machine has no apt-get to install them with")
-    apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]
-    with _alone(), _no_services():
-        wanted = [*apt, "install", "-y", "--no-install-recommends", *packages]
-        if run(wanted, check=False, timeout=900).returncode:  # lists are absent or old: once more with fresh ones
-            run([*apt, "update"], timeout=600)
-            run(wanted, timeout=900)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One at a time: `apt-get update` has a lock that it does not wait for, and the switch below is one file."""
-    with Path("/run/sdlab.install").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def _no_services() -> Iterator[None]:
-    """Debian's own switch: while this file says 101, no package starts its daemon on the machine."""
-    if POLICY_FILE.exists():
-        yield
-        return
-    POLICY_FILE.write_text("#!/bin/sh\nexit 101\n")
-    POLICY_FILE.chmod(0o755)
+def require(*needs: str) -> None:
+    """Have commands that the lab needs, by their names in tests/system.toml; `make test` has installed them all before.
+    Raises LabError."""
     try:
-        yield
-    finally:
-        POLICY_FILE.unlink(missing_ok=True)
+        system.ensure(needs)
+    except system.Missing as error:
+        raise LabError(str(error)) from None

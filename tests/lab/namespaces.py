@@ -35,7 +35,7 @@ from tests.lab.reach import Reachable
 from tests.lab.registry import PLAIN_PORTS
 from tests.lab.rootfs import KeyPair
 
-COMMANDS = {"ip": "iproute2", "sshd": "openssh-server", "ssh": "openssh-client", "sysctl": "procps"}
+COMMANDS = ("ip", "sshd", "ssh", "sysctl")
 INTERFACES = ("eth-a", "ens3", "eno1", "enp65s0f0np0", "p1p1", "lan0", "eth7", "bond-rack")
 INIT = Path(__file__).with_name("node_init.sh")
 INIT_WAITS = ("sleep", "2147483647")
@@ -248,9 +248,9 @@ def rack(
     """Namespace nodes: a number, all like `spec`, or one NodeSpec each. Raises LabError."""
     require_root()
     specs = each(nodes, spec)
-    sudo = {"sudo": "sudo"} if any(s.sudo for s in specs) else {}
-    docker = engine.COMMANDS if any(s.docker for s in specs) else {}
-    require({**COMMANDS, **sudo, **docker})
+    sudo = ("sudo",) if any(s.sudo for s in specs) else ()
+    docker = engine.COMMANDS if any(s.docker for s in specs) else ()
+    require(*COMMANDS, *sudo, *docker)
     return running(lambda slot: Rack(slot, specs), stay=stay, beside=beside)
 
 

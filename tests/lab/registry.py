@@ -100,7 +100,7 @@ def serve(
 
     `stay` leaves it to the slot, which ends it when it is cleared (`make lab-up`).
     """
-    require({"docker-registry": "docker-registry"})
+    require("docker-registry")
     host = str(lab.slot.gateway)
     port = port or (TLS_PORT if password else PLAIN_PORT)
     address = f"{host}:{port}"

@@ -215,7 +215,7 @@ def files_of(node: Node) -> dict[str, tuple[int, bytes]]:
 
 def test_an_untuned_rack_is_tuned_once_and_taken_back_byte_for_byte(rack: RackMaker, product: Product) -> None:
     """Every setting that files can take, PCI registers by the real setpci; verified without our own facts."""
-    require({"setpci": "pciutils"})
+    require("setpci")
     faults = ["acs_on", "max_read_request"]
     specs = [trees.spec(product.folder, host, tuned=False, faults=faults, files=UNTUNED) for host in (1, 2)]
     lab = rack(specs)

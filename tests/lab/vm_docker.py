@@ -25,7 +25,7 @@ def build() -> Path:
     training = images.training()
 
     def make(target: Path) -> None:
-        require(engine.COMMANDS)
+        require(*engine.COMMANDS)
         with slots.place() as slot:
             lab = ContainerLab(slot, specs=())
             try:

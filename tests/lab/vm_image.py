@@ -20,13 +20,7 @@ from tests.lab.images import digest
 from tests.lab.machine import require, run
 
 HERE = Path(__file__).parent
-COMMANDS = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "qemu-img": "qemu-utils",
-    "mke2fs": "e2fsprogs",
-    "cpio": "cpio",
-    "busybox": "busybox-static",
-}
+COMMANDS = ("qemu-system-x86_64", "qemu-img", "mke2fs", "cpio", "busybox")
 DISK_SIZE = "4G"
 MODULES = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4")
 KERNEL_ARGUMENTS = "console=ttyS0 net.ifnames=0 mitigations=off apparmor=0 panic=1 norandmaps init_on_alloc=0"
@@ -79,7 +73,7 @@ STARTED_WHEN_USED = ("docker.service", "containerd.service")
 
 def build() -> Path:
     """A cached folder with `disk.img` (raw, sparse), `vmlinuz` and `initrd`. From nothing it takes two minutes."""
-    require(COMMANDS)
+    require(*COMMANDS)
     packages = debian("vm-root", "trixie", (HERE / "vm_packages.txt").read_text().split())
     recipe = f"{digest(packages)} {DISK_SIZE} {MODULES} {INIT} {GRUB_DEFAULTS} {MASKED} {FSTAB} {STARTED_WHEN_USED}"
     recipe += f" {NOT_LOADED}"

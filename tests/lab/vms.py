@@ -149,6 +149,6 @@ def vms(
 
     Raises LabError."""
     require_root()
-    require({**vm_image.COMMANDS, "ip": "iproute2", "ssh": "openssh-client"})
+    require(*vm_image.COMMANDS, "ip", "ssh")
     specs = each(machines, spec)
     return running(lambda slot: VmLab(slot, specs), stay=stay, beside=beside)

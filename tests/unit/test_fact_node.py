@@ -73,7 +73,7 @@ def start(folder: Path, *options: str) -> tuple[Node, subprocess.Popen[bytes]]:
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]:
     """A sound node, and one whose every answer is something else."""
-    assert SSHD, "these tests need sshd: apt-get install openssh-server"
+    assert SSHD, "these tests need sshd: make system"
     sound, first = start(tmp_path_factory.mktemp("sound"))
     rubbish, second = start(tmp_path_factory.mktemp("rubbish"), "ForceCommand echo 'Welcome to rack 7'")
     yield {"sound": sound, "rubbish": rubbish}
