@@ -78,12 +78,8 @@ def prepare(root: Path) -> None:
          "--directory", str(root)], timeout=600)  # fmt: skip
     project = Path(__file__).parents[2]
     run(["git", "clone", "--quiet", "--no-hardlinks", str(project), str(root / CLONE)])
-    for name in REGISTRIES:
-        source, target = Path("/", name), root / name
-        if source.is_dir():
-            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
-        elif source.exists():
-            shutil.copy(source, target)
+    there = [name for name in REGISTRIES if Path("/", name).exists()]
+    run(["cp", "--archive", "--remove-destination", "--parents", *there, str(root)], cwd=Path("/"))
     for file in _pip_files()[1:]:
         if file.is_file():
             target = root / "root" / file.relative_to(Path.home())

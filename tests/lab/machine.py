@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests import system
 from tests.system import SBIN_PATH
@@ -18,14 +19,21 @@ class LabError(Exception):
 
 
 def run(
-    argv: Sequence[str], *, check: bool = True, timeout: float = 180, stdin: str | None = None
+    argv: Sequence[str],
+    *,
+    check: bool = True,
+    timeout: float = 180,
+    stdin: str | None = None,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command of the lab (never of the product) with root's path; `timeout` is in seconds.
 
     Raises LabError with the command's own words when it fails and `check` holds.
     """
     env = {**os.environ, "PATH": SBIN_PATH, "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=timeout, env=env, check=False)
+    done = subprocess.run(
+        argv, input=stdin, capture_output=True, text=True, timeout=timeout, env=env, cwd=cwd, check=False
+    )
     if check and done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise LabError(f"{' '.join(argv)}: exit {done.returncode}: {said[-2000:]}")
