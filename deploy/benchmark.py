@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from pyinfra.api import Host, State
@@ -11,8 +10,8 @@ from pyinfra.operations import python
 
 from deploy.session import Session, session
 from deploy.training import show_notes
-from operations import benchmark as benchmark_operations
 from operations import checkout as checkouts
+from operations import smoke as smoke_operations
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
@@ -22,9 +21,8 @@ from shakedown.smoke.benchmark.plan import launch_plan
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event
+from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.supervise import Job
 from shakedown.state import is_unreadable
 
 
@@ -44,13 +42,7 @@ def run() -> None:
     if current.examination.desired[name].benchmark is None or name not in current.examination.states:
         return
     current.once("benchmark: open the run", lambda: _open(current))
-    jobs = current.benchmarks
-    if name not in jobs and name not in current.left_out:
-        job = _job(current, name)
-        if invocation.dry:
-            current.out.print(f"{name}: {job.make_plan().nodes[0].shell()}", markup=False, highlight=False)
-        jobs[name] = job
-    benchmark_operations.run(name="Benchmark", jobs=jobs)
+    smoke_operations.run(name="Benchmark", jobs=current.jobs)
 
 
 def conclude() -> None:
@@ -66,6 +58,12 @@ def _open(current: Session) -> None:
         record = current.open_run()
         why = "the run ended before it was judged"
         record.gates = [Gate(name="benchmark", verdict=Verdict.UNKNOWN, wanted="judged", evidence=why)]
+    for name in current.examination.states:
+        if current.examination.desired[name].benchmark is None or name in current.left_out:
+            continue
+        current.jobs.append(_job(current, name))
+        if invocation.dry:
+            current.out.print(f"{name}: {current.jobs[-1].make_plan().nodes[0].shell()}", markup=False, highlight=False)
 
 
 def _job(current: Session, name: str) -> Job:
@@ -92,7 +90,8 @@ def _job(current: Session, name: str) -> Job:
             job.secrets = {"HF_TOKEN": Path(wanted.hf_token_file).expanduser().read_text("utf-8").strip()}
         return plan
 
-    job = Job(make_plan=make_plan, log_dir=current.directory.logs if current.directory else Path(), on_event=tell)
+    logs = current.directory.logs if current.directory else Path()
+    job = Job(make_plan=make_plan, log_dir=logs, node=name, on_event=tell)
     return job
 
 
@@ -106,35 +105,16 @@ def _conclude(state: State, host: Host) -> bool:
 def _judge_all(current: Session) -> None:
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
-    gates: list[Gate] = []
-    plans = []
-    for name, desired in current.examination.desired.items():
-        if desired.benchmark is None:
-            continue
-        job = current.benchmarks.get(name)
-        if job is None or job.result is None:
-            why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
-            gates.append(Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran", actual="not run", evidence=why))
-            continue
-        plans.append(f"{name}: {job.plan.nodes[0].shell()}" if job.plan else name)
-        invocation.interrupted |= job.result.outcome == "interrupted"
-        exit_code = job.result.nodes[0].exit_code
-        current.evidence.exit_codes[name] = exit_code
-        results = _results(job)
-        directory.write(f"benchmark/{name}.json", results.model_dump_json(indent=1) + "\n")
-        wanted = desired.benchmark
-        steps_wanted = wanted.mode in document().models[wanted.model].steps
-        if not job.result.completed:
-            gates.append(
-                Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran to its end", evidence=job.result.reason)
-            )
-        gates += judge(name, results, exit_code, wanted.expect, steps_wanted)
-        for figure in figures_of(results):
-            unit = document().metrics[figure.metric].unit
-            current.out.print(f"{name}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)
-    directory.write("plan.txt", "\n".join(plans) + "\n")
+    jobs = {job.node: job for job in current.jobs}
+    asked = [name for name, desired in current.examination.desired.items() if desired.benchmark is not None]
+    gates = [
+        gate.model_copy(update={"job": job_name(name), "node": name})
+        for name in asked
+        for gate in _judge_node(current, name, jobs.get(name))
+    ]
+    plans = [f"{job.node}: {job.plan.nodes[0].shell()}\n" for job in current.jobs if job.plan]
+    directory.write("plan.txt", "".join(plans))
     record.gates = gates
-    current.job = _all_of(list(current.benchmarks.values()))
     current.close()
     current.out.print(terminal.gates_table(gates))
     show_notes(current)
@@ -143,13 +123,26 @@ def _judge_all(current: Session) -> None:
     current.out.print(f"evidence: {directory.path}", highlight=False)
 
 
-def _all_of(jobs: list[Job]) -> Job | None:
-    """The nodes' jobs as one, for the record's list of nodes."""
-    results = [job.result for job in jobs if job.result]
-    if not results:
-        return None
-    nodes = [node for result in results for node in result.nodes]
-    return replace(jobs[0], result=results[0].model_copy(update={"nodes": nodes}))
+def _judge_node(current: Session, name: str, job: Job | None) -> list[Gate]:
+    wanted = current.examination.desired[name].benchmark
+    assert wanted is not None and current.directory is not None
+    if job is None or job.result is None:
+        why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
+        return [Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran", actual="not run", evidence=why)]
+    invocation.interrupted |= job.result.outcome == "interrupted"
+    exit_code = job.result.nodes[0].exit_code
+    current.evidence[job.name].exit_codes[name] = exit_code
+    results = _results(job)
+    current.directory.write(f"benchmark/{name}.json", results.model_dump_json(indent=1) + "\n")
+    for figure in figures_of(results):
+        unit = document().metrics[figure.metric].unit
+        current.out.print(f"{name}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)
+    stopped = []
+    if not job.result.completed:
+        why = job.result.reason
+        stopped.append(Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran to its end", evidence=why))
+    steps_wanted = wanted.mode in document().models[wanted.model].steps
+    return [*stopped, *judge(name, results, exit_code, wanted.expect, steps_wanted)]
 
 
 def _results(job: Job) -> Results:

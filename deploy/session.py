@@ -25,7 +25,7 @@ from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
-from shakedown.smoke.supervise import Job
+from shakedown.smoke.job import Job, NodeResult
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,8 @@ class Session:
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None
     record: RunRecord | None = None
-    evidence: Evidence = field(default_factory=Evidence)
-    job: Job | None = None
-    benchmarks: dict[str, Job] = field(default_factory=dict)  # node -> its own job
+    evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
+    jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
     done: set[str] = field(default_factory=set)
 
     @property
@@ -133,36 +132,41 @@ class Session:
         verdicts = [finding.verdict for finding in self.examination.all_findings()]
         verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
-        not_judged = self.job is not None and self.record is not None and not self.record.gates
-        if not_judged or invocation.interrupted:
+        judged = {gate.job for gate in self.record.gates} if self.record else set()
+        asked = [job.name for job in self.jobs if job.node not in self.left_out]
+        if (self.record and not judged.issuperset(asked)) or invocation.interrupted:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
 
     def _node(self, name: str) -> RunNode:
-        result = self.job.result if self.job else None
-        plan = self.record.plan if self.record else None
-        planned = {node.name: node for node in plan.nodes} if plan else {}
-        outcome = next((node for node in result.nodes if node.name == name), None) if result else None
+        plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
+        ranks = [node.node_rank for plan in plans for node in plan.nodes if node.name == name]
+        outcomes = [node for node in self.outcomes() if node.name == name]
         part = "examined"
         if name not in self.examination.states:
             part = "unreached"
         elif name in self.left_out:
             part = "left out"
-        elif name in planned or outcome is not None:
+        elif ranks or outcomes:
             part = "trained"
         return RunNode(
             name=name,
             verdict=self.examination.verdict_of(name),
             part=part,
             why=self.left_out.get(name, ""),
-            node_rank=planned[name].node_rank if name in planned else None,
-            exit_code=outcome.exit_code if outcome else None,
+            node_rank=ranks[-1] if ranks else None,
+            exit_code=outcomes[-1].exit_code if outcomes else None,
             changes=self.changes.get(name, []),
-            logs=[self._relative(path) for path in outcome.logs] if outcome else [],
-            notes=outcome.notes if outcome else [],
+            logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
+            notes=[note for outcome in outcomes for note in outcome.notes],
         )
 
-    def _relative(self, path: Path) -> str:
+    def outcomes(self) -> list[NodeResult]:
+        """Every node's part in every job that has ended, in the order of the jobs."""
+        return [node for job in self.jobs if job.result for node in job.result.nodes]
+
+    def relative(self, path: Path) -> str:
+        """A file of the run directory as its record names it."""
         assert self.directory is not None
         return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 

@@ -106,8 +106,7 @@ def smoke() -> None:
     if current.examination.desired[current_host.name].smoke is None:
         return
     current.once("show the plan", lambda: start_run(current))
-    assert current.job is not None
-    smoke_operations.run(name="Smoke run", job=current.job)
+    smoke_operations.run(name="Smoke run", jobs=current.jobs)
 
 
 def conclude() -> None:

@@ -1,8 +1,9 @@
-"""The smoke run's beginning and end: the plan from what the nodes are, and the judgement of what they did."""
+"""The smoke run's beginning and end: its jobs, each planned from what the nodes are, and judged by what they did."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.examine import reread
@@ -11,12 +12,13 @@ from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.runs import RunRecord, judge_run, new_run_id
-from shakedown.smoke.judgement import Judgement, watched_counters
+from shakedown.runs import JobRecord, RunRecord, judge_job, new_run_id
+from shakedown.smoke.gates import verdict as verdict_of
+from shakedown.smoke.job import Job
+from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
 from shakedown.smoke.progress import Progress
-from shakedown.smoke.supervise import Job
 
 
 def plan_of(examination: Examination, run_id: str | None = None, left_out: dict[str, str] | None = None) -> LaunchPlan:
@@ -33,14 +35,14 @@ def plan_of(examination: Examination, run_id: str | None = None, left_out: dict[
 
 
 def start_run(current: Session) -> None:
-    """Make the job that the smoke operation runs. The plan is made when it starts, from the nodes as they are then."""
+    """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
     if invocation.dry:
-        current.job = Job(make_plan=lambda: plan_of(current.examination), log_dir=Path())
         _show_plan(current)
         return
     record = current.open_run()
     assert current.directory is not None
-    current.job = Job(make_plan=lambda: _plan_now(current, record), log_dir=current.directory.logs, on_event=Progress())
+    job = Job(make_plan=lambda: _plan_now(current, record, job), log_dir=current.directory.logs, on_event=Progress())
+    current.jobs = [job]
 
 
 def _show_plan(current: Session) -> None:
@@ -50,22 +52,21 @@ def _show_plan(current: Session) -> None:
         current.out.print(f"as the nodes are now, the smoke run could not start:\n{error}", markup=False)
 
 
-def _plan_now(current: Session, record: RunRecord) -> LaunchPlan:
+def _plan_now(current: Session, record: RunRecord, job: Job) -> LaunchPlan:
     for host in current.hosts:
         if host not in current.state.active_hosts:
             current.left_out.setdefault(host.name, "failed before the smoke run")
     plan = plan_of(current.examination, record.run_id, current.left_out)
-    record.plan = plan
+    record.jobs.append(JobRecord(node=job.node, plan=plan))
     assert current.directory is not None
-    current.directory.write("plan.txt", render(plan) + "\n")
+    current.directory.write("plan.txt", "\n".join(render(each.plan) for each in record.jobs if each.plan) + "\n")
+    evidence = current.evidence[job.name]
     for node in plan.nodes:
-        watched = watched_counters(
+        evidence.counters_before[node.name] = watched_counters(
             current.examination.desired[node.name], current.examination.states[node.name], node.interface
         )
-        current.evidence.counters_before[node.name] = watched
     current.save()
-    assert current.job is not None
-    current.job.secrets = secrets_of(plan, current.examination)
+    job.secrets = secrets_of(plan, current.examination)
     return plan
 
 
@@ -83,56 +84,82 @@ def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
 
 
 def conclude_run(current: Session) -> None:
-    """Read the counters again, apply all gates, keep the record, show the verdict."""
-    record, job = current.record, current.job
-    if record is None or job is None or job.result is None or record.plan is None:
-        why = (job.error if job else None) or "no node was left to run it"
-        current.out.print(f"smoke run: NOT STARTED: {why}", style="red", markup=False)
+    """Judge the jobs, keep the record, show the verdict."""
+    if current.record is None:
+        current.out.print("smoke run: NOT STARTED: no node was left to run it", style="red")
         return
-    _counters_after(current, record.plan)
-    current.evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
-    current.evidence.stopped = None if job.result.completed else job.result.reason
-    invocation.interrupted |= job.result.outcome == "interrupted"
-    assert current.directory is not None
-    current.save()
-    judgement = judge_run(current.directory, record, current.evidence)
-    record.gates, record.iterations, record.figures = judgement.gates, judgement.iterations, judgement.figures
+    judge_jobs(current, current.jobs)
     current.close()
-    show_judgement(current, judgement)
+    show_judgement(current)
 
 
-def _counters_after(current: Session, plan: LaunchPlan) -> None:
-    names = {node.name: node for node in plan.nodes}
+def judge_jobs(current: Session, jobs: Sequence[Job]) -> None:
+    """Read the counters of the jobs' nodes again, and apply all gates to each job. A job of a node that was left out
+    before has nothing to be judged."""
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    begun = [job for job in jobs if job.result or job.error or job.node not in current.left_out]
+    _counters_after(current, begun)
+    for job in begun:
+        kept = record.job(job.name)
+        if kept not in record.jobs:
+            why = job.error or "no node was left to run it"
+            kept = JobRecord(node=job.node, error=why)
+            record.jobs.append(kept)
+            current.out.print(f"smoke run: NOT STARTED: {why}", style="red", markup=False)
+        evidence = current.evidence[job.name]
+        if job.result is None:
+            evidence.stopped = job.error or "the run ended before the job did"
+        else:
+            kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
+            evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+            evidence.stopped = None if job.result.completed else job.result.reason
+            invocation.interrupted |= job.result.outcome == "interrupted"
+        current.save()
+        judgement = judge_job(directory, kept, evidence)
+        record.gates += judgement.gates
+        kept.iterations, kept.figures = judgement.iterations, judgement.figures
+    current.save()
+
+
+def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
+    planned = [(job, node) for job in jobs if job.plan for node in job.plan.nodes]
+    names = {node.name for _, node in planned}
     hosts = [host for host in current.hosts if host.name in names and host.connected]
     after = Examination({host.name: current.examination.desired[host.name] for host in hosts})
     reread(current.state, after, hosts)
-    for name, state in after.states.items():
-        current.evidence.counters_after[name] = watched_counters(after.desired[name], state, names[name].interface)
+    for job, node in planned:
+        state = after.states.get(node.name)
+        if state is not None:
+            watched = watched_counters(after.desired[node.name], state, node.interface)
+            current.evidence[job.name].counters_after[node.name] = watched
 
 
-def show_judgement(current: Session, judgement: Judgement) -> None:
+def show_judgement(current: Session) -> None:
     """The gates, the figures, the verdict, and where the evidence is."""
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
     out.print()
-    out.print(terminal.gates_table(judgement.gates))
+    out.print(terminal.gates_table(record.gates))
     out.print()
-    if judgement.iterations:
-        out.print(terminal.figures_table(judgement.figures, record.plan.expect if record.plan else {}))
-        out.print()
-    if current.job and current.job.result and current.job.result.first_failure:
-        out.print(f"first: {current.job.result.first_failure.text}", style="red", markup=False)
+    for kept in record.jobs:
+        if kept.iterations and kept.figures and kept.plan:
+            out.print(terminal.figures_table(kept.figures, kept.plan.expect))
+            out.print()
+    for job in current.jobs:
+        if job.result and job.result.first_failure:
+            out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
     for name, why in current.left_out.items():
         out.print(f"{name} took no part: {why}", markup=False)
     show_notes(current)
-    passed = judgement.verdict == Verdict.OK
-    out.print(f"smoke run: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(judgement.gates)} gates")
+    passed = verdict_of(record.gates) == Verdict.OK
+    out.print(f"smoke run: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
     out.print(f"evidence: {current.directory.path}", highlight=False)
 
 
 def show_notes(current: Session) -> None:
     """What a person should know of the nodes after a job: what is left there, logs that could not be fetched."""
-    for node in current.job.result.nodes if current.job and current.job.result else []:
+    for node in current.outcomes():
         for note in node.notes:
             current.out.print(f"{node.name}: {note}", markup=False, highlight=False)

@@ -1,5 +1,5 @@
 """
-The smoke run: one distributed job over all hosts that are still there.
+Jobs over the hosts that are still there: one distributed job over all of them, or one on each by itself.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -31,27 +31,29 @@ _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "
 
 
 @operation(is_idempotent=False)
-def run(job: Job) -> Generator[FunctionCommand, None, None]:
+def run(jobs: Sequence[Job]) -> Generator[FunctionCommand, None, None]:
     """
-    Run one distributed job over all hosts on which this operation is declared, and keep what became of it.
+    Run jobs over the hosts on which this operation is declared, all at the same time, and keep what became of each.
 
-    + job: makes the launch plan once every host is ready, and takes the result
+    + jobs: each makes its launch plan once every host is ready, and takes its result; one that is for a single host is
+      left out where that host is no longer there
 
     Declare it on all participants on one line of the deploy. The first of them in the inventory's order that is still
-    active drives the job; the others do not wait. The operation succeeds whenever there is a record of the job,
-    `job.result` or `job.error`, so that evidence can still be read on every node: `smoke.require` judges it.
+    active drives the jobs, so that one Ctrl-C ends all; the others do not wait. A job that fails leaves the other jobs
+    alone. The operation succeeds whenever there is a record of each job, `job.result` or `job.error`, so that evidence
+    can still be read on every node: `smoke.require` judges it.
 
     **Example:**
 
     .. code:: python
 
         job = Job(make_plan=lambda: make(...), log_dir=run.folder / "logs")
-        smoke.run(name="Train together", job=job)
+        smoke.run(name="Train together", jobs=[job])
         smoke.require(name="The job must have completed", job=job)
     """
     if sys.stderr.isatty():
         os.environ["PYINFRA_PROGRESS"] = "off"  # its spinner and the job's live line would overwrite each other
-    yield FunctionCommand(_drive, [job], {})
+    yield FunctionCommand(_drive, [jobs], {})
 
 
 @operation(is_idempotent=False)
@@ -78,19 +80,22 @@ def _require(state: State, host: Host, job: Job) -> bool:
     return False
 
 
-def _drive(state: State, host: Host, job: Job) -> bool:
-    """On the driver, run the job; elsewhere there is nothing to do."""
+def _drive(state: State, host: Host, jobs: Sequence[Job]) -> bool:
+    """On the driver, run the jobs; elsewhere there is nothing to do."""
     operation_hash = host.executing_op_hash or ""
     active = set(state.inventory.get_active_hosts())
     hosts = [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
     if host is not hosts[0]:
         return True
+    there = {each.name: each for each in hosts}
+    remote = Remote(state, there, operation_hash)
     with interrupts() as interrupted:
-        carry_out(job, Remote(state, {each.name: each for each in hosts}, operation_hash), interrupted)
+        ready = [job for job in jobs if job.node is None or job.node in there]
+        gevent.joinall([gevent.spawn(_carry_out, job, remote, interrupted) for job in ready])
     return True
 
 
-def carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) -> None:
+def _carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) -> None:
     """Plan and run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
     try:
         job.plan = job.make_plan()

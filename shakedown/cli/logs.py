@@ -115,7 +115,7 @@ def _judge_run(path: Path, form: str) -> None:
         judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged.gates, worst([*(finding.verdict for finding in record.findings), judged.verdict]), form)
+    _finish(judged, worst([*(finding.verdict for finding in record.findings), gates.verdict(judged)]), form)
 
 
 def _finish(judged: list[Gate], verdict: Verdict, form: str) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.smoke.gates.model import TOGETHER
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 
@@ -103,21 +104,33 @@ class Limits:
         )
 
 
+def job_name(node: str | None) -> str:
+    """How a run's record calls a job: that of one node by itself, or (None) the one over all nodes."""
+    return TOGETHER if node is None else f"each/{node}"
+
+
 @dataclass
 class Job:
-    """What a deploy hands to `operations.smoke.run`. The plan is made when the job runs: after the changes.
+    """One of the jobs that a deploy hands to `operations.smoke.run`. The plan is made when the job runs: after the
+    changes. `node` has it for itself; None: it is over all nodes that are ready.
 
     `result` is None as long as no job has run: an absent result is a failed smoke run, never a passed one.
     """
 
     make_plan: Callable[[], LaunchPlan]
     log_dir: Path  # on the controller
+    node: str | None = None
     on_event: Callable[[Event], None] = lambda event: None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
     limits: Limits | None = None  # None: the plan's
     plan: LaunchPlan | None = None
     result: JobResult | None = None
     error: str | None = None  # why there is no result
+
+    @property
+    def name(self) -> str:
+        """As the run's record calls it."""
+        return job_name(self.node)
 
 
 def at(epoch_s: float) -> datetime:

@@ -68,6 +68,12 @@ def judge(
     return Judgement(judged, iterations, figures, gates.recorded(plan.expect, figures))
 
 
+def never_started(why: str) -> Judgement:
+    """Of a job that has no plan, or of which nothing ran, there is one thing to say."""
+    nothing = measure([])
+    return Judgement([_stopped_gate(why, "never started")], [], nothing, gates.recorded({}, nothing))
+
+
 def _read(path: Path | None) -> NodeLog | None:
     try:
         return gates.read_log(path) if path is not None else None
@@ -75,12 +81,12 @@ def _read(path: Path | None) -> NodeLog | None:
         return None
 
 
-def _stopped_gate(why: str) -> Gate:
+def _stopped_gate(why: str, actual: str = "stopped") -> Gate:
     return Gate(
         name="ran_to_its_end",
         verdict=Verdict.FAIL,
         wanted="the job ends by itself",
-        actual="stopped",
+        actual=actual,
         evidence=why,
         remedy="see the node and the line that were first; its whole log is in the run directory",
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shakedown.findings import Finding, Verdict
-from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, judge_run, new_run_id, now
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_job, judge_run, new_run_id, now
+from shakedown.smoke.gates.model import TOGETHER
 from tests.plans import small
 
 LOGS = Path(__file__).parents[1] / "data/logs"
@@ -21,17 +22,18 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def a_run(directory: RunDirectory, log: str = "rocm.log", **evidence: object) -> tuple[RunRecord, Evidence]:
-    plan = small(iterations=20)
     (directory.logs / "node01").mkdir()
     (directory.logs / "node01/leader.log").write_bytes((LOGS / log).read_bytes())
-    record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="i.py", desired_digest="0", plan=plan)
-    record.nodes = [RunNode(name="node01", verdict=Verdict.OK, part="trained", logs=["logs/node01/leader.log"])]
+    record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="i.py", desired_digest="0")
+    logs = ["logs/node01/leader.log"]
+    record.nodes = [RunNode(name="node01", verdict=Verdict.OK, part="trained", logs=logs)]
+    record.jobs = [JobRecord(plan=small(iterations=20), logs={"node01": logs})]
     known = {"exit_codes": {"node01": 0}, "counters_before": COUNTERS, "counters_after": COUNTERS}
     return record, Evidence.model_validate(known | evidence)
 
 
 def verdicts(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> dict[str, str]:
-    return {gate.name: gate.verdict.value for gate in judge_run(directory, record, evidence).gates}
+    return {gate.name: gate.verdict.value for gate in judge_run(directory, record, {TOGETHER: evidence})}
 
 
 def test_latest_is_the_newest(tmp_path: Path) -> None:
@@ -43,17 +45,32 @@ def test_latest_is_the_newest(tmp_path: Path) -> None:
 def test_a_record_comes_back_as_it_was_and_has_the_documented_top_level(directory: RunDirectory) -> None:
     record, evidence = a_run(directory)
     record.findings = [Finding(name="thp", node="node01", verdict=Verdict.DRIFT, wanted="always", actual="never")]
-    judged = judge_run(directory, record, evidence)
-    record.gates, record.iterations, record.figures = judged.gates, judged.iterations, judged.figures
-    directory.save(record, evidence)
+    (job,) = record.jobs
+    judged = judge_job(directory, job, evidence)
+    record.gates, job.iterations, job.figures = judged.gates, judged.iterations, judged.figures
+    directory.save(record, {TOGETHER: evidence})
     assert directory.load() == record
-    assert directory.load_evidence() == evidence
-    documented = "schema_version run_id started_at finished_at inventory desired_digest verdict nodes findings plan"
+    assert directory.load_evidence() == {TOGETHER: evidence}
+    documented = "schema_version run_id started_at finished_at inventory desired_digest verdict nodes findings gates"
     document = json.loads((directory.path / "run.json").read_text())
-    assert list(document) == [*documented.split(), "gates", "iterations", "figures"]
+    assert list(document) == [*documented.split(), "jobs", "plan", "iterations", "figures"]
     for part in ("findings", "gates"):
         assert {"name", "verdict", "wanted", "actual", "unit", "evidence", "remedy"} <= set(document[part][0])
     assert len((directory.path / "iterations.jsonl").read_text().splitlines()) == 20
+
+
+def test_a_record_from_before_a_run_had_jobs_is_judged_as_it_was(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory)
+    (job,) = record.jobs
+    judged = judge_job(directory, job, evidence)
+    record.gates, job.iterations, job.figures = judged.gates, judged.iterations, judged.figures
+    document = record.model_dump(mode="json")
+    del document["jobs"]
+    document["gates"] = [{k: v for k, v in gate.items() if k not in ("job", "node")} for gate in document["gates"]]
+    (directory.path / "run.json").write_text(json.dumps(document))
+    (directory.path / "evidence.json").write_text(evidence.model_dump_json())
+    assert directory.load() == record
+    assert judge_run(directory, directory.load(), directory.load_evidence()) == judged.gates
 
 
 def test_a_good_run_passes_and_each_piece_of_evidence_can_fail_it(directory: RunDirectory) -> None:
@@ -81,7 +98,7 @@ def test_a_log_that_is_gone_or_names_a_nan_does_not_pass(tmp_path: Path) -> None
 
 def test_a_run_that_never_started_says_one_thing(directory: RunDirectory) -> None:
     record, evidence = a_run(directory, stopped="node01: another run holds this node")
-    record.nodes = []
+    record.jobs[0].logs = {}
     assert verdicts(directory, record, evidence) == {"ran_to_its_end": "fail"}
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.findings import Verdict, worst
 
+TOGETHER = "together"  # the job over all nodes
 QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
 
 
@@ -27,6 +28,8 @@ class Gate(BaseModel):
     unit: str | None = None
     evidence: str = ""
     remedy: str | None = None
+    job: str = TOGETHER  # which job of the run it judges (smoke/job.py names them)
+    node: str | None = None  # the node that had this job for itself
 
 
 def verdict(gates: Iterable[Gate]) -> Verdict:

@@ -3,5 +3,5 @@
 from operations import smoke
 from tests.lab.smoke.job import JOB
 
-smoke.run(name="Train together", job=JOB)
+smoke.run(name="Train together", jobs=[JOB])
 smoke.require(name="The job must have completed", job=JOB)
