@@ -215,6 +215,8 @@ class RdmaDevice(_Part):
 
     name: str
     bdf: str | None  # None for software devices
+    physical_function: str | None = None  # BDF; of a virtual function alone
+    ports: int = 1  # in all; the rest of this part is port 1's
     vendor: str | None  # PCI vendor id, "14e4"
     numa_node: Reading[int]
     link: PciLink | None

@@ -9,7 +9,7 @@ from typing import Any
 
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
-from shakedown.checks.several import compare_several, missing
+from shakedown.checks.several import compare_several, missing, nothing_there
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
@@ -143,13 +143,25 @@ def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 
 @check("gpu_xgmi")
 def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
-    """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: of a library that answers and
-    knows nothing of them nothing is asked, and one that does not answer is gpu_tool's finding."""
+    """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers and
+    knows nothing of them is told as drift, since such a node may train and nobody should read it as a pass."""
     wanted = desired.gpu.xgmi_links
-    if wanted is None or is_unreadable(state.gpu_tool) or is_unreadable(state.gpus):
+    if wanted is None:
         return []
-    if all(missing(gpu.xgmi_links) for gpu in state.gpus):
-        return []
+    gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count else state.gpus
+    if gpus and not is_unreadable(state.gpu_tool) and all(missing(gpu.xgmi_links) for gpu in gpus):
+        return [
+            Finding(
+                name="gpu_xgmi",
+                node=node,
+                verdict=Verdict.DRIFT,
+                wanted=wanted,
+                actual="not told",
+                unit="links up",
+                evidence=f"amdsmi {state.gpu_tool} knows nothing of links",
+                remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
+            )
+        ]
     text = "links are trained when the GPUs start: power-cycle the node; one that stays down is a fault of the board"
     return _per_gpu(
         "gpu_xgmi",
@@ -167,6 +179,8 @@ def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 @check("gpu_ecc")
 def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """No uncorrectable memory error since the driver was loaded."""
+    if not desired.gpu.count:
+        return []
     remedy = Remedy(text="drain the node and reset the GPU; if the count comes back, the GPU has to be exchanged")
     return _per_gpu(
         "gpu_ecc", desired, state, node, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
@@ -280,11 +294,14 @@ def _per_gpu(
     unit: str | None = None,
     remedy: Remedy | None = None,
 ) -> list[Finding]:
-    """One finding over all GPUs. Nothing where no GPU is wanted, or none is there: gpu_count has said so."""
-    if not desired.gpu.count or state.gpus == []:
-        return []
-    if is_unreadable(state.gpus):
+    """One finding over all GPUs, also where none is there: what was asked for was not seen."""
+    count = desired.gpu.count
+    if is_unreadable(state.gpus) and count:
         return [unknown(name, node, wanted, state.gpus)]
+    if not count or is_unreadable(state.gpus) or not state.gpus:
+        return [
+            nothing_there(name, node, wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
+        ]
     readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
     return [compare_several(name, node, wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)]
 

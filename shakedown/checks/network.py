@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from shakedown.checks import check
 from shakedown.checks.compare import boot_remedy, compare_setting, unknown
+from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Risk, Verdict
+from shakedown.hca import devices_of, none_there
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
 @check("mtu")
 def mtu(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
-    """One finding per network interface of an RDMA device."""
+    """One finding per network interface of an RDMA device of the family."""
     wanted = desired.rdma.mtu
     if wanted is None:
         return
@@ -24,26 +25,41 @@ def mtu(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]
     if is_unreadable(state.interfaces):
         yield unknown("mtu", node, wanted, state.interfaces, evidence="/sys/class/net")
         return
+    devices = devices_of(desired.rdma, state.rdma)
+    if not devices:
+        why = none_there(desired.rdma)
+        yield nothing_there("mtu", node, wanted, count=desired.rdma.count, why=why, unit="bytes")
     mtus = {interface.name: interface.mtu for interface in state.interfaces}
     seen: set[str] = set()
-    for device in state.rdma:
-        patterns = desired.rdma.devices
-        if (patterns and not any(fnmatchcase(device.name, each) for each in patterns)) or device.netdev in seen:
-            continue
-        if is_unreadable(device.netdev):
-            if device.link_layer != "InfiniBand":
-                yield unknown(f"mtu.{device.name}", node, wanted, device.netdev, evidence=f"netdev of {device.name}")
-            continue
-        seen.add(device.netdev)
-        yield _of(device.netdev, device.name, wanted, mtus.get(device.netdev), state, node)
+    for device in devices:
+        if device.link_layer == "InfiniBand":
+            yield _set_by_subnet_manager(device.name, wanted, node)
+        elif is_unreadable(device.netdev):
+            yield unknown(f"mtu.{device.name}", node, wanted, device.netdev, evidence=f"netdev of {device.name}")
+        elif device.netdev not in seen:
+            seen.add(device.netdev)
+            yield _of(device.netdev, device.name, wanted, mtus.get(device.netdev), state, node)
 
 
 def _of(interface: str, device: str, wanted: int, setting: Setting | None, state: NodeState, node: str) -> Finding:
     name, evidence = f"mtu.{interface}", f"/sys/class/net/{interface}/mtu, the interface of {device}"
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
-        return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
+        return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
     text = f"MTU {wanted} on {interface} (the switch has to carry it)"
     right = setting.running == str(wanted)
     remedy = boot_remedy(text, {name: wanted}, state, right_now=right, risk=Risk.DISRUPTIVE)
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
+
+
+def _set_by_subnet_manager(device: str, wanted: int, node: str) -> Finding:
+    """The value is asked of Ethernet interfaces; an InfiniBand port carries RDMA without one."""
+    evidence = f"{device} is an InfiniBand port: the subnet manager sets its MTU (that of IPoIB is another matter)"
+    return Finding(
+        name=f"mtu.{device}",
+        node=node,
+        verdict=Verdict.OK,
+        wanted=wanted,
+        actual="no Ethernet interface",
+        evidence=evidence,
+    )

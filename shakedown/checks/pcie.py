@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
+from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Risk
+from shakedown.hca import devices_of, none_there
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
@@ -29,16 +31,20 @@ def pcie_acs(desired: DesiredState, state: NodeState, node: str) -> Finding | No
 
 @check("max_read_request")
 def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
-    """Of every RDMA device on PCI of the wanted vendor; devices in software have none."""
+    """Of every RDMA device of the family on PCI. Devices in software have none, and a virtual function has no such
+    field of its own."""
     wanted, vendor = desired.rdma.max_read_request, desired.rdma.vendor
     if wanted is None:
         return None
     name, evidence, unit = "max_read_request", "PCI configuration space, device control", "bytes"
     if is_unreadable(state.rdma):
         return unknown(name, node, wanted, state.rdma, evidence="/sys/class/infiniband")
-    devices = [device for device in state.rdma if device.bdf and vendor in (None, device.vendor)]
+    family = devices_of(desired.rdma, state.rdma)
+    devices = [device for device in family if device.bdf and not device.physical_function]
     if not devices:
-        return None  # that they are missing is a finding of its own
+        names = ", ".join(device.name for device in family)
+        why = f"no PCI function of their own: {names}" if family else none_there(desired.rdma)
+        return nothing_there(name, node, wanted, count=len(family) or desired.rdma.count, why=why, unit=unit)
     for device in devices:
         if is_unreadable(device.max_read_request):
             return unknown(name, node, wanted, device.max_read_request, evidence=f"{device.name}: {evidence}")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from typing import Any
 
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
-from shakedown.checks.several import common, compare_several
-from shakedown.desired.models import DesiredState, Rdma
+from shakedown.checks.several import common, compare_several, nothing_there
+from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.gid import NoGid, addresses_of, gid_index
+from shakedown.hca import devices_of, none_there, others_of
 from shakedown.state import NodeState, RdmaDevice, Reading, is_unreadable
 
 CABLE = Remedy(
@@ -27,11 +27,11 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
         return None
     if is_unreadable(state.rdma):
         return unknown("rdma_count", node, wanted, state.rdma, evidence="/sys/class/infiniband")
-    ours = [device.name for device in state.rdma if of_family(desired.rdma, device)]
-    others = [device.name for device in state.rdma if device.name not in ours]
+    ours = [device.name for device in devices_of(desired.rdma, state.rdma)]
+    others = [device.name for device in others_of(desired.rdma, state.rdma)]
     evidence = ", ".join(ours) or "no device of the family in /sys/class/infiniband"
     if others:
-        evidence += f"; not of the family {desired.rdma.family}: {', '.join(others)}"
+        evidence += f"; not counted for the family {desired.rdma.family}: {', '.join(others)}"
     right = len(ours) == wanted
     text = "compare `lspci` and `rdma link` with a sound node; the driver may not be loaded, or the NIC is gone"
     return Finding(
@@ -48,6 +48,8 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
 @check("rdma_state")
 def rdma_state(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """Every port ACTIVE with its link up."""
+    if not desired.rdma.count:
+        return []
     right: Callable[[str], bool]
     findings = []
     ports: tuple[tuple[str, str, Callable[[RdmaDevice], Reading[Any]]], ...] = (
@@ -84,7 +86,7 @@ def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Findin
 
 @check("rdma_link")
 def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
-    """PCIe speed and width of each NIC. A software device has no PCIe link, and is left out."""
+    """PCIe speed and width of each NIC. A software device has no PCIe link to judge."""
     worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
     gts, width = desired.rdma.link_gts, desired.rdma.link_width
     findings = []
@@ -95,8 +97,8 @@ def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Findin
             state,
             node,
             gts,
-            lambda device: device.link.speed_gts if device.link else None,
-            lambda speed: speed is None or speed >= gts,
+            lambda device: device.link and device.link.speed_gts,
+            lambda speed: speed >= gts,
             unit="GT/s",
             remedy=worn,
         )
@@ -107,8 +109,8 @@ def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Findin
             state,
             node,
             width,
-            lambda device: device.link.width if device.link else None,
-            lambda lanes: lanes is None or lanes >= width,
+            lambda device: device.link and device.link.width,
+            lambda lanes: lanes >= width,
             unit="lanes",
             remedy=worn,
         )
@@ -119,18 +121,19 @@ def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Findin
 def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
     differs from the published one, or from device to device, is told and is no fault."""
-    if not desired.rdma.count or state.rdma == []:
+    if not desired.rdma.count:
         return None
     wanted = "a RoCE v2 GID of the interface's IPv4 address"
     if is_unreadable(state.rdma):
         return unknown("rdma_gid", node, wanted, state.rdma)
     if is_unreadable(state.interfaces):
         return unknown("rdma_gid", node, wanted, state.interfaces)
-    devices = [device for device in state.rdma if of_family(desired.rdma, device)]
+    devices = devices_of(desired.rdma, state.rdma)
     results = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in devices}
     found = {name: index for name, index in results.items() if not isinstance(index, NoGid)}
     reasons = [result for result in results.values() if isinstance(result, NoGid)]
-    evidence = [str(reason) for reason in reasons] + _told(found, desired.rdma.usual_gid_index)
+    evidence = [] if devices else [none_there(desired.rdma)]
+    evidence += [str(reason) for reason in reasons] + _told(found, desired.rdma.usual_gid_index)
     without = {name: "none" for name, result in results.items() if isinstance(result, NoGid) and not result.unread}
     verdict = Verdict.FAIL if without else Verdict.UNKNOWN if reasons or not found else Verdict.OK
     remedy = Remedy(
@@ -150,22 +153,18 @@ def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | No
 @check("rdma_firmware")
 def rdma_firmware(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """The NICs of one node run one firmware."""
-    if not desired.rdma.count or state.rdma == []:
+    if not desired.rdma.count:
         return None
     if is_unreadable(state.rdma):
         return unknown("rdma_firmware", node, "equal", state.rdma)
-    versions = {device.name: device.firmware for device in state.rdma if of_family(desired.rdma, device)}
+    versions = {device.name: device.firmware for device in devices_of(desired.rdma, state.rdma)}
     read = [version for version in versions.values() if not is_unreadable(version)]
     usual = max(read, key=read.count, default="equal on all")
     remedy = Remedy(text="flash the devices named to the firmware of the others, with the vendor's tool")
+    if not versions:
+        why = none_there(desired.rdma)
+        return nothing_there("rdma_firmware", node, usual, count=desired.rdma.count, why=why)
     return compare_several("rdma_firmware", node, usual, versions, usual.__eq__, remedy=remedy)
-
-
-def of_family(rdma: Rdma, device: RdmaDevice) -> bool:
-    """Whether a device is one of the family's: by PCI vendor where both are known (names vary), else by name."""
-    if rdma.vendor and device.vendor:
-        return device.vendor == rdma.vendor
-    return not rdma.devices or any(fnmatchcase(device.name, pattern) for pattern in rdma.devices)
 
 
 def _told(found: dict[str, int], usual: int | None) -> list[str]:
@@ -184,17 +183,21 @@ def _per_device(
     state: NodeState,
     node: str,
     wanted: Any,
-    read: Callable[[RdmaDevice], Reading[Any]],
+    read: Callable[[RdmaDevice], Reading[Any] | None],
     right: Callable[[Any], bool],
     *,
     unit: str | None = None,
     remedy: Remedy | None = None,
 ) -> list[Finding]:
-    """One finding over the devices of the family. Nothing where none is wanted, or none is there: rdma_count has said
-    so."""
-    if not desired.rdma.count or state.rdma == []:
-        return []
+    """One finding over the devices of the family, also where none is there: what was asked for was not seen. Devices
+    for which `read` has None are no such devices."""
     if is_unreadable(state.rdma):
         return [unknown(name, node, wanted, state.rdma)]
-    readings = {device.name: read(device) for device in state.rdma if of_family(desired.rdma, device)}
+    devices = devices_of(desired.rdma, state.rdma)
+    values = {device.name: read(device) for device in devices}
+    readings = {device: value for device, value in values.items() if value is not None}
+    if not readings:
+        why = f"nothing of the kind on {', '.join(values)}" if values else none_there(desired.rdma)
+        count = len(devices) or desired.rdma.count
+        return [nothing_there(name, node, wanted, count=count, why=why, unit=unit)]
     return [compare_several(name, node, wanted, readings, right, unit=unit, remedy=remedy)]

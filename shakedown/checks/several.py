@@ -22,7 +22,8 @@ def compare_several(
     remedy: Remedy | None = None,
 ) -> Finding:
     """The finding over `readings` (device -> reading). `actual` maps only the devices that differ to what they have;
-    where all are right it is their common value. Without any device nothing was seen to be right: unknown."""
+    where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
+    `nothing_there` for who knows why there is none)."""
     read = {key: value for key, value in readings.items() if not is_unreadable(value)}
     wrong = {key: value for key, value in read.items() if not right(value)}
     unread = {key: value for key, value in readings.items() if is_unreadable(value)}
@@ -44,6 +45,21 @@ def compare_several(
         unit=unit,
         evidence="; ".join(part for part in parts if part),
         remedy=None if verdict is Verdict.OK else remedy,
+    )
+
+
+def nothing_there(name: str, node: str, wanted: Any, *, count: int, why: str, unit: str | None = None) -> Finding:
+    """The finding of something that is asked of devices of which there are none. Where `count` of them are wanted
+    nothing was seen to be right: unknown, and `why` names the finding that says more. Where none is wanted all is well.
+    """
+    return Finding(
+        name=name,
+        node=node,
+        verdict=Verdict.UNKNOWN if count else Verdict.OK,
+        wanted=wanted,
+        actual=None if count else "none wanted",
+        unit=unit if count else None,
+        evidence=why if count else "none is wanted: count is 0",
     )
 
 

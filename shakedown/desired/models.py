@@ -76,7 +76,8 @@ class Rdma(Section):
 
     family: Text | None = None
     count: int = Field(default=0, ge=0)
-    devices: list[Text] = []  # name patterns, shell style: "bnxt_re*"
+    devices: list[Text] = []  # only these, by name, shell style: "bnxt_re[0-7]"; empty: all of the family
+    usual_devices: list[Text] = []  # names of a family's devices, for those whose vendor is not known: "bnxt_re*"
     vendor: Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")] | None = None  # PCI vendor id
     rate_gbps: float | None = None
     mtu: Positive | None = None  # of the devices' network interfaces

@@ -77,6 +77,8 @@ def _one(tree: Tree, name: str) -> Part:
     return {
         "name": name,
         "bdf": bdf if hardware else None,
+        "physical_function": tree.link_name(folder + "/device/physfn") if hardware else None,
+        "ports": max(1, len(tree.names_if_permitted(folder + "/ports"))),
         "vendor": vendor[2:] if isinstance(vendor, str) else None,
         "numa_node": attempt(pci.numa_node, tree, folder + "/device"),
         "link": pci.link(tree, folder + "/device") if hardware else None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from shakedown.desired import DesiredState
 from shakedown.findings import Verdict
+from shakedown.hca import devices_of, others_of
 from shakedown.smoke import gates
 from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
@@ -103,11 +104,16 @@ def watched_counters(desired: DesiredState, state: NodeState, interface: str | N
         "kernel_log": bool(desired.system.kernel_log_clean),
     }
     rdma = [] if not isinstance(state.rdma, list) else state.rdma
+    if desired.rdma.count:  # a NIC of another family carries others' traffic, and its errors are not the job's
+        left_out = {device.name for device in others_of(desired.rdma, rdma)}
+        rdma = devices_of(desired.rdma, rdma)
+    else:
+        left_out = set()
     used = {device.netdev for device in rdma if isinstance(device.netdev, str)} | {interface}
     kept: dict[str, Any] = {}
     for name, value in state.counters.items():
         kind, subject = name.split("/")[:2]
-        if kind == "ethtool" and subject not in used:
+        if (kind == "ethtool" and subject not in used) or (kind == "rdma" and subject in left_out):
             continue
         if isinstance(value, int):
             kept[name] = value

@@ -104,7 +104,7 @@ EXPECTED = {
     "gpu_reset": seen(1, "GPU reset begin", kernel_log="fail"),
 }
 """Of the trees' own faults (node_trees.FAULTS)."""
-UNREAD = {"gpu_tool": "unknown", "fleet__gpu_firmware": "unknown"}
+UNREAD = {"gpu_tool": "unknown", "gpu_xgmi": "unknown", "fleet__gpu_firmware": "unknown"}
 OF_THE_LIBRARY = {
     "ecc_uncorrectable": seen(1, "0000:45:00.0", ("bad=2", "uncorrectable=3"), gpu_ecc="fail"),
     "library_hangs": seen(4, "timed out", ("hang=amdsmi_init",), **UNREAD),

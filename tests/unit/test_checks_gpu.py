@@ -68,11 +68,12 @@ def test_a_missing_gpu_fails_and_the_others_are_named() -> None:
     assert finding.verdict == "fail" and finding.actual == 7 and "0000:04:00.0" not in finding.evidence
 
 
-def test_no_gpu_with_the_driver_up_is_told_once() -> None:
+def test_no_gpu_with_the_driver_up_fails_once_and_what_was_asked_of_it_was_not_seen() -> None:
     findings = found({"gpus": [], "kfd.gpu_nodes": 0})
     assert findings["gpu_count"].verdict == "fail"
     assert "no GPU on the PCI bus; the driver is up" in findings["gpu_count"].evidence
-    assert "gpu_model" not in findings and "gpu_partition.compute" not in findings
+    for name in ("gpu_model", "gpu_model.vram", "gpu_partition.compute", "gpu_link.speed", "gpu_xgmi", "gpu_ecc"):
+        assert findings[name].verdict == "unknown" and "see gpu_count" in findings[name].evidence
 
 
 @pytest.mark.parametrize(
@@ -132,11 +133,16 @@ def test_a_gpu_with_a_link_down_is_named() -> None:
 
 def test_links_are_asked_of_a_library_that_tells_of_them() -> None:
     old = {f"gpus.{index}.xgmi_links": unreadable("missing") for index in range(8)}
-    assert "gpu_xgmi" not in found(old), "before ROCm 6.4 the library knows nothing of them"
+    finding = found(old)["gpu_xgmi"]
+    assert (finding.verdict, finding.actual, finding.mended_by) == ("drift", "not told", "person")
+    assert "25.2.0" in finding.evidence, "before ROCm 6.4 the library knows nothing of them"
     assert verdicts({"gpus.2.xgmi_links": unreadable("missing")}) == {"gpu_xgmi": "unknown"}
     assert verdicts({"gpus.2.xgmi_links": unreadable("failed")}) == {"gpu_xgmi": "unknown"}
     silent = {f"gpus.{index}.xgmi_links": unreadable("timed out") for index in range(8)}
-    assert verdicts(silent | {"gpu_tool": unreadable("timed out")}) == {"gpu_tool": "unknown"}
+    assert verdicts(silent | {"gpu_tool": unreadable("timed out")}) == {
+        "gpu_tool": "unknown",
+        "gpu_xgmi": "unknown",
+    }
 
 
 def test_unreadable_gpus_are_unknown_everywhere() -> None:

@@ -82,8 +82,18 @@ def test_what_could_not_be_read_is_unknown(change: dict[Any, Any], name: str) ->
     assert verdicts(change) == {name: "unknown"}
 
 
-def test_no_device_at_all_is_told_once() -> None:
-    assert list(found({"rdma": []})) == ["rdma_count"]
+def test_no_device_at_all_fails_once_and_what_was_asked_of_it_was_not_seen() -> None:
+    findings = found({"rdma": []})
+    assert set(findings) == set(found({}))
+    assert {name for name, finding in findings.items() if finding.verdict == "fail"} == {"rdma_count"}
+    others = [finding for name, finding in findings.items() if name != "rdma_count"]
+    assert all(finding.verdict == "unknown" and "see rdma_count" in finding.evidence for finding in others)
+
+
+def test_with_no_device_wanted_and_none_there_nothing_is_unknown() -> None:
+    none = desired(rdma={"count": 0})
+    assert all(finding.verdict == "ok" for finding in found({"rdma": []}, none).values())
+    assert found({"rdma": []}, none)["rdma_rate"].actual == "none wanted"
 
 
 def test_an_index_that_differs_from_the_published_one_is_told_and_right() -> None:
@@ -102,8 +112,11 @@ def test_devices_of_one_node_with_different_indices_are_told_and_right() -> None
 
 
 def test_a_software_device_has_no_pcie_link_to_judge() -> None:
-    change = {"rdma.0.link": None, "rdma.0.vendor": None, "rdma.0.bdf": None}
+    change: dict[Any, Any] = {"rdma.0.link": None, "rdma.0.vendor": None, "rdma.0.bdf": None}
     assert not verdicts(change)
+    alone = {f"rdma.{index}.link": None for index in range(8)}
+    assert verdicts(alone) == {"rdma_link.speed": "unknown", "rdma_link.width": "unknown"}
+    assert "nothing of the kind on bnxt_re0" in found(alone)["rdma_link.width"].evidence
 
 
 def test_a_device_of_another_vendor_is_not_judged_as_one_of_the_family() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 
 from shakedown.desired.models import Rdma
 from shakedown.desired.problems import Problem
 from shakedown.gid import NoGid, addresses_of, gid_index
-from shakedown.state import NodeState, RdmaDevice, is_unreadable
+from shakedown.hca import devices_of, none_there
+from shakedown.state import NodeState, is_unreadable
 
 
 @dataclass
@@ -23,18 +23,19 @@ class Hcas:
 
 def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
     """The devices of the wanted family. A node that asks for none uses sockets."""
-    if wanted.count == 0 and wanted.family is None:
-        return Hcas(why="no RDMA devices are asked for: sockets")
+    if wanted.count == 0:
+        return Hcas(why="no RDMA devices are asked for (rdma.count is 0): sockets")
     if is_unreadable(state.interfaces):
         return Hcas(problems=[Problem(name, "interfaces", str(state.interfaces), "a list of the network interfaces")])
     if is_unreadable(state.rdma):
         return Hcas(problems=[Problem(name, "rdma", str(state.rdma), "a list of the RDMA devices")])
-    family = [device for device in state.rdma if _belongs(device, wanted)]
+    family = devices_of(wanted, state.rdma)
     active = [device for device in family if device.state == "ACTIVE"]
-    if not active or len(active) < wanted.count:
+    if len(active) < wanted.count:
         down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
-        actual = f"{len(active)} ACTIVE" + (f" ({', '.join(down)})" if down else "")
-        expected = f"{max(wanted.count, 1)} ACTIVE {wanted.family or 'RDMA'} devices"
+        why = ", ".join(down) if family else none_there(wanted)
+        actual = f"{len(active)} ACTIVE" + (f" ({why})" if why else "")
+        expected = f"{wanted.count} ACTIVE {wanted.family or 'RDMA'} devices"
         return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
     hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
     found = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
@@ -51,9 +52,3 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
         if usual is not None and usual != hcas.gid_index:
             hcas.why += f"; the usual GID index of {wanted.family} is {usual}, the tables say {hcas.gid_index}"
     return hcas
-
-
-def _belongs(device: RdmaDevice, wanted: Rdma) -> bool:
-    """By name and by vendor: `rdma0` alone says nothing. Software devices have no vendor."""
-    named = not wanted.devices or any(fnmatch(device.name, pattern) for pattern in wanted.devices)
-    return named and (wanted.vendor is None or device.vendor in (None, wanted.vendor))

@@ -104,10 +104,11 @@ def _network(job: Job, seat: Seat) -> dict[str, str]:
 
 
 def _hca_list(seat: Seat) -> str:
-    """NCCL takes the names as prefixes, so mlx5_1 would also be mlx5_10; a leading "=" makes them exact."""
-    there = [] if is_unreadable(seat.state.rdma) else [device.name for device in seat.state.rdma]
-    others = [name for name in there if name not in seat.hca and name.startswith(tuple(seat.hca))]
-    return ("=" if others else "") + ",".join(seat.hca)
+    """NCCL takes the names as prefixes, so mlx5_1 would also be mlx5_10; a leading "=" makes them exact. Of a device
+    with several ports it would use all, where only port 1 has been judged."""
+    ports = {} if is_unreadable(seat.state.rdma) else {device.name: device.ports for device in seat.state.rdma}
+    others = [name for name in ports if name not in seat.hca and name.startswith(tuple(seat.hca))]
+    return ("=" if others else "") + ",".join(f"{name}:1" if ports.get(name, 1) > 1 else name for name in seat.hca)
 
 
 def _launch(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
