@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help system setup smoke test test-from-nothing check bench clean
+.PHONY: help system setup smoke test test-from-nothing check mutants bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -40,6 +40,10 @@ test: system setup check  ## all tests: unit, property, facts and operations, th
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release
 	$(PYTHON) -m tests.lab.from_nothing
+
+mutants: setup  ## flip conditions one at a time and see whether the tests notice; MUTANTS='--room gates --all': there, each one
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutants]'
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 bench: setup  ## speed and memory against peers, as ratios in one run
 	$(BIN)/python bench/run.py

@@ -1,0 +1,202 @@
+"""Do the tests of a room notice when one condition in it is flipped?
+
+    python -m tests.mutants [--room gates] [--count 200] [--seed N] [--all]        # `make mutants`
+
+cosmic-ray finds the places (a comparison, `and` or `or`, a sign, a branch) and makes the change, one at a time, in a
+copy of the tree; the room's own tests (rooms.toml) then run and have to fail. What survives is shown as a diff. A
+change that no test can notice, since the program does the same with it, stands in equivalent.toml with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+
+PROJECT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+_COMPARISONS = {
+    "Eq": ("NotEq",), "NotEq": ("Eq",), "Is": ("IsNot",), "IsNot": ("Is",),
+    "Lt": ("LtE", "GtE"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "LtE"), "GtE": ("Gt", "Lt"),
+}  # fmt: skip
+OPERATORS = (
+    *(f"core/ReplaceComparisonOperator_{one}_{other}" for one, others in _COMPARISONS.items() for other in others),
+    "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/ReplaceUnaryOperator_Delete_Not",
+    "core/ReplaceUnaryOperator_Delete_USub", "core/ReplaceBinaryOperator_Add_Sub", "core/ReplaceBinaryOperator_Sub_Add",
+)  # fmt: skip
+TIMEOUT_S = 300  # a change that makes a loop endless is noticed too
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the `occurrence`-th place of an operator in a module."""
+
+    room: str
+    module: str
+    operator: str
+    occurrence: int
+    diff: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.room}: {self.module}: {self.operator.removeprefix('core/')}\n{self.diff}"
+
+
+def rooms() -> dict[str, dict[str, list[str]]]:
+    """Room -> its modules and its tests, as patterns below the project."""
+    document: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
+    return document
+
+
+def files(patterns: Sequence[str]) -> list[str]:
+    """The project's files that fit, sorted. Raises ValueError for a pattern that none fits."""
+    found: set[str] = set()
+    for pattern in patterns:
+        fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern)}
+        if not fitting:
+            raise ValueError(f"rooms.toml: no file fits {pattern}")
+        found |= fitting
+    return sorted(found)
+
+
+def mutants(room: str, modules: Sequence[str]) -> Iterator[Mutant]:
+    """Every change of a room."""
+    for module in modules:
+        code = (PROJECT / module).read_text("utf-8")
+        for name in OPERATORS:
+            operator = get_operator(name)()
+            places = sum(1 for node in ast_nodes(get_ast(code)) for _ in operator.mutation_positions(node))
+            for occurrence in range(places):
+                changed = mutate_code(code, operator, occurrence)
+                if changed and changed != code:
+                    yield Mutant(room, module, name, occurrence, _diff(code, changed), changed)
+
+
+def _diff(before: str, after: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0)
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++")))
+
+
+def equivalent() -> list[dict[str, Any]]:
+    """The changes that nobody can notice: module, the line with the change (`after`), the reason (`why`)."""
+    path = HERE / "equivalent.toml"
+    found: list[dict[str, Any]] = tomllib.loads(path.read_text("utf-8")).get("mutant", [])
+    return found
+
+
+def is_equivalent(mutant: Mutant) -> bool:
+    """Whether it stands among those."""
+    added = [line[1:].strip() for line in mutant.diff.splitlines() if line.startswith("+")]
+    return any(entry["module"] == mutant.module and [entry["after"]] == added for entry in equivalent())
+
+
+def copy(folder: Path) -> Path:
+    """The tracked files as they are, in a folder of their own."""
+    listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+    for name in listed.splitlines():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PROJECT / name, target)
+    return folder
+
+
+def passes(folder: Path, tests: Sequence[str]) -> bool:
+    """Whether the tests pass in a copy."""
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:rerunfailures", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S,
+            check=False, start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def survives(mutant: Mutant, folder: Path, tests: Sequence[str]) -> bool:
+    """Whether nobody notices the change."""
+    target = folder / mutant.module
+    before = target.read_text("utf-8")
+    target.write_text(mutant.code, "utf-8")
+    try:
+        return passes(folder, tests)
+    finally:
+        target.write_text(before, "utf-8")
+
+
+def main() -> int:
+    """Exit code 1 where fewer than 95 % are noticed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--room", action="append", choices=list(rooms()), help="only this one; repeatable")
+    parser.add_argument("--count", type=int, default=200, help="changes, drawn at random over the rooms")
+    parser.add_argument("--all", action="store_true", help="every change there is")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
+    given = parser.parse_args()
+    chosen = {name: each for name, each in rooms().items() if not given.room or name in given.room}
+    tests = {name: files(each["tests"]) for name, each in chosen.items()}
+    every = [mutant for name, each in chosen.items() for mutant in mutants(name, files(each["modules"]))]
+    drawn = [mutant for mutant in every if not is_equivalent(mutant)]
+    if not given.all:
+        drawn = random.Random(given.seed).sample(drawn, min(given.count, len(drawn)))
+    print(f"{len(every)} changes in {len(chosen)} rooms; {len(drawn)} to try, seed {given.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as place:
+        free: Queue[Path] = Queue()
+        for index in range(os.cpu_count() or 1):
+            folder = Path(place, str(index))
+            folder.mkdir()
+            free.put(copy(folder))
+        sound = free.get()
+        for name in chosen:
+            if not passes(sound, tests[name]):
+                print(f"{name}: its tests fail without any change")
+                return 2
+        free.put(sound)
+
+        def attempt(mutant: Mutant) -> bool:
+            folder = free.get()
+            try:
+                lives = survives(mutant, folder, tests[mutant.room])
+            finally:
+                free.put(folder)
+            if lives:
+                print(f"\nnot noticed: {mutant}", flush=True)
+            return lives
+
+        with ThreadPoolExecutor(free.qsize()) as pool:
+            outcomes = list(zip(drawn, pool.map(attempt, drawn), strict=True))
+    return report(outcomes)
+
+
+def report(outcomes: Sequence[tuple[Mutant, bool]]) -> int:
+    """The table of rooms; the exit code."""
+    tried = Counter(mutant.room for mutant, _ in outcomes)
+    lived = Counter(mutant.room for mutant, lives in outcomes if lives)
+    print("\nroom          tried  noticed")
+    for room, number in sorted(tried.items()):
+        print(f"{room:12} {number:6} {number - lived[room]:6}  {1 - lived[room] / number:.0%}")
+    noticed = 1 - lived.total() / max(tried.total(), 1)
+    print(f"{'all':12} {tried.total():6} {tried.total() - lived.total():6}  {noticed:.1%}")
+    return 0 if noticed >= 0.95 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
