@@ -31,6 +31,7 @@ from operations.record import Step, remember
 from operations.scripts import run_script
 from shakedown.desired.sizes import format_size
 from shakedown.images import Reference, parse
+from shakedown.text import printable
 
 CERTIFICATES = "/etc/docker/certs.d"
 UNPACKED = 3  # a training image's size on disk by its compressed size, rounded up; where `size_bytes` is not given
@@ -44,6 +45,10 @@ ADVICE = {
     " docker then needs `insecure-registries` in /etc/docker/daemon.json, which is not ours to edit)",
     "login": "the registry refuses: check username and password, and whether this user may pull the image",
     "unknown": "the registry has no such image: check name, tag and digest",
+    "downgrade": "nothing was sent in clear: the registry must keep to https; for one without TLS set insecure=True",
+    "digest": "what came is not what its digest says: a proxy changed it, or the registry is broken or not the one you"
+    " think",
+    "answer": "this is no answer of a registry: look at its address, and at what stands between",
     "space": "make room where the engine stores images; nothing of anybody's is deleted from here",
     "engine": "the container engine itself failed: is it running, and may this user talk to it?",
     "time": "the pull was stopped because it took too long: raise timeout_s, or look at the network",
@@ -189,9 +194,12 @@ def _ask(state: State, host: Host, image: Reference, digest: str | None, registr
             said = {"error": "answer", "detail": output.stdout[-300:]}
         if "error" in said:
             answer.failures += 1
-            answer.problem = f"{said['detail']}: {ADVICE.get(said['error'], 'the registry could not be asked')}"
+            advice = ADVICE.get(said["error"], "the registry could not be asked")
+            answer.problem = f"{printable(str(said['detail']), 500)}: {advice}"
         else:
             answer.digest, answer.compressed_bytes = str(said["digest"]), int(said["compressed_bytes"])
+            if "token_server" in said:
+                logger.info(f"{image.registry} has the credentials checked by {printable(said['token_server'], 200)}")
             logger.info(f"{image.tagged} is {answer.digest}, {format_size(answer.compressed_bytes)} compressed")
         return answer
 
@@ -228,6 +236,5 @@ def _explained(image: Reference, lines: list[str]) -> str:
     """The failure of pull.py with what to do about it."""
     kind, _, words = (lines[-1] if lines else "").partition(": ")
     advice = ADVICE.get(kind)
-    return (
-        f"{image.tagged} was not pulled: {words}: {advice}" if advice else f"{image.tagged}: {' '.join(lines)[-500:]}"
-    )
+    said = printable(words, 1000) if advice else printable(" ".join(lines)[-500:])
+    return f"{image.tagged} was not pulled: {said}: {advice}" if advice else f"{image.tagged}: {said}"

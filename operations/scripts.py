@@ -1,4 +1,4 @@
-"""Scripts of ours that run under a node's own python3."""
+"""Scripts of ours that run under a node's own Python."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
-from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.connectors.util import CommandOutput
+
+from shakedown.sent import command, program
 
 ASSETS = Path(__file__).parent / "assets"
 
 
 def run_script(host: Host, script: str, document: dict[str, Any], show: bool) -> tuple[bool, CommandOutput]:
-    """Run a script of `assets/` under the node's python3, with the document on its standard input: no secret of it
+    """Run a script of `assets/` under the node's Python, with the document on its standard input: no secret of it
     stands in argv. To be called inside an operation's command, whose user and sudo it takes."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
-    command = StringCommand("python3 -I -c", QuoteString((ASSETS / script).read_text()))
     return host.run_shell_command(
-        command, print_output=show, print_input=False, **{**connector, "_stdin": json.dumps(document)}
+        StringCommand(command(program(ASSETS / script))),
+        print_output=show,
+        print_input=False,
+        **{**connector, "_stdin": json.dumps(document)},
     )

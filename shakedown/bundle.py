@@ -7,7 +7,6 @@ cached; `node/install.py` puts it there first. Both go to the node as text on th
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
 import io
@@ -20,19 +19,14 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from shakedown.sent import PYTHONS, bare
+
 _NODE = Path(__file__).parent / "node"
-_SENT_AS_TEXT = {"launch.py", "install.py"}
+_SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "places.py"}
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
 # preferred, so ours is kept off the ordinary search path.
 _PACKAGES = {"psutil": ("", {".so"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
-# Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so itself.
-_PYTHONS = (
-    "python3",
-    "/usr/bin/python3",
-    "/usr/libexec/platform-python",
-    *(f"python3.{minor}" for minor in range(13, 7, -1)),
-)
 # Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
 _NOT_THIS_ONE = "97|126|127"
 NO_PYTHON = "found no python3 of version 3.8 or newer that timeout(1) could run"
@@ -94,35 +88,8 @@ def build() -> Bundle:
     return Bundle(files, digest_of(files))
 
 
-class _Bare(ast.NodeTransformer):
-    """Takes out what a script does not need on its way: docstrings, annotations, and imports of its own kind."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        if ast.get_docstring(node):
-            node.body = node.body[1:]
-        node.returns = None
-        for argument in node.args.args:
-            argument.annotation = None
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        assert node.value is not None
-        return ast.copy_location(ast.Assign([node.target], node.value), node)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        return None if node.level or node.module == "typing" else node
-
-
-def _bare(path: Path) -> str:
-    """A script's code alone: what goes over the wire need not explain itself."""
-    tree = ast.parse(path.read_text())
-    tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
-    # `from shakedown.node.__main__ import main` stays: it is inside a function and absolute.
-    return ast.unparse(ast.fix_missing_locations(_Bare().visit(tree)))
-
-
 def _script(digest: str, *names: str, last: str) -> str:
-    return "\n".join([*(_bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
+    return "\n".join([*(bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
 
 
 def _command(script: str, seconds: int) -> str:
@@ -137,7 +104,7 @@ def _command(script: str, seconds: int) -> str:
     complaint = json.dumps({"shakedown_bundle": NO_PYTHON})
     failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
     return (
-        f"for python in {' '.join(_PYTHONS)}; do "
+        f"for python in {' '.join(PYTHONS)}; do "
         'command -v "$python" >/dev/null 2>&1 || continue; '
         f'timeout -k 5 {seconds} "$python" -I -S -c {program} 2>&1; code=$?; '
         f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0; done; "
@@ -148,10 +115,10 @@ def _command(script: str, seconds: int) -> str:
 @cache
 def launch_command(seconds: int = 60) -> str:
     """The shell command of the steady state: verify and run what is cached, or say that it is missing."""
-    return _command(_script(build().digest, "launch.py", last="launch()"), seconds)
+    return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds)
 
 
 @cache
 def install_command(seconds: int = 120) -> str:
     """The shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
-    return _command(_script(build().digest, "launch.py", "install.py", last="install()"), seconds)
+    return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds)

@@ -7,13 +7,16 @@ import json
 import os
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shakedown import bundle
+from shakedown.sent import program
 
 NODE = Path(bundle.__file__).parent / "node"
 PYTHONS = {
@@ -164,3 +167,22 @@ def test_the_cost_on_the_node(node: Callable[..., dict[str, Any]]) -> None:
     install(node)
     costs = sorted(node(bundle.launch_command())["probe"]["cpu_s"] for _ in range(5))
     assert costs[2] < 0.25, costs
+
+
+def test_what_travels_is_pinned_so_that_every_checkout_makes_the_same_bundle() -> None:
+    wanted = tomllib.loads((NODE.parents[1] / "pyproject.toml").read_text())["project"]["dependencies"]
+    for package in bundle._PACKAGES:
+        assert f"{package}=={version(package)}" in wanted
+
+
+@pytest.mark.parametrize(
+    "asset", sorted((NODE.parents[1] / "operations/assets").glob("*.py")), ids=lambda path: path.name
+)
+def test_a_script_that_is_sent_is_whole_for_the_oldest_python(asset: Path) -> None:
+    """Each module that it needs is in it, once, and its text is plain enough for any locale."""
+    text = program(asset)
+    assert text.isascii() and "operations" not in text
+    ast.parse(text, feature_version=(3, 8))
+    if PYTHONS[8]:
+        done = subprocess.run([PYTHONS[8], "-I", "-S", "-c", text], input="", capture_output=True, text=True)
+        assert "NameError" not in done.stderr and "SyntaxError" not in done.stderr

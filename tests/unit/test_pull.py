@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -19,14 +20,15 @@ from operations.images import ADVICE, _password
 pull: Any = pull_script
 registry: Any = registry_script
 
-ONE = "sha256:" + "a" * 64
 MANIFEST = {"layers": [{"size": 100}, {"size": 23}]}
+ONE = "sha256:" + hashlib.sha256(json.dumps(MANIFEST).encode()).hexdigest()
 INDEX = {
     "manifests": [
         {"digest": "sha256:" + "1" * 64, "platform": {"os": "linux", "architecture": "s390x"}},
-        {"digest": "sha256:" + "2" * 64, "platform": {"os": "linux", "architecture": "amd64"}},
+        {"digest": ONE, "platform": {"os": "linux", "architecture": "amd64"}},
     ]
 }
+MANY = "sha256:" + hashlib.sha256(json.dumps(INDEX).encode()).hexdigest()
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -42,8 +44,8 @@ class _Answers(BaseHTTPRequestHandler):
             challenge = f'Bearer realm="http://127.0.0.1:{port}/token",service="s",scope="repository:a/private:pull"'
             self._send(401, {}, {"WWW-Authenticate": challenge})
         elif self.path.endswith("/manifests/many"):
-            self._send(200, INDEX, {"Docker-Content-Digest": ONE})
-        elif self.path.endswith(("/manifests/one", "2" * 64)):
+            self._send(200, INDEX, {"Docker-Content-Digest": MANY})
+        elif self.path.endswith(("/manifests/one", ONE)):
             self._send(200, MANIFEST, {"Docker-Content-Digest": ONE})
         else:
             self._send(404, {})
@@ -84,7 +86,7 @@ def test_of_an_image_for_several_machines_the_index_is_pulled_and_ours_is_measur
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry.platform, "machine", lambda: "x86_64")
-    assert ask(address, "many") == {"digest": ONE, "compressed_bytes": 123}
+    assert ask(address, "many") == {"digest": MANY, "compressed_bytes": 123}
     monkeypatch.setattr(registry.platform, "machine", lambda: "riscv64")
     assert ask(address, "many")["error"] == "unknown"
 

@@ -1,0 +1,310 @@
+"""Files and folders on a node, opened so that no other user can turn a write elsewhere. Travels as text (Python 3.8).
+
+A path is walked one component at a time from `/`, each opened in the one before it and never by its name again, so
+that what is swapped later changes nothing. A link is followed where only root or we could have laid it. A folder is
+`sound` where that holds for every component on the way and for itself; sticky folders such as /tmp count for what is
+ours in them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import stat
+import time
+from typing import Any, Callable, List, Optional
+
+from .owners import closed, trusted
+
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # a FIFO must not be waited for
+LINKS = 40
+ROOTS_STATE = "/var/lib/shakedown"
+
+
+class Unsafe(Exception):
+    """Another user could lay something in the way; says where, whose it is, and what to do."""
+
+
+class Busy(Exception):
+    """A lock that somebody else holds; says who."""
+
+
+class Folder:
+    """An open folder. `problem` says why it is not sound; empty where it is."""
+
+    def __init__(self, fd: int, path: str, problem: str) -> None:
+        self.fd, self.path, self.problem = fd, path, problem
+
+    def look(self, name: str) -> Optional[os.stat_result]:
+        """What stands under a name, a link as a link; None where nothing does."""
+        return look(self.fd, name)
+
+    def open(self, name: str, flags: int, mode: int = 0o600) -> int:
+        """A regular file, never through a link. Unsafe for anything else."""
+        try:
+            fd = os.open(name, flags | FILE, mode, dir_fd=self.fd)
+        except OSError:
+            found = self.look(name)
+            if found is not None and not stat.S_ISREG(found.st_mode):
+                raise Unsafe(self.no_file(name, found)) from None
+            raise
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            os.close(fd)
+            raise Unsafe(self.no_file(name, found))
+        return fd
+
+    def no_file(self, name: str, found: os.stat_result) -> str:
+        return "{}/{} is a {} of {}, no file: remove it".format(
+            self.path.rstrip("/"), name, kind(found.st_mode), who(found.st_uid)
+        )
+
+    def open_ours(self, name: str, flags: int) -> int:
+        """A file that root or we made, that nobody else may write and that has no other name."""
+        fd = self.open(name, flags)
+        found = os.fstat(fd)
+        if not closed(found) or found.st_nlink != 1:
+            os.close(fd)
+            words = "{}/{} belongs to {}, has mode {:04o} and {} name(s), so it proves nothing: remove it"
+            path, mode = self.path.rstrip("/"), stat.S_IMODE(found.st_mode)
+            raise Unsafe(words.format(path, name, who(found.st_uid), mode, found.st_nlink))
+        return fd
+
+    def read_ours(self, name: str, limit: int = 1 << 20) -> Optional[bytes]:
+        """The content of such a file; None where there is none."""
+        try:
+            fd = self.open_ours(name, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as handle:
+            return handle.read(limit)
+
+    def write(self, name: str, content: bytes, mode: int = 0o644) -> None:
+        """Write beside its place and move it there: a full disk or a cut leaves the old one."""
+        with self.fresh(name, mode) as handle:
+            handle.write(content)
+
+    def fresh(self, name: str, mode: int) -> "Fresh":
+        return Fresh(self, name, mode)
+
+    def remove(self, name: str) -> bool:
+        """Remove a file or link; False where there is none."""
+        try:
+            os.unlink(name, dir_fd=self.fd)
+            return True
+        except FileNotFoundError:
+            return False
+
+    def settle(self) -> None:
+        """Have the names on the disk too."""
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def names(self) -> List[str]:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def down(self, name: str) -> "Folder":
+        """A folder in this one; never through a link."""
+        return Folder(os.open(name, FOLDER, dir_fd=self.fd), os.path.join(self.path, name), self.problem)
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a file, a link or a whole folder, without ever leaving this one."""
+        found = self.look(name)
+        if found is None:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(name, dir_fd=self.fd)
+            return
+        inner = self.down(name)
+        try:
+            for each in inner.names():
+                inner.remove_tree(each)
+        finally:
+            os.close(inner.fd)
+        os.rmdir(name, dir_fd=self.fd)
+
+    def lock(self, name: str, patience_s: float, waiting: Callable[[str], Any] = lambda holder: None) -> int:
+        """Keep others on this node out, until the descriptor that comes back is closed. Busy names the holder."""
+        fd = self.open_ours(name, os.O_RDWR | os.O_CREAT)
+        deadline, told = time.monotonic() + patience_s, False
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                holder = holder_of(os.fstat(fd).st_ino)
+                if time.monotonic() >= deadline:
+                    os.close(fd)
+                    raise Busy("{}/{} is held by {}".format(self.path, name, holder)) from None
+            if not told:
+                told = True
+                waiting(holder)
+            time.sleep(0.2)
+
+
+class Fresh:
+    """A file that gets its name when it has been written whole."""
+
+    def __init__(self, folder: Folder, name: str, mode: int) -> None:
+        self.folder, self.name, self.mode = folder, name, mode
+        self.beside = ".{}.{}.new".format(name[:100], os.urandom(8).hex())
+
+    def __enter__(self) -> Any:
+        fd = os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=self.folder.fd)
+        self.handle = os.fdopen(fd, "wb")
+        return self.handle
+
+    def __exit__(self, failed: Any, *_: Any) -> None:
+        try:
+            if not failed:
+                self.handle.flush()
+                os.fchmod(self.handle.fileno(), self.mode)
+                os.fsync(self.handle.fileno())
+                fd = self.folder.fd
+                os.rename(self.beside, self.name, src_dir_fd=fd, dst_dir_fd=fd)
+                self.beside = ""
+                self.folder.settle()
+        finally:
+            if self.beside:
+                self.folder.remove(self.beside)
+            self.handle.close()
+
+
+def look(fd: int, name: str) -> Optional[os.stat_result]:
+    try:
+        return os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def walk(path: str, make: Optional[int] = None) -> Folder:
+    """Open a folder by its absolute path; missing ones are made with the mode `make`.
+
+    Raises Unsafe where a link stands in the way that another user could have laid, OSError where there is no such
+    folder. That other users can write on the way is not refused here, but told by `problem`.
+    """
+    if not path.startswith("/"):
+        raise Unsafe("{!r} is no absolute path".format(path))
+    rest, links, problem = parts(path), 0, ""
+    fd, here = os.open("/", FOLDER), "/"
+    try:
+        while rest:
+            name = rest.pop(0)
+            if name == "..":
+                rest = parts(os.path.dirname(here)) + rest
+                fd, here = again(fd)
+                continue
+            parent, there = os.fstat(fd), os.path.join(here, name)
+            found = look(fd, name)
+            if found is None:
+                if make is None:
+                    raise FileNotFoundError(2, "no such folder", there)
+                try:
+                    os.mkdir(name, make, dir_fd=fd)
+                except FileExistsError:
+                    pass  # somebody was faster: looked at as any other
+                rest.insert(0, name)
+                continue
+            if stat.S_ISLNK(found.st_mode):
+                if not closed(parent) or not trusted(found.st_uid):
+                    words = "{} is a link of {}, which is not followed: name the folder itself"
+                    raise Unsafe(words.format(there, who(found.st_uid)))
+                links += 1
+                if links > LINKS:
+                    raise OSError(40, "too many links", there)
+                rest = parts(os.path.join(here, os.readlink(name, dir_fd=fd))) + rest
+                fd, here = again(fd)
+                continue
+            inner = os.open(name, FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd, now = inner, os.fstat(inner)
+            problem = problem or unsound(here, parent, there, now)
+            here = there
+        return Folder(fd, here, problem or ("" if closed(os.fstat(fd)) else open_to_others(here, os.fstat(fd))))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def again(fd: int) -> Any:
+    os.close(fd)
+    return os.open("/", FOLDER), "/"
+
+
+def parts(path: str) -> List[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def unsound(here: str, parent: os.stat_result, there: str, found: os.stat_result) -> str:
+    """Why another user could put something else in the place of a folder; empty where nobody can."""
+    if closed(parent):
+        return ""
+    if trusted(parent.st_uid) and parent.st_mode & stat.S_ISVTX:
+        return "" if trusted(found.st_uid) else open_to_others(there, found)
+    return open_to_others(here, parent)
+
+
+def open_to_others(path: str, found: os.stat_result) -> str:
+    """In words: whose a folder is, and what to do."""
+    if not trusted(found.st_uid):
+        words = (
+            "{} belongs to {}, who could redirect what {} writes there: connect as its owner, or name another folder"
+        )
+        return words.format(path, who(found.st_uid), who(os.geteuid()))
+    words = "{} has mode {:04o}, so others could redirect what {} writes there: chmod go-w, or name another folder"
+    return words.format(path, stat.S_IMODE(found.st_mode), who(os.geteuid()))
+
+
+def sound(path: str, make: Optional[int] = None) -> Folder:
+    """`walk`, and Unsafe where another user could lay something on the way or in the folder."""
+    folder = walk(path, make)
+    if folder.problem:
+        os.close(folder.fd)
+        raise Unsafe(folder.problem)
+    return folder
+
+
+def who(uid: int) -> str:
+    try:
+        return "{} (uid {})".format(pwd.getpwuid(uid).pw_name, uid)
+    except KeyError:
+        return "uid {}".format(uid)
+
+
+def kind(mode: int) -> str:
+    names = {stat.S_IFLNK: "link", stat.S_IFIFO: "FIFO", stat.S_IFDIR: "folder", stat.S_IFSOCK: "socket"}
+    return names.get(stat.S_IFMT(mode), "device")
+
+
+def state_path() -> str:
+    """Where records are kept: root's own place, or the user's."""
+    if os.geteuid() == 0:
+        return ROOTS_STATE
+    return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".local", "state", "shakedown")
+
+
+def holder_of(inode: int) -> str:
+    """Who holds a lock, by /proc/locks: several file systems may have that inode number, so it is a hint."""
+    try:
+        with open("/proc/locks") as handle:
+            rows = [line.split() for line in handle]
+    except OSError:
+        rows = []
+    for row in rows:
+        if len(row) > 5 and row[1] == "FLOCK" and row[-3].endswith(":{}".format(inode)):
+            try:
+                with open("/proc/{}/cmdline".format(row[-4]), "rb") as handle:
+                    name = handle.read(60).replace(b"\0", b" ").decode("ascii", "replace").strip()
+                return "process {} ({}) of {}".format(row[-4], name, who(os.stat("/proc/" + row[-4]).st_uid))
+            except OSError:
+                return "process {}".format(row[-4])
+    return "another process"

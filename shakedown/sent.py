@@ -1,0 +1,94 @@
+"""Programs that go to a node as text: the code alone, with the modules of ours that it needs in front of it."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+# Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so itself.
+PYTHONS = (
+    "python3",
+    "/usr/bin/python3",
+    "/usr/libexec/platform-python",
+    *(f"python3.{minor}" for minor in range(13, 7, -1)),
+)
+NO_PYTHON = "found no python3 of version 3.8 or newer"
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes out what a script does not need on its way: docstrings, annotations, and imports of its own kind."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+        node.returns = None
+        every = node.args
+        for argument in (*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg, every.kwarg):
+            if argument is not None:
+                argument.annotation = None
+        return self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if ast.get_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if node.value is None:
+            return None
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+def bare(path: Path) -> str:
+    """A script's code alone: what goes over the wire need not explain itself. Imports of our own modules are left
+    out, but for those inside a function."""
+    tree = ast.parse(path.read_text())
+    tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
+    tree.body = [node for node in tree.body if not _left_out(node)]
+    return ast.unparse(ast.fix_missing_locations(_Bare().visit(tree)))
+
+
+@cache
+def program(path: Path) -> str:
+    """The script after the modules that it imports, all in one namespace."""
+    return "\n".join(bare(each) for each in _needed(path, []))
+
+
+def command(text: str, *words: str) -> str:
+    """A shell command that runs a program's text under the first Python of the node that is new enough."""
+    new_enough = "'import sys; sys.exit(sys.version_info < (3, 8))'"
+    rest = " ".join(shlex.quote(word) for word in (text, *words))
+    return (
+        f"for python in {' '.join(PYTHONS)}; do "
+        f'command -v "$python" >/dev/null 2>&1 && "$python" -I -S -c {new_enough} 2>/dev/null </dev/null && '
+        f'exec "$python" -I -S -c {rest}; done; echo "{NO_PYTHON}" >&2; exit 1'
+    )
+
+
+def _needed(path: Path, seen: list[Path]) -> list[Path]:
+    if path in seen:
+        return []
+    seen.append(path)
+    before = [each for module in _modules(path) for each in _needed(module, seen)]
+    return [*before, path]
+
+
+def _modules(path: Path) -> list[Path]:
+    """The files of our own modules that a file imports."""
+    found = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module and _ours(node):
+            folder = path.parent if node.level else ROOT
+            found.append(folder / (node.module.replace(".", "/") + ".py"))
+    return found
+
+
+def _ours(node: ast.ImportFrom) -> bool:
+    return bool(node.level) or (node.module or "").startswith(("shakedown.", "operations."))
+
+
+def _left_out(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and (_ours(node) or node.module in ("typing", "__future__"))
