@@ -1,6 +1,7 @@
 """Sent to the node after launch.py: take the bundle from standard input, put it in the cache, run the probe.
 
-Where the cache cannot be written (no home, read-only, full) the bundle lives in a temporary folder for this one run.
+Where the cache cannot be written (no home, read-only, full, open to other users) the bundle lives in a temporary
+folder for this one run.
 Like launch.py it is sent as text, after that one's.
 """
 
@@ -17,7 +18,8 @@ import zlib
 from py_compile import PycInvalidationMode, compile
 from typing import List, Optional, Tuple
 
-from .launch import DIGEST, answer, cache_folder, contents, digest_of, is_whole, run, sha256
+from .launch import DIGEST, answer, cache_folder, contents, digest_of, home, is_whole, run, sha256
+from .owners import place
 
 FORGOTTEN_AFTER_S = 24 * 3600
 
@@ -67,8 +69,9 @@ def forget_old(parent: str, current: str) -> None:
 
 def cache(files: List[Tuple[str, bytes]]) -> str:
     """The folder of the bundle in the cache. One that is there already is not whole, and is replaced."""
-    parent = cache_folder()
-    os.makedirs(parent, mode=0o700, exist_ok=True)
+    place(home())
+    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
+    parent = place(cache_folder())
     folder = os.path.join(parent, DIGEST + "-" + sys.implementation.cache_tag)
     fresh = unpack(files, parent)
     try:
@@ -94,7 +97,10 @@ def install() -> None:
     except OSError:
         try:
             folder = temporary = unpack(files, None)
+            place(folder)
         except OSError as error:
+            if temporary:
+                shutil.rmtree(temporary, ignore_errors=True)
             answer("found no folder to run in: {}".format(error))
     try:
         run(folder)

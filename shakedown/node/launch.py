@@ -12,6 +12,8 @@ import pwd
 import sys
 from typing import Any, List, Tuple
 
+from .owners import place
+
 DIGEST = "DIGEST"
 
 
@@ -42,14 +44,20 @@ def digest_of(files: List[Tuple[str, str]]) -> str:
     return sha256("".join("{}  {}\n".format(digest, path) for path, digest in sorted(files)).encode())
 
 
+def home() -> str:
+    """Of whom the password database says we are: under sudo, HOME may be another's."""
+    return pwd.getpwuid(os.geteuid()).pw_dir
+
+
 def cache_folder() -> str:
-    return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".cache", "shakedown")
+    return os.path.join(home(), ".cache", "shakedown")
 
 
 def is_whole(folder: str) -> bool:
-    """Ours alone, with the very sources of DIGEST, and with the byte code that was compiled from them here."""
+    """Ours alone, where nobody else can put another, with the very sources of DIGEST, and with the byte code that was
+    compiled from them here."""
     try:
-        info = os.lstat(folder)
+        info = os.lstat(place(folder))
         if info.st_uid != os.geteuid() or info.st_mode & 0o170077 != 0o040000:
             return False
         files = contents(folder)
@@ -62,7 +70,7 @@ def is_whole(folder: str) -> bool:
 
 def run(folder: str) -> None:
     sys.dont_write_bytecode = True
-    sys.path.insert(0, folder)
+    sys.path.insert(0, place(folder))
     from shakedown.node.__main__ import main
 
     main(["--digest", DIGEST])

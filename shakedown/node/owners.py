@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import stat
 
 STAFF = 50  # may write below /usr/local, and stands for root, on Debian (Debian Policy 4.6, 9.1.2)
 
@@ -28,3 +29,17 @@ def closed(info: os.stat_result) -> bool:
     if not trusted(info.st_uid) or info.st_mode & 0o002:
         return False
     return not info.st_mode & 0o020 or harmless(info.st_gid, info.st_uid)
+
+
+def place(folder: str) -> str:
+    """The folder's own path, without links. OSError where somebody else could put another in its place or write in it;
+    sticky folders such as /tmp count for what is ours in them."""
+    real = path = os.path.realpath(folder)
+    if not closed(os.lstat(path)):
+        raise PermissionError(1, "others may write there", path)
+    while path != "/":
+        path = os.path.dirname(path)
+        info = os.lstat(path)
+        if not closed(info) and not (trusted(info.st_uid) and info.st_mode & stat.S_ISVTX):
+            raise PermissionError(1, "others may write there", path)
+    return real

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import tomllib
@@ -84,6 +85,48 @@ def test_a_changed_bundle_is_refused_and_replaced(
     install(node)
     assert "probe" in node(bundle.launch_command())
     cached(tmp_path)  # one folder, and no other
+
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+@pytest.mark.parametrize("where", ["", ".cache", ".cache/shakedown"])
+@pytest.mark.parametrize("how", ["0777", "0775", "another's"])
+def test_where_others_can_write_nothing_is_kept_and_nothing_of_theirs_is_run(
+    node: Callable[..., dict[str, Any]], tmp_path: Path, where: str, how: str
+) -> None:
+    """A folder that is sealed and was ours a moment ago may be another's the next: only its place is proof."""
+    install(node)
+    if how == "another's":
+        os.chown(tmp_path / where, NOBODY, NOBODY)
+    else:
+        os.chown(tmp_path / where, -1, 1)
+        (tmp_path / where).chmod(int(how, 8))
+    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
+    folder = cached(tmp_path)
+    before = folder.stat().st_ino
+    assert "probe" in install(node), "it runs from a folder for this one time"
+    assert cached(tmp_path).stat().st_ino == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
+def test_a_link_in_the_place_of_the_cache_leads_nowhere_else(
+    node: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, NOBODY, NOBODY)
+    (tmp_path / ".cache").symlink_to(theirs)
+    assert "probe" in install(node)
+    assert list(theirs.rglob("*.py")) == []
+
+
+def test_a_home_behind_a_link_of_root_s_is_as_good_as_any(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / ".cache").symlink_to("disk")
+    install(node)
+    assert "probe" in node(bundle.launch_command())
 
 
 def test_what_arrives_damaged_is_not_kept(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
