@@ -179,10 +179,7 @@ class Session:
         """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
         on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
         for finding in findings or []:
-            text = f"{finding.name}: {finding.verdict}: wanted {terminal.value_text(finding.wanted)}, actual "
-            text += terminal.value_text(finding.actual)
-            remedy = f" -> {finding.remedy.text}" if finding.remedy else ""
-            host.log_styled(text + remedy, fg="red", log_func=_complain)
+            host.log_styled(terminal.finding_line(finding), fg="red", log_func=_complain)
         if not findings:
             host.log_styled(why, fg="red", log_func=_complain)
         self.leave_out(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)

@@ -22,6 +22,7 @@ from operations import smoke as smoke_operations
 from shakedown.findings import Finding, Risk, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.images import agreed_digest, parse
+from shakedown.report import terminal
 from shakedown.state import is_unreadable
 
 
@@ -203,8 +204,7 @@ def _settle(state: State, host: Host) -> bool:
 
 
 def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
-    remedy = f" -> {finding.remedy.text}" if finding.remedy else ""
-    host.log_styled(f"{finding.name}: {what}: {finding.evidence}{remedy}", fg=colour)
+    host.log_styled(terminal.finding_line(finding, what), fg=colour)
 
 
 def _ours(current: Session, name: str) -> list[Finding]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shakedown.text import printable
+
 
 class Verdict(StrEnum):
     """What a comparison came to. Unknown is never ok."""
@@ -107,4 +109,6 @@ class Finding(BaseModel):
 
     def __str__(self) -> str:
         pending = f" ({self.pending})" if self.pending else ""
-        return f"{self.node}: {self.name}: {self.verdict}{pending}: wanted {self.wanted}, actual {self.actual}"
+        later = "" if self.persisted in (None, self.actual) else f", next boot {self.persisted}"
+        text = f"{self.node}: {self.name}: {self.verdict}{pending}: wanted {self.wanted}, actual {self.actual}{later}"
+        return printable(text)

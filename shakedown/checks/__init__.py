@@ -59,7 +59,8 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
             findings += [] if result is None else [result] if isinstance(result, Finding) else list(result)
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
-            findings.append(Finding(name=name, node=node, verdict=Verdict.UNKNOWN, evidence=evidence))
+            wanted = "a comparison"
+            findings.append(Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence))
     return findings
 
 

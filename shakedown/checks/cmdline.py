@@ -25,7 +25,8 @@ def cmdline(desired: DesiredState, state: NodeState, node: str) -> Finding | Non
             return unknown("cmdline", node, desired.tuning.cmdline, vendor, evidence="/proc/cpuinfo")
         if vendor not in _VENDORS:
             evidence = f"/proc/cpuinfo: CPU vendor {vendor} is neither of {', '.join(_VENDORS)}"
-            return Finding(name="cmdline", node=node, verdict=Verdict.UNKNOWN, evidence=evidence)
+            wanted = desired.tuning.cmdline
+            return Finding(name="cmdline", node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
         wanted = [parameter.replace("{cpu}", _VENDORS[vendor]) for parameter in desired.tuning.cmdline]
     else:
         wanted = list(desired.tuning.cmdline)

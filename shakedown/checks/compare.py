@@ -9,6 +9,7 @@ from shakedown.findings import By, Finding, Remedy, Risk, Verdict
 from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
+NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
 NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=By.LOGIN)
 
 
@@ -44,6 +45,8 @@ def compare_setting(
         return unknown(name, node, wanted, setting.persisted, evidence=f"{evidence} is right; after a boot")
     persisted = None if is_unreadable(setting.persisted) else setting.persisted
     kept = persisted == str(wanted)
+    if runs and persisted is None:
+        persisted = NOT_SET  # this is what differs, so it is told
     return Finding(
         name=name,
         node=node,

@@ -31,13 +31,17 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
     wanted = expected_path(provider, verbs.abi) or f"lib{provider.name}-rdmav{verbs.abi}.so"
     found = [library for library in verbs.providers if library.provider == provider.name]
     verdict, evidence = _judge(provider, verbs.abi, found)
-    own = ", ".join(library.path for library in found if library.abi == verbs.abi)
+    own = [library for library in found if library.abi == verbs.abi]
+    actual = ", ".join(library.path for library in own or found) or "none"
+    if provider.sha256 or (verdict is not Verdict.OK and actual == wanted):  # the path is right, so it tells nothing
+        wanted += f" of ABI {verbs.abi}" + (f", sha256 {provider.sha256}" if provider.sha256 else "")
+        actual = ", ".join(_shown(library) for library in own or found) or "none"
     return Finding(
         name=name,
         node=node,
         verdict=verdict,
         wanted=wanted,
-        actual=own or ", ".join(library.path for library in found) or "none",
+        actual=None if verdict is Verdict.UNKNOWN else actual,
         evidence=evidence,
         remedy=None if verdict is Verdict.OK else _remedy(provider, verbs.abi, found),
     )
@@ -64,6 +68,13 @@ def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Findi
         evidence=f"files of libibverbs.d: {', '.join(state.verbs.drivers) or 'none'}",
         remedy=None if files else remedy,
     )
+
+
+def _shown(library: ProviderLibrary) -> str:
+    """A library with what tells it from another at the same path."""
+    if missing(library.sha256):
+        return f"{library.path} -> {library.target}"
+    return f"{library.path} of ABI {library.abi}, sha256 {library.sha256}"
 
 
 def expected_path(provider: Provider, abi: int) -> str | None:

@@ -14,12 +14,15 @@ from rich.table import Table
 
 from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
+from shakedown.text import printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
     from shakedown.runs import RunRecord
     from shakedown.smoke.figures import Figures
     from shakedown.smoke.gates import Gate
 
+CELL = 2000
+"""Characters of one text of a node that are shown; JSON has the whole."""
 COLOURS = {Verdict.OK: "green", Verdict.DRIFT: "yellow", Verdict.FAIL: "red", Verdict.UNKNOWN: "magenta"}
 
 
@@ -36,24 +39,25 @@ def verdict_text(verdict: Verdict) -> str:
     return f"[{COLOURS[verdict]}]{verdict.value}[/]"
 
 
-def value_text(value: Any, unit: str | None = None) -> str:
-    """A wanted or actual value on one line, with its unit."""
+def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
+    """A wanted or actual value on one line, with its unit; `digits` that count of a float."""
     if value is None:
         return "-"
     if unit == "bytes" and isinstance(value, int | float) and value >= 2**20:
         return f"{format_size(value)}B"  # but an MTU of 9000 stays one
     if unit:
-        return f"{value_text(value)} {unit}"
+        text = value_text(value, None, digits)
+        return f"{text} {unit}" if any(map(str.isdigit, text)) else text  # "unlimited" has no unit
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={value_text(item)}" for key, item in value.items())
+        return ", ".join(f"{key}={value_text(item, None, digits)}" for key, item in value.items())
     if isinstance(value, Sequence):
-        return " ".join(value_text(item) for item in value) or "none"
+        return " ".join(value_text(item, None, digits) for item in value) or "none"
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.{digits}g}"
     return str(value)
 
 
@@ -67,26 +71,51 @@ def findings_table(findings: Sequence[Finding], show_ok: bool = False) -> Table 
         table.add_column(column, overflow="fold")
     for finding in shown:
         pending = f" ({finding.pending})" if finding.pending else ""
+        wanted, actual = shown_values(finding)
         table.add_row(
-            escape(finding.node),
-            escape(finding.name),
+            safe(finding.node),
+            safe(finding.name),
             verdict_text(finding.verdict) + pending,
-            escape(value_text(finding.wanted, finding.unit)),
-            escape(_actual(finding)),
-            escape(_remedy(finding)),
+            *(safe(text) for text in (wanted, actual + _evidence(finding), _remedy(finding))),
         )
     return table
 
 
-def _actual(finding: Finding) -> str:
-    text = value_text(finding.actual, finding.unit)
-    if finding.persisted is not None and finding.persisted != finding.actual:
-        text += f" (next boot: {value_text(finding.persisted, finding.unit)})"
-    elif finding.verdict == Verdict.DRIFT and finding.actual == finding.wanted:
-        text += " (not kept for the next boot)"
-    if finding.verdict != Verdict.OK and finding.evidence:
-        text += f" [{finding.evidence}]"
-    return text
+def safe(text: str) -> str:
+    """A text that came from outside, for rich: one line of printable characters, and no markup."""
+    return escape(printable(text, CELL))
+
+
+def shown_values(finding: Finding) -> tuple[str, str]:
+    """What was wanted and what is. Of a finding that is not ok the two differ: values that look alike once they are
+    rounded are shown whole, and where only the next boot would be wrong it is named."""
+    if finding.verdict == Verdict.OK:
+        return value_text(finding.wanted, finding.unit), value_text(finding.actual, finding.unit)
+    wanted, actual = (value_text(value, finding.unit, digits=12) for value in (finding.wanted, finding.actual))
+    if _alike(finding.wanted, finding.actual) or (wanted == actual and str(finding.wanted) != str(finding.actual)):
+        wanted, actual = str(finding.wanted), str(finding.actual)
+    if finding.persisted is not None and str(finding.persisted) != str(finding.actual):
+        actual += f" (next boot: {value_text(finding.persisted, finding.unit)})"
+    return wanted, actual
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two different sizes are so near that rounding would hide or blur which is larger."""
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return numbers and 0 < abs(one - other) <= abs(one) / 100
+
+
+def finding_line(finding: Finding, verdict: str | None = None) -> str:
+    """A finding that is not ok on one line of plain text: what was wanted, what is, where that was seen, what to do."""
+    wanted, actual = shown_values(finding)
+    pending = f" ({finding.pending})" if finding.pending and verdict is None else ""
+    remedy = _remedy(finding)
+    text = f"{finding.name}: {verdict or finding.verdict}{pending}: wanted {wanted}, actual {actual}"
+    return printable(f"{text}{_evidence(finding)}{' -> ' if remedy else ''}{remedy}", 2 * CELL)
+
+
+def _evidence(finding: Finding) -> str:
+    return f" [{finding.evidence}]" if finding.verdict != Verdict.OK and finding.evidence else ""
 
 
 def _remedy(finding: Finding) -> str:
@@ -111,11 +140,11 @@ def gates_table(gates: Sequence[Gate]) -> Table:
     for gate in gates:
         evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
         table.add_row(
-            gate.name,
+            safe(gate.name),
             verdict_text(gate.verdict),
-            escape(value_text(gate.wanted, gate.unit)),
-            escape(value_text(gate.actual, gate.unit)),
-            escape(evidence),
+            safe(value_text(gate.wanted, gate.unit)),
+            safe(value_text(gate.actual, gate.unit)),
+            safe(evidence),
         )
     return table
 
@@ -138,7 +167,7 @@ def figures_table(figures: Figures, expect: Mapping[str, float]) -> Table:
 def report(record: RunRecord) -> Iterator[Any]:
     """A whole run, from the top: the verdict, the nodes, what differs, the gates."""
     end = record.finished_at or "not finished"
-    yield f"{verdict_text(record.verdict)}  run {record.run_id}  {record.started_at} to {end}  {record.inventory}"
+    yield f"{verdict_text(record.verdict)}  run {record.run_id}  {record.started_at} to {end}  {safe(record.inventory)}"
     nodes = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("node", "verdict", "part", "rank", "exit", "changed"):
         nodes.add_column(column, overflow="fold")
@@ -146,9 +175,10 @@ def report(record: RunRecord) -> Iterator[Any]:
         part = f"{node.part}: {node.why}" if node.why else node.part
         rank = "-" if node.node_rank is None else str(node.node_rank)
         code = "-" if node.exit_code is None else str(node.exit_code)
-        nodes.add_row(node.name, verdict_text(node.verdict), part, rank, code, ", ".join(node.changes) or "nothing")
+        changed = safe(", ".join(node.changes) or "nothing")
+        nodes.add_row(safe(node.name), verdict_text(node.verdict), safe(part), rank, code, changed)
     yield nodes
-    yield from (escape(f"{node.name}: {note}") for node in record.nodes for note in node.notes)
+    yield from (safe(f"{node.name}: {note}") for node in record.nodes for note in node.notes)
     findings = findings_table(record.findings)
     if findings is not None:
         yield findings

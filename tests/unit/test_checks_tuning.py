@@ -111,7 +111,7 @@ def test_c2_left_on_somewhere_is_drift() -> None:
 @pytest.mark.parametrize("name", ["cpu_governor", "c2", "pcie_acs", "max_read_request"])
 def test_a_unit_that_is_not_enabled_keeps_nothing(name: str) -> None:
     finding = found(name, with_(healthy(), {"boot_unit.enabled": False}))
-    assert (finding.verdict, finding.persisted) == (Verdict.DRIFT, None)
+    assert (finding.verdict, finding.persisted) == (Verdict.DRIFT, "not set")
 
 
 def test_without_systemd_the_remedy_says_that_it_does_not_last() -> None:

@@ -1,0 +1,219 @@
+"""A finding that is not ok shows what differs, wherever it is shown; and what a node says cannot do more than be read.
+
+Every value of a healthy node is changed in every way that the state allows, and each finding that comes of it is
+looked at in the table, in JSON, and in the line that a deploy fails a host with.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from rich.console import Console
+
+from shakedown import checks
+from shakedown.checks import fleet
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.report import terminal
+from shakedown.smoke.gates import Gate
+from shakedown.state import NodeState
+from tests.states import desired, healthy, image, unreadable, with_
+
+DIGEST = "sha256:" + "a" * 64
+LIBRARY = "/usr/local/lib/libbnxt_re-rdmav34.so"
+EVERYTHING = desired(
+    tuning={
+        "groups": ["render", "rack"],
+        "modules": ["nvme"],
+        "sysctl": {"vm.swappiness": 10, "net.ipv4.conf.all.rp_filter": 2},
+    },
+    rdma={"provider": {"sha256": "ab" * 32}},
+    images={"pinned": {"reference": f"rocm/x:1@{DIGEST}"}, "tagged": "rocm/y:2", "local": "localhost/z"},
+    system={"disk_free": {"/": "100G", "/data": "1G"}},
+    smoke={"recipe": "stanford-gpt", "environment": {"HSA_ENABLE_SDMA": "0"}},
+)
+HEALTHY = with_(
+    healthy(gpus=2, hcas=2),
+    {
+        "containers.images": [
+            image("rocm/x:1", DIGEST),
+            image("rocm/y:2", DIGEST),
+            image("localhost/z:latest", DIGEST),
+        ],
+        "modules.loaded": [*healthy().modules.loaded, "nvme"],  # type: ignore[misc]
+        "modules.persisted": [*healthy().modules.persisted, "nvme"],
+        ("sysctl", "vm.swappiness"): {"running": "10", "persisted": "10"},
+    },
+)
+Path = tuple[str | int, ...]
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every value, and every list and mapping as a whole."""
+    if path:
+        yield path, value
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    if isinstance(value, list):
+        for index, item in enumerate(value[:3]):
+            yield from leaves(item, (*path, index))
+
+
+def variants(value: Any) -> list[Any]:
+    """Other values for this one; those that the state refuses are no states."""
+    found: list[Any] = [None, [], {}, "", "other", unreadable("missing", "/x"), unreadable("not permitted", "/x")]
+    if isinstance(value, bool):
+        found.append(not value)
+    elif isinstance(value, int | float):
+        found += [0 * value, value + 1, value - 1, value / 2, value * (1 - 1e-9), value // 2]
+    elif isinstance(value, str):
+        found += [value + "x", value.upper(), value[:-1]]
+    elif isinstance(value, list) and value:
+        found += [value[1:], value + value[:1]]
+    elif isinstance(value, dict) and "unreadable" not in value:
+        found.append(unreadable("timed out"))
+    return found
+
+
+def changed(changes: dict[Path, Any]) -> NodeState | None:
+    try:
+        return with_(HEALTHY, changes)
+    except (ValidationError, KeyError, TypeError, IndexError):
+        return None
+
+
+def row(finding: Finding) -> tuple[str, str, str, str]:
+    """Verdict, wanted, actual and remedy as the table shows them."""
+    table = terminal.findings_table([finding])
+    assert table is not None
+    cells = [next(iter(column.cells)) for column in table.columns]
+    return tuple(str(cell) for cell in cells[2:])  # type: ignore[return-value]
+
+
+def shows_what_differs(finding: Finding) -> None:
+    wanted, actual = terminal.shown_values(finding)
+    assert wanted != actual, finding
+    _, in_table, seen, remedy = row(finding)
+    assert in_table != seen
+    assert terminal.safe(actual) in seen or len(actual) > 1000
+    line = terminal.finding_line(finding)
+    assert line.count("\n") == 0 and (f"wanted {wanted}, actual {actual}" in line or len(line) > 1000)
+    assert finding.actual is not None or finding.evidence, "what is not known says why"
+    if finding.remedy is not None:
+        assert finding.remedy.text in line and remedy
+    document = json.loads(finding.model_dump_json())
+    now_or_later = [document["actual"], document["persisted"]]
+    assert any(value != document["wanted"] and str(value) != str(document["wanted"]) for value in now_or_later)
+    assert Finding.model_validate(document) == finding or isinstance(finding.actual, float)
+
+
+CHANGES = [(path, value) for path, was in leaves(HEALTHY.model_dump()) for value in variants(was)]
+
+
+def test_the_node_is_as_it_should_be() -> None:
+    different = {finding.name for finding in checks.evaluate(EVERYTHING, HEALTHY, "n") if finding.verdict != Verdict.OK}
+    fewer = {"gpu_count", "rdma_count", "kfd_topology", "dri"}  # two of each, to be quick
+    assert different == fewer | {"groups.rack", "environment.HSA_ENABLE_SDMA"}
+
+
+def test_every_finding_of_every_change_shows_what_differs() -> None:
+    seen: set[tuple[str, Verdict]] = set()
+    for path, value in CHANGES:
+        state = changed({path: value})
+        for finding in checks.evaluate(EVERYTHING, state, "n") if state else []:
+            if finding.verdict != Verdict.OK:
+                shows_what_differs(finding)
+                seen.add((finding.name.partition(".")[0], finding.verdict))
+    assert {name for name, _ in seen} >= set(checks.checks()) - {"support"}, "every check was seen to object"
+    assert len(seen) > 60
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(CHANGES), min_size=2, max_size=5))
+def test_changes_together_show_what_differs_too(chosen: list[tuple[Path, Any]]) -> None:
+    state = changed(dict(chosen))
+    for finding in checks.evaluate(EVERYTHING, state, "n") if state else []:
+        if finding.verdict != Verdict.OK:
+            shows_what_differs(finding)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3))
+def test_findings_across_nodes_show_what_differs(chosen: list[tuple[Path, Any]]) -> None:
+    state = changed(dict(chosen))
+    if state is None:
+        return
+    states = {"n1": HEALTHY, "n2": state, "n3": HEALTHY}
+    offsets = {"n1": (0.0, 0.0), "n2": (40.0, 0.1), "n3": (0.0, 0.0)}
+    for finding in fleet.odd_ones_out(states, {}, dict.fromkeys(states, EVERYTHING), offsets):
+        if finding.verdict != Verdict.OK:
+            shows_what_differs(finding)
+
+
+def test_what_the_next_boot_would_change_is_named() -> None:
+    state = with_(healthy(), {"boot_unit.settings": {}})
+    found = {finding.name: finding for finding in checks.evaluate(desired(), state, "n")}
+    finding = found["max_read_request"]
+    assert terminal.shown_values(finding) == ("4096 bytes", "4096 bytes (next boot: not set)")
+    other = with_(healthy(), {("boot_unit", "settings", "max_read_request.14e4"): "512"})
+    finding = {finding.name: finding for finding in checks.evaluate(desired(), other, "n")}["max_read_request"]
+    assert terminal.shown_values(finding)[1] == "4096 bytes (next boot: 512 bytes)"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "actual", "unit", "shown"),
+    [
+        (107374182400, 107374182399, "bytes", ("107374182400", "107374182399")),
+        (400.0, {"a": 399.99999}, "Gb/s", ("400 Gb/s", "a=399.99999 Gb/s")),
+        (2**30, 2**29, "bytes", ("1.0GB", "512MB")),
+        ("unlimited", "64", "KiB", ("unlimited", "64 KiB")),
+        (9000, None, "bytes", ("9000 bytes", "-")),
+    ],
+)
+def test_rounding_hides_no_difference(wanted: Any, actual: Any, unit: str, shown: tuple[str, str]) -> None:
+    finding = Finding(name="x", node="n", verdict=Verdict.FAIL, wanted=wanted, actual=actual, unit=unit)
+    assert terminal.shown_values(finding) == shown
+    assert "wanted" in str(finding)
+
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]ok[/]\r\nnode02  gpu_count  ok\u202e\x9b31m[/"
+
+
+def test_what_a_node_says_is_one_line_of_printable_characters() -> None:
+    finding = Finding(
+        name=f"mtu.{HOSTILE}",
+        node=HOSTILE,
+        verdict=Verdict.FAIL,
+        wanted={HOSTILE: HOSTILE},
+        actual=[HOSTILE],
+        persisted=HOSTILE,
+        evidence=HOSTILE,
+        remedy=Remedy(text=HOSTILE),
+    )
+    gate = Gate(
+        name="counters", verdict=Verdict.FAIL, wanted=HOSTILE, actual=[HOSTILE], evidence=HOSTILE, remedy=HOSTILE
+    )
+    output = io.StringIO()
+    console = Console(file=output, width=100_000, color_system=None)
+    console.print(terminal.findings_table([finding]))
+    console.print(terminal.gates_table([gate]))
+    console.print(terminal.findings_summary([finding], 1))
+    assert len(output.getvalue().splitlines()) == 5, "two tables of a heading and a row, and the summary"
+    lines = [output.getvalue().replace("\n", ""), terminal.finding_line(finding), str(finding)]
+    for text in lines:
+        assert not any(character in text for character in "\x1b\x07\r\n\u202e\x9b"), text
+        assert "[red]ok[/]" in text
+
+
+def test_a_long_answer_is_cut_where_it_is_shown_and_whole_in_json() -> None:
+    finding = Finding(name="x", node="n", verdict=Verdict.UNKNOWN, wanted=1, evidence="e" * 100_000)
+    assert len(terminal.finding_line(finding)) <= 2 * terminal.CELL
+    assert len(row(finding)[2]) <= terminal.CELL
+    assert len(json.loads(finding.model_dump_json())["evidence"]) == 100_000
