@@ -101,7 +101,7 @@ def test_the_distributed_file_is_planned_with_the_nodes_own_facts(tmp_path: Path
     first = plan.nodes[0]
     assert (len(plan.nodes), plan.master_address, first.interface) == (4, "10.0.0.1", "eth0")
     assert (first.hca, first.gid_index) == ([f"bnxt_re{index}" for index in range(8)], 3)
-    assert first.environment["NCCL_DEBUG"] == "ERROR"
+    assert first.environment["NCCL_DEBUG"] == "WARN"  # the file says ERROR, at which no run could be judged
     command = " ".join(first.command)
     library = "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav34.so"
     assert f"source=/usr/local/lib/libbnxt_re-rdmav34.so,target={library}.host" in command

@@ -115,11 +115,49 @@ def test_hcas_and_gid_index_come_from_the_facts() -> None:
     assert environment["RDMAV_DRIVERS"] == "bnxt_re"
 
 
+TWO = "llama3.1-8b-fp8-2nodes"
+
+
 def test_rccl_says_between_nodes_what_the_gate_on_its_lines_has_to_read() -> None:
-    name = "llama3.1-8b-fp8-2nodes"
-    assert rack(name, 2).nodes[0].environment["NCCL_DEBUG"] == "WARN"
-    assert rack(name, 2, environment={"NCCL_DEBUG": "INFO"}).nodes[0].environment["NCCL_DEBUG"] == "INFO"
+    assert rack(TWO, 2).nodes[0].environment["NCCL_DEBUG"] == "WARN"
+    assert rack(TWO, 2, nic=None).nodes[1].environment["NCCL_DEBUG"] == "WARN"
     assert "NCCL_DEBUG" not in rack("llama3.1-8b-fp8").nodes[0].environment
+    assert "NCCL_DEBUG:" not in render(rack(TWO, 2))
+
+
+@pytest.mark.parametrize("level", ["ERROR", "error", "VERSION", "NONE", "", " ", "0", "WARNING", "WARN "])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_level_that_keeps_warnings_back_is_raised_and_told(level: str, nodes: int) -> None:
+    plan = rack(TWO, nodes, environment={"NCCL_DEBUG": level})
+    assert {node.environment["NCCL_DEBUG"] for node in plan.nodes} == {"WARN"}
+    assert f"{level or 'an empty value'} was asked for" in render(plan)
+
+
+@pytest.mark.parametrize("level", ["WARN", "warn", "Info", "INFO", "TRACE", "ABORT"])
+def test_a_level_at_which_warnings_are_heard_stays(level: str) -> None:
+    plan = rack(TWO, 2, environment={"NCCL_DEBUG": level})
+    assert plan.nodes[0].environment["NCCL_DEBUG"] == level
+    assert "was asked for" not in render(plan)
+
+
+@pytest.mark.parametrize("site", [{"gpu": {"profile": "mi300x"}}, {"rdma": {}}])
+def test_it_does_not_matter_who_set_the_level(site: dict[str, Any]) -> None:
+    site = {section: {**values, "environment": {"NCCL_DEBUG": "ERROR"}} for section, values in site.items()}
+    own = {"images": {"megatron": "rocm/megatron-lm:v25.4"}, "smoke": {"recipe": TWO, "image": "megatron"}}
+    state = with_(healthy(), {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)]})
+    other = with_(healthy(2), {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)]})
+    wanted = desired(**{"gpu": "mi300x", **site, **own})
+    plan = make_plan({"a": wanted, "b": wanted}, {"a": state, "b": other}, ["a", "b"], RUN_ID)
+    assert plan.nodes[0].environment["NCCL_DEBUG"] == "WARN"
+    assert "ERROR was asked for" in render(plan)
+
+
+def test_rccls_lines_stay_in_the_log_that_is_judged() -> None:
+    plan = rack(TWO, 2, environment={"NCCL_DEBUG_FILE": "/tmp/rccl.%h"})
+    assert "NCCL_DEBUG_FILE" not in plan.nodes[0].environment
+    assert "/tmp/rccl.%h was asked for" in render(plan)
+    alone = rack("llama3.1-8b-fp8", environment={"NCCL_DEBUG_FILE": "/tmp/x"})
+    assert alone.nodes[0].environment["NCCL_DEBUG_FILE"] == "/tmp/x"
 
 
 def test_a_gid_index_other_than_the_usual_is_told() -> None:

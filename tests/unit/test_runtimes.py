@@ -250,6 +250,15 @@ def test_options_without_a_variable_reach_torchrun(job: Callable[..., subprocess
     assert ended.stdout.startswith("<--nnodes><1><pretrain.py><--transformer-impl><local><a b>")
 
 
+def test_what_the_plan_decided_holds_though_the_script_exports_its_own(
+    job: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    train = script(tmp_path / "own.sh", "export NCCL_IB_HCA=rdma0,rdma1 SCRIPTS_OWN=1 HF_TOKEN=kept; torchrun x")
+    (tmp_path / "run/environment").write_text('NCCL_IB_HCA=bnxt_re0,bnxt_re1\nODD=a b=$HOME "c"\nHF_TOKEN\n')
+    ended = job('echo "$NCCL_IB_HCA|$SCRIPTS_OWN|$ODD|$HF_TOKEN"', "bash", str(train))
+    assert (ended.stdout, ended.returncode) == ('bnxt_re0,bnxt_re1|1|a b=$HOME "c"|kept\n', 0)
+
+
 def test_torchrun_without_a_script(job: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert job("exit 5", "torchrun", "train.py").returncode == 5
 

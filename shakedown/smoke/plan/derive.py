@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shakedown.smoke.options import Chosen
-from shakedown.smoke.plan import cache, image, memory, network
+from shakedown.smoke.plan import cache, image, memory, network, rccl
 from shakedown.smoke.plan.batch import Split, split
 from shakedown.smoke.plan.devices import container_devices
 from shakedown.smoke.plan.draft import Draft
 from shakedown.smoke.plan.provider import host_files
 from shakedown.smoke.plan.rdma import Hcas, find_hcas
-from shakedown.smoke.runtimes import Equipment
+from shakedown.smoke.runtimes import Equipment, Job, Seat
 from shakedown.smoke.runtimes.container import refuses_shm_size
+from shakedown.smoke.runtimes.job import environment as environment_of
+from shakedown.smoke.runtimes.job import wanted
 
 
 def node_count(draft: Draft) -> None:
@@ -149,6 +153,13 @@ def environment(draft: Draft, chosen: Chosen) -> None:
             draft.refuse("smoke", path, repr(value), "one line")
         elif name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
             draft.tell(name, value, "typed by the site in smoke.environment, over the derived value")
+
+
+def warnings_heard(draft: Draft, job: Job, seats: Sequence[Seat]) -> None:
+    """Where RCCL was asked to keep silent."""
+    for seat in seats:
+        for name, value, why in rccl.told(wanted(job, seat, ""), environment_of(job, seat, "")):
+            draft.tell(f"{seat.name}: {name}", value, why)
 
 
 def _count(number: int, noun: str) -> str:

@@ -78,6 +78,7 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     token = smoke.hf_token_file is not None
     job = Job(draft.run_id, chosen, sizes, len(places), ranks, address, port, image, hf_token=token)
     seats = [_seat(draft, rank, name, places[name], hcas, equipment) for rank, name in enumerate(places)]
+    derive.warnings_heard(draft, job, seats)
     return LaunchPlan(
         run_id=draft.run_id,
         recipe=recipe.name,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.smoke.options import Chosen
+from shakedown.smoke.plan import rccl
 from shakedown.smoke.plan.batch import Split
 from shakedown.state import NodeState, is_unreadable
 
@@ -68,18 +69,21 @@ class Job:
 
 
 def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
-    """Everything the program finds in its environment. Later entries win: GPU profile, family, NIC family, derived,
-    options, site.
+    """Everything the program finds in its environment; RCCL's warnings are always in its log.
 
     `run_dir` is the run's folder as the program sees it.
     """
+    return rccl.audible(wanted(job, seat, run_dir), distributed=job.nodes > 1 and seat.state.gpus != [])
+
+
+def wanted(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
+    """What is asked for. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
     found = {**seat.desired.gpu.environment, **family.environment}
     for part in family.conditional:
         if job.chosen.matches(part.when):
             found |= part.environment
     if job.nodes > 1 and seat.hca:
-        found = {"NCCL_DEBUG": "WARN"} | found  # silent, RCCL would not say that its tuning did not take: no gate could
         found |= seat.desired.rdma.environment
     found |= _network(job, seat)
     found |= _launch(job, seat, run_dir)

@@ -3,7 +3,8 @@
 #
 # Training scripts end with the exit code of their own summary, whatever became of the training. So torchrun's is kept
 # in `torchrun.exit` beside this file, and decides. Options that a script has no variable for stand in `arguments`, one
-# word a line, and are appended to torchrun's command line.
+# word a line, and are appended to torchrun's command line. What the plan decided stands in `environment` and holds for
+# torchrun: scripts export values of their own over it (NCCL_IB_HCA=rdma0,... in train_llama3.sh at fd6f0d1).
 set -u
 SHAKEDOWN_FOLDER=$(cd "$(dirname "$0")" && pwd) || exit 1
 export SHAKEDOWN_FOLDER
@@ -17,7 +18,12 @@ while [[ ${1-} == --copy ]]; do
 done
 
 torchrun() {
-    local words=() code
+    local words=() code line
+    if [[ -f $SHAKEDOWN_FOLDER/environment ]]; then
+        while IFS= read -r line; do
+            [[ $line != *=* ]] || export "${line?}"
+        done <"$SHAKEDOWN_FOLDER/environment"
+    fi
     [[ ! -f $SHAKEDOWN_FOLDER/arguments ]] || mapfile -t words <"$SHAKEDOWN_FOLDER/arguments"
     command torchrun "$@" ${words[@]+"${words[@]}"}
     code=$?
