@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import time
 
 from gevent.pool import Pool
@@ -19,9 +18,6 @@ from shakedown.examination import Examination, Reading
 from shakedown.state import NodeState
 
 log = logging.getLogger("shakedown")
-
-# A node whose sshd is frozen accepts no channel. paramiko would wait an hour for it, and everybody with it.
-CHANNEL_TIMEOUT_S = 10.0
 
 
 def examine(state: State) -> Examination:
@@ -54,7 +50,6 @@ def read(host: Host) -> Reading:
         return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
     before = time.time()
     try:
-        bound_channels(host)
         document = read_node(host)
         after = time.time()
         state = NodeState.model_validate(document, strict=False)
@@ -75,13 +70,3 @@ def _tried(host: Host) -> str:
         return "connection"
     port = host.data.get("ssh_port")
     return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")
-
-
-def bound_channels(host: Host) -> None:
-    """Bound the opening of channels, and send small packets at once (paramiko's defaults cost 44 ms per exec)."""
-    client = getattr(host.connector, "client", None)
-    transport = client.get_transport() if client is not None else None
-    if transport is None:
-        return
-    transport.channel_timeout = CHANNEL_TIMEOUT_S
-    transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

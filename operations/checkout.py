@@ -11,7 +11,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from facts.git import RECORD, Checkout
-from operations.commands import Commands, refuse, verify
+from operations.commands import INSTALL_S, Commands, refuse, verify
 
 # A server need not give a commit by its hash; then everything is fetched. No question for a password: nobody is there.
 _FETCH = (
@@ -61,7 +61,7 @@ def git(url: str, path: str, commit: str) -> Commands:
     if not now["has_commit"]:
         parts = re.split(r"(\{[puc]\})", _FETCH)
         words = {"{p}": where, "{u}": QuoteString(url), "{c}": what}
-        yield StringCommand(*(words.get(part, part) for part in parts), _separator="")
+        yield StringCommand(*(words.get(part, part) for part in parts), _separator="", _timeout=INSTALL_S)
     force = ["--force"] if now["ours"] else []
     yield StringCommand("git -C", where, "-c advice.detachedHead=false checkout --quiet --detach", *force, what)
     yield StringCommand("rm -f", QuoteString(f"{path}/{RECORD}"))

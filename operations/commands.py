@@ -11,6 +11,10 @@ from pyinfra.api.output import format_text
 from pyinfra.api.state import State
 from pyinfra.operations.util.files import generate_color_diff
 
+# What a command may take that is not done in the few minutes that `deploy.connection` gives to any other, seconds.
+INSTALL_S = 7200  # packages and checkouts, over the network
+DATA_S = 172_800  # data sets: terabytes to download, or days of a program's work
+
 Commands = Generator[PyinfraCommand, None, None]
 
 

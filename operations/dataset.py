@@ -16,7 +16,7 @@ from pyinfra.api.state import State
 from pyinfra.context import host
 
 from facts.dataset import Downloaded, Prepared
-from operations.commands import Commands, refuse, verify
+from operations.commands import DATA_S, Commands, refuse, verify
 from operations.scripts import run_script
 from shakedown.smoke.launch import CONTAINER_LABEL
 
@@ -102,7 +102,7 @@ def _lacking(folder: str, wanted: list[dict[str, Any]]) -> list[str]:
 
 
 def _download(state: State, host: Host, document: dict[str, Any]) -> bool:
-    done, output = run_script(host, "download.py", document, show=True)
+    done, output = run_script(host, "download.py", document, show=True, limit_s=DATA_S)
     if not done:
         kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
         told = f"{words}: {ADVICE[kind]}" if kind in ADVICE else " ".join(output.stderr_lines)[-500:]
@@ -165,7 +165,7 @@ def prepare(
     yield StringCommand(
         engine, "run --rm --pull never --network host --entrypoint=", "--label", f"{CONTAINER_LABEL}={run_id}", *given,
         "--volume", QuoteString(f"{folder}.part:/data"), "--workdir", QuoteString(workdir), QuoteString(image),
-        *(QuoteString(word) for word in command),
+        *(QuoteString(word) for word in command), _timeout=DATA_S,
     )  # fmt: skip
     # Megatron's indexed data begins with this, so that a page of a proxy or an empty file is no data set.
     yield StringCommand(

@@ -168,7 +168,7 @@ def _pull(
         "registry": image.registry,
         "room_bytes": (size or UNPACKED * packed) + packed,
     }
-    done, output = run_script(host, "pull.py", document, show=True)
+    done, output = run_script(host, "pull.py", document, show=True, limit_s=job["timeout_s"] + 300)  # it ends itself
     if not done:
         host.log_styled(_explained(image, output.stderr_lines), fg="red", log_func=logger.error)
     return done

@@ -16,14 +16,17 @@ from shakedown.sent import command, program
 ASSETS = Path(__file__).parent / "assets"
 
 
-def run_script(host: Host, script: str, document: dict[str, Any], show: bool) -> tuple[bool, CommandOutput]:
+def run_script(
+    host: Host, script: str, document: dict[str, Any], show: bool, limit_s: float | None = None
+) -> tuple[bool, CommandOutput]:
     """Run a script of `assets/` under the node's Python, with the document on its standard input: no secret of it
-    stands in argv. To be called inside an operation's command, whose user and sudo it takes."""
+    stands in argv. `limit_s`: what it may take, where that is more than any other command's. To be called inside an
+    operation's command, whose user and sudo it takes."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     return host.run_shell_command(
         StringCommand(command(program(ASSETS / script))),
         print_output=show,
         print_input=False,
-        **{**connector, "_stdin": json.dumps(document)},
+        **{**connector, "_stdin": json.dumps(document), "_timeout": limit_s},
     )

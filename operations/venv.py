@@ -17,7 +17,7 @@ from pyinfra.context import host
 
 from facts.files import Digests
 from facts.venv import RECORD, Environment, imports
-from operations.commands import Commands, refuse, verify
+from operations.commands import INSTALL_S, Commands, refuse, verify
 
 
 @operation()
@@ -121,9 +121,9 @@ def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
         yield StringCommand(QuoteString(asked.python), "-m venv", where)
     yield StringCommand("rm -f", record)
     for step in asked.steps:
-        yield StringCommand(*_pip(asked.path, step))
+        yield StringCommand(*_pip(asked.path, step), _timeout=INSTALL_S)
     if asked.editable:
-        yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable))
+        yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable), _timeout=INSTALL_S)
     yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-c", QuoteString(program))
     yield StringCommand("printf '%s\\n'", wanted, ">", record)
 

@@ -25,6 +25,7 @@ from pyinfra.api.operations import run_ops  # noqa: E402
 from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
+from deploy.connection import bind  # noqa: E402
 from deploy.inventory import RememberErrors  # noqa: E402
 from shakedown.guard import PROJECT, invocation  # noqa: E402
 
@@ -54,6 +55,7 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
         raise InventoryError(f"{inventory}: {type(cause).__name__}: {cause}") from error
     ctx_inventory.set(made)
     state.init(made, config, initial_limit=_limited(made, limit))
+    bind(state)
     state.add_callback_handler(RememberErrors())
     hosts = [host for host in made if state.is_host_in_limit(host)]
     if not hosts:

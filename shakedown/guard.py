@@ -17,6 +17,7 @@ import atexit
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,6 +91,14 @@ def _arm() -> None:
 
 
 def _before_connecting() -> None:
+    try:
+        _prepare()
+    except BaseException as error:  # unguarded, the deploy would go on
+        traceback.print_exc()
+        _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
+
+
+def _prepare() -> None:
     import gevent
     from pyinfra.context import ctx_state
 
@@ -98,17 +107,23 @@ def _before_connecting() -> None:
         gevent.sleep(0)
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
+    from deploy.connection import bind
     from deploy.inventory import RememberErrors, desired_states
     from shakedown.desired import DesiredStateError
 
+    bind(state)
     state.add_callback_handler(RememberErrors())
     try:
         desired_states(state)
     except DesiredStateError as error:
-        # SystemExit would reach the main greenlet only after those that connect have had their turn.
-        sys.stderr.write(f"shakedown: {error}\n")
-        sys.stderr.flush()
-        os._exit(USAGE)
+        _end(str(error), USAGE)
+
+
+def _end(message: str, code: int) -> None:
+    """SystemExit would reach the main greenlet only after those that connect have had their turn."""
+    sys.stderr.write(f"shakedown: {message}\n")
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _check_packages() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # C0 and C1 controls, what reorders text (bidirectional marks), line and paragraph separators, lone surrogates.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_INCOMING = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0a-\x1f"))  # all of them but the tab
 _SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
 
@@ -21,6 +22,12 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
 def strip_escapes(text: str) -> str:
     """The text without terminal escape sequences."""
     return _ESCAPES.sub("", text) if "\x1b" in text else text
+
+
+def incoming(line: str) -> str:
+    """A line as it may come in from a node: no escape sequences, each control character but the tab as U+FFFD, which
+    is also what stands for bytes that are no UTF-8. A line end of the other kind (CR LF) goes."""
+    return _INCOMING.sub("\ufffd", strip_escapes(line.rstrip("\r\n")))
 
 
 def printable(text: str, limit: int | None = None, *, lines: bool = False) -> str:
