@@ -259,7 +259,7 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
         whole = True
     finally:
         if not whole:
-            gevent.killall(readers, block=False)
+            gevent.killall(readers)  # and wait: a pipe cannot be closed under its reader
             for buffer in (stdout, stderr):
                 getattr(buffer, "channel", buffer).close()
     return CommandOutput(taken.lines)
