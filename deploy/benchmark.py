@@ -15,6 +15,7 @@ from operations import smoke as smoke_operations
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
+from shakedown.secret_file import read_secret
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.judge import figures_of, judge
 from shakedown.smoke.benchmark.plan import launch_plan
@@ -87,7 +88,7 @@ def _job(current: Session, name: str) -> Job:
 
     def make_plan() -> LaunchPlan:
         if wanted.hf_token_file and not invocation.dry:
-            job.secrets = {"HF_TOKEN": Path(wanted.hf_token_file).expanduser().read_text("utf-8").strip()}
+            job.secrets = {"HF_TOKEN": read_secret(wanted.hf_token_file).strip()}
         return plan
 
     logs = current.directory.logs if current.directory else Path()

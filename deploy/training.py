@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from deploy.examine import reread
 from deploy.session import Session
@@ -13,6 +12,7 @@ from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import JobRecord, RunRecord, judge_job, new_run_id
+from shakedown.secret_file import read_secret
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Job
 from shakedown.smoke.judgement import watched_counters
@@ -72,14 +72,14 @@ def _plan_now(current: Session, record: RunRecord, job: Job) -> LaunchPlan:
 
 def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
     """The values of the variables that the plan only names: from the environment of the controller, or from the file
-    of the desired state. Raises OSError if that cannot be read."""
+    of the desired state. Raises SecretError where that is none."""
     smoke = examination.desired[plan.driver].smoke
     values = {}
     for name in {name for node in plan.nodes for name in node.secrets}:
         if name in os.environ:
             values[name] = os.environ[name]
         elif name == "HF_TOKEN" and smoke is not None and smoke.hf_token_file:
-            values[name] = Path(smoke.hf_token_file).expanduser().read_text("utf-8").strip()
+            values[name] = read_secret(smoke.hf_token_file).strip()
     return values
 
 

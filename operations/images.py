@@ -31,6 +31,7 @@ from operations.record import Step, remember
 from operations.scripts import run_script
 from shakedown.desired.sizes import format_size
 from shakedown.images import Reference, parse
+from shakedown.secret_file import read_secret
 from shakedown.text import printable
 
 CERTIFICATES = "/etc/docker/certs.d"
@@ -220,11 +221,7 @@ def _password(file: str | None, variable: str | None) -> str | None:
         if not os.environ.get(variable):
             raise ValueError(f"the environment variable {variable} (password_env) is not set")
         return os.environ[variable]
-    if not file:
-        return None
-    if Path(file).stat().st_mode & 0o077:
-        raise ValueError(f"{file} can be read by others than its owner: chmod 600")
-    return Path(file).read_text().rstrip("\n")
+    return read_secret(file) if file else None
 
 
 def _lacking(image: Reference, digest: str, engine: str) -> str | None:

@@ -15,6 +15,7 @@ from shakedown.desired import profiles
 from shakedown.desired.layers import Layer, Merged, leaves, merge
 from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
+from shakedown.secret_file import secret_problem
 
 if TYPE_CHECKING:
     from shakedown.desired.cvs import Imported
@@ -214,7 +215,18 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         problems += _benchmark_problems(state.benchmark, state.images, merged)
     for name, image in state.images.items():
         problems += _image_problems(f"images.{name}", image, merged)
-    return problems
+    return [*problems, *_secret_problems(state, merged)]
+
+
+def _secret_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    """Files of secrets on this machine that would be refused when they are needed, hours later."""
+    files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
+    for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
+        files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
+    for path, file in files.items():
+        problem = secret_problem(file) if file else None
+        if file and problem:
+            yield Problem(merged.origin_of(path), path, file, f"a secret for its owner alone: {problem}")
 
 
 def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: Merged) -> Iterable[Problem]:

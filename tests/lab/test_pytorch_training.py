@@ -66,6 +66,7 @@ def test_a_benchmark_is_run_gated_and_recorded(rack: RackMaker, mad: Mad, tmp_pa
     node.wait_for_docker()
     token = tmp_path / "token"
     token.write_text("sesame-1207\n")
+    token.chmod(0o600)
     product = Product(tmp_path)
     address = str(lab.slot.gateway)
     packages = (Path(images.__file__).parent / "training_packages.txt").read_text().split()
