@@ -25,6 +25,7 @@ from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.state import is_unreadable
+from shakedown.text import file_name
 
 
 def checkout() -> None:
@@ -134,7 +135,7 @@ def _judge_node(current: Session, name: str, job: Job | None) -> list[Gate]:
     exit_code = job.result.nodes[0].exit_code
     current.evidence[job.name].exit_codes[name] = exit_code
     results = _results(job)
-    current.directory.write(f"benchmark/{name}.json", results.model_dump_json(indent=1) + "\n")
+    current.directory.write(f"benchmark/{file_name(name)}.json", results.model_dump_json(indent=1) + "\n")
     for figure in figures_of(results):
         unit = document().metrics[figure.metric].unit
         current.out.print(f"{name}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)

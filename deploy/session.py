@@ -26,6 +26,7 @@ from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.smoke.job import Job, NodeResult
+from shakedown.text import file_name
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,10 @@ class Session:
             return
         self.record.findings = self.examination.all_findings()
         self.record.nodes = [self._node(host.name) for host in self.hosts]
+        for job in self.jobs:
+            for node in job.result.nodes if job.result else []:
+                kept = [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in node.kept]
+                self.evidence[job.name].logs[node.name] = kept
         try:
             self._write_states()
             self.directory.save(self.record, self.evidence)
@@ -116,7 +121,7 @@ class Session:
         """The states that the nodes had before anything was changed."""
         if self.directory is not None and not (self.directory.path / "states").exists():
             for node, state in self.examination.states.items():
-                self.directory.write(f"states/{node}.json", state.model_dump_json(indent=1) + "\n")
+                self.directory.write(f"states/{file_name(node)}.json", state.model_dump_json(indent=1) + "\n")
 
     def close(self) -> None:
         """Finish the record, whatever ended the run."""

@@ -2,15 +2,16 @@
 
     runs/<id>/run.json          the record (schema below, versioned)
     runs/<id>/evidence.json     what the gates of each job were given besides its logs: exit codes, counters before and
-                                after
+                                after, and of each log how much there was on the node, how much was kept, its SHA-256
     runs/<id>/iterations.jsonl  one JSON object per iteration line of the job over all nodes
     runs/<id>/plan.txt          the launch plans as `shakedown plan` prints them
     runs/<id>/states/NODE.json  each node's state before the run
-    runs/<id>/logs/*            each node's logs of the job over all nodes: NODE.log, and further ones in NODE/
-    runs/<id>/each/*            the same of the nodes' own jobs
+    runs/<id>/logs/NODE/*       each node's logs of the job over all nodes, the job's own output (leader.log) first
+    runs/<id>/each/NODE/*       the same of the nodes' own jobs
     runs/latest                 link to the newest
 
-Files are written whole or not at all (written beside, then renamed), so an interrupted run leaves a record that reads.
+NODE is the node's name as `shakedown.text.file_name` spells it. All of it is its owner's alone (0700, 0600). Files are
+written whole or not at all (written beside, then renamed), so an interrupted run leaves a record that reads.
 """
 
 from __future__ import annotations
@@ -19,25 +20,31 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field, model_validator
 
+from shakedown import private
+from shakedown import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.findings import Finding, Verdict
 from shakedown.smoke.figures import Figures
-from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import Gate, NodeLog, read_log
 from shakedown.smoke.gates.model import TOGETHER
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
+from shakedown.smoke.kept import KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.text import load_json
 
 SCHEMA_VERSION = 1
+_DOCUMENT_LIMIT = 1 << 28  # bytes of run.json or evidence.json: a hundred thousand iterations are 40 MB
 
 
 class RunNode(BaseModel):
@@ -138,6 +145,7 @@ class Evidence(BaseModel):
     exit_codes: dict[str, int | None] = {}  # per node
     counters_before: dict[str, dict[str, Any]] = {}  # node -> counter -> value or unreadable
     counters_after: dict[str, dict[str, Any]] = {}
+    logs: dict[str, list[KeptLog]] = {}  # per node, the job's own output first; paths relative to the run directory
     stopped: str | None = None  # why the job was stopped before its end, with the node and the line that were first
 
 
@@ -152,14 +160,69 @@ def now() -> str:
 
 
 def digest_of(desired: dict[str, DesiredState]) -> str:
-    """SHA-256 over all desired states: the same digest means the same promises."""
-    text = json.dumps({name: state.model_dump(mode="json") for name, state in desired.items()}, sort_keys=True)
+    """SHA-256 over all desired states: the same digest means the same promises. Secrets are left out of it: nobody can
+    try them against it."""
+    states = {name: state.model_dump(mode="json") for name, state in desired.items()}
+    text = json.dumps(masking.masked(states), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def runs_folder() -> Path:
     """Where runs are kept: $SHAKEDOWN_RUNS, or runs/ in the current folder."""
-    return Path(os.environ.get("SHAKEDOWN_RUNS", "runs"))
+    return Path(os.environ.get("SHAKEDOWN_RUNS") or "runs")
+
+
+def find_run(name: str, root: Path | None = None) -> Path:
+    """The directory of a run, by its id, by a part that only its id begins with, as `latest`, or by its path (that of
+    its run.json too). Raises ValueError that says what there is."""
+    root = root or runs_folder()
+    path = Path(name)
+    if path.name == name and name not in ("", ".", ".."):
+        found = _runs_in(root)
+        if name in found:
+            return root / name
+        if name == "latest":
+            return root / _latest(root, found)
+        begin = [run for run in found if run.startswith(name)]
+        if len(begin) == 1:
+            return root / begin[0]
+        if begin:
+            raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {_few(begin)}")
+    if path.name == "run.json" and path.is_file():
+        return path.parent
+    if (path / "run.json").is_file():
+        return path
+    if path.is_dir():
+        raise ValueError(f"{name}: no run directory, for it has no run.json. {_there_are(root)}")
+    raise ValueError(f"{name}: no such run. {_there_are(root)}")
+
+
+def _runs_in(root: Path) -> list[str]:
+    """The ids of the runs in a folder, the newest first."""
+    try:
+        folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    except OSError:
+        return []
+    return sorted((folder.name for folder in folders if (folder / "run.json").is_file()), reverse=True)
+
+
+def _latest(root: Path, found: list[str]) -> str:
+    try:
+        name = str((root / "latest").readlink())
+    except OSError:
+        name = found[0] if found else ""
+    if name in found:
+        return name
+    raise ValueError(f"latest: {f'it is {name}, which is no run' if name else 'no such run'}. {_there_are(root)}")
+
+
+def _there_are(root: Path) -> str:
+    found = _runs_in(root)
+    return f"In {root} there are {_few(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 class RunDirectory:
@@ -173,7 +236,9 @@ class RunDirectory:
         """Make the directory and point `latest` to it."""
         root = root or runs_folder()
         directory = cls(root / run_id)
-        (directory.path / "logs").mkdir(parents=True)
+        private.make_folders(root)
+        directory.path.mkdir(0o700)
+        private.make_folders(directory.logs)
         link = root / f".latest-{run_id}"
         link.symlink_to(run_id)
         link.replace(root / "latest")
@@ -186,12 +251,13 @@ class RunDirectory:
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""
         target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
         beside = target.with_name(f".{target.name}.part")
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
+            beside.unlink(missing_ok=True)
+            with private.create(beside) as file:
+                rest = memoryview(text.encode("utf-8", "backslashreplace"))
+                while rest:
+                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
             beside.replace(target)
         except OSError:
@@ -221,6 +287,52 @@ class RunDirectory:
             raise ValueError(f"{self.path / 'evidence.json'}: expected the evidence of each job")
         return {name: Evidence.model_validate(each) for name, each in jobs.items()}
 
+    def inside(self, name: str) -> Path:
+        """A file of this run by the path that its record has. Raises ValueError where that leads out of the directory,
+        or is no file: a record may come from somewhere else."""
+        parts = PurePosixPath(name).parts
+        path = self.path.joinpath(*parts)
+        if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+            raise ValueError(f"{name}: it is not in the run directory")
+        if path.resolve() != self.path.resolve().joinpath(*parts):
+            raise ValueError(f"{name}: a link leads out of its place")
+        try:
+            mode = path.lstat().st_mode
+        except OSError as error:
+            raise ValueError(f"{name}: {error.strerror}") from error
+        if not stat.S_ISREG(mode):
+            raise ValueError(f"{name}: it is no file")
+        return path
+
+
+class _Fetched:
+    """The bytes of a log in the run directory, held against what was fetched while they are read."""
+
+    def __init__(self, path: Path, kept: KeptLog) -> None:
+        self._path = path
+        self._kept = kept
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def chunks(self) -> Iterator[bytes]:
+        """No more than one byte beyond what was fetched: then it is another file."""
+        with self._path.open("rb") as file:
+            while self._size <= self._kept.kept and (
+                chunk := file.read(min(1 << 18, self._kept.kept + 1 - self._size))
+            ):
+                self._digest.update(chunk)
+                self._size += len(chunk)
+                yield chunk
+
+    def changed(self) -> str:
+        """What differs, when all has been read; empty: nothing."""
+        if self._size != self._kept.kept:
+            size = "more" if self._size > self._kept.kept else self._size
+            return f"{self._kept.path} was changed since: it has {size} bytes, {self._kept.kept} were fetched"
+        if self._digest.hexdigest() != self._kept.sha256:
+            return f"{self._kept.path} was changed since: its SHA-256 is not that of what was fetched"
+        return ""
+
 
 def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Gate]:
     """Apply the gates of every job of a run again to what the run directory holds.
@@ -240,20 +352,63 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
     else:
         judgement = judge(
             job.plan,
-            {name: directory.path / logs[0] for name, logs in job.logs.items() if logs},
+            {node.name: _log_of(directory, node.name, job, evidence) for node in job.plan.nodes},
             evidence.exit_codes,
             evidence.counters_before,
             evidence.counters_after,
             evidence.stopped,
+            further_logs_changed(directory, evidence),
         )
     of_this = {"job": job.name, "node": job.node}
     return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judgement.gates])
 
 
-def _document(path: Path) -> Any:
+def _log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
+    """The job's own output on a node. None: there was none; one that is not what was fetched says so."""
+    named, kept = job.logs.get(node, []), evidence.logs.get(node, [])
+    if not named and not kept:
+        return None
+    if [log.path for log in kept] != named:
+        return NodeLog(incomplete="run.json and evidence.json do not name the same logs of it")
+    return read_kept(directory, kept[0])
+
+
+def read_kept(directory: RunDirectory, kept: KeptLog) -> NodeLog:
+    """A log of the run directory, with what it lacks: of what the node had, and of what was fetched."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except json.JSONDecodeError as error:
+        fetched = _Fetched(directory.inside(kept.path), kept)
+        log = read_log(fetched.chunks())
+    except (ValueError, OSError) as error:
+        return NodeLog(incomplete=str(error))
+    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, log.incomplete)))
+    return log.model_copy(update={"incomplete": why})
+
+
+def further_logs_changed(directory: RunDirectory, evidence: Evidence) -> list[str]:
+    """What of the logs behind each node's first is not as it was fetched, each as a sentence."""
+    said = []
+    for node, logs in evidence.logs.items():
+        for kept in logs[1:]:
+            try:
+                fetched = _Fetched(directory.inside(kept.path), kept)
+                for _chunk in fetched.chunks():
+                    pass
+                said += [f"{node}: {why}" for why in [fetched.changed()] if why]
+            except (ValueError, OSError) as error:
+                said.append(f"{node}: {error}")
+    return said
+
+
+def _document(path: Path) -> Any:
+    """A JSON document of a run directory. Raises ValueError with its path, OSError."""
+    if not path.is_file():
+        path.stat()  # says why
+        raise ValueError(f"{path}: it is no file")
+    with path.open("rb") as file:
+        content = file.read(_DOCUMENT_LIMIT + 1)
+    try:
+        return load_json(content, _DOCUMENT_LIMIT)
+    except ValueError as error:
         raise ValueError(f"{path}: not a whole JSON document ({error})") from error
 
 

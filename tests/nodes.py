@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
+from shakedown.text import file_name
 
 RUN = f"run-{os.getpid()}"
 """The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""
@@ -28,7 +29,7 @@ class LocalNodes:
 
     def home(self, node: str) -> Path:
         """The node's home folder."""
-        home = self.folder / node
+        home = self.folder / file_name(node)
         home.mkdir(parents=True, exist_ok=True)
         return home
 

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.gates.model import TOGETHER
+from shakedown.smoke.kept import KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 
@@ -45,8 +46,13 @@ class NodeResult(_Part):
     exit_code: int | None  # of the leader; negative: the signal that killed it; None: it never started or is not known
     started_at: datetime | None
     ended_at: datetime | None  # when the leader exited
-    logs: list[Path]  # on the controller; the leader's output first
+    kept: list[KeptLog]  # the leader's output first
     notes: list[str]  # what a person should know: what is left on the node, logs that could not be fetched
+
+    @property
+    def logs(self) -> list[Path]:
+        """The logs on the controller; the leader's output first."""
+        return [Path(log.path) for log in self.kept]
 
 
 class JobResult(_Part):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from shakedown.desired import DesiredState
@@ -34,15 +33,16 @@ class Judgement:
 
 def judge(
     plan: LaunchPlan,
-    logs: Mapping[str, Path | None],
+    logs: Mapping[str, NodeLog | None],
     exit_codes: Mapping[str, int | None],
     counters_before: Mapping[str, Mapping[str, Any]],
     counters_after: Mapping[str, Mapping[str, Any]],
     stopped: str | None = None,
+    further: Sequence[str] = (),
 ) -> Judgement:
-    """Judge one run of a plan. `logs` holds each node's leader log (None or unreadable: there is none), `stopped` why
-    the job was stopped before its end."""
-    read = {node.name: _read(logs.get(node.name)) for node in plan.nodes}
+    """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
+    stopped before its end, `further` what is wrong with the copies of other logs."""
+    read = {node.name: logs.get(node.name) for node in plan.nodes}
     if stopped and not any(read.values()):  # nothing ran: there is one thing to say
         nothing = measure([], plan.warmup)
         return Judgement([_stopped_gate(stopped)], [], nothing, gates.recorded(plan.expect, nothing))
@@ -51,6 +51,7 @@ def judge(
     judged = [
         *([_stopped_gate(stopped)] if stopped else []),
         gates.exit_codes(exit_codes, [node.name for node in plan.nodes]),
+        gates.logs_complete(read, further),
         *gates.judge_log(
             read,
             plan.expect,
@@ -73,13 +74,6 @@ def never_started(why: str) -> Judgement:
     """Of a job that has no plan, or of which nothing ran, there is one thing to say."""
     nothing = measure([])
     return Judgement([_stopped_gate(why, "never started")], [], nothing, gates.recorded({}, nothing))
-
-
-def _read(path: Path | None) -> NodeLog | None:
-    try:
-        return gates.read_log(path) if path is not None else None
-    except OSError:
-        return None
 
 
 def _stopped_gate(why: str, actual: str = "stopped") -> Gate:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from shakedown.smoke.job import Failure, Limits, NodeResult, at
+from shakedown.smoke.kept import LEADER, LogFile, Room, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
 from shakedown.smoke.signatures import FailureScanner, Match
+from shakedown.text import file_name
 
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
-_FETCH_LIMIT = 64 << 20  # bytes of one further log
+ROOM_BYTES = 64 << 10  # less on the node is a full disk
 
 
 class Member:
     """Owned by one task (`live`); the supervisor reads its fields and sets `go`, `stop`, `finish`
     and `given_up`."""
 
-    def __init__(self, node: Node, log_dir: Path, limits: Limits, sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self, node: Node, log_dir: Path, limits: Limits, sleep: Callable[[float], None], room: Room | None = None
+    ) -> None:
         self.name = node.name
         self.go = False
         self.stop: str | None = None  # why
@@ -46,8 +49,10 @@ class Member:
         self._splitter = LineSplitter()
         self._scanner = FailureScanner()
         self._reader = LogReader()
-        self._log = log_dir / f"{re.sub(r'[^A-Za-z0-9@._-]', '_', self.name)}.log"
-        self._logs: list[Path] = []
+        self._folder = log_dir / file_name(self.name)
+        self._room = room or Room()
+        self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
+        self._fetched: set[str] = set()  # and those of which no more is to be had
         self._notes: list[str] = []
         self._stop_sent = False
         self._log_closed = False
@@ -58,9 +63,7 @@ class Member:
             leftovers = self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
             self.answered_at = time.time()
             self._notes += leftovers.notes(self._node.run_dir.rpartition("/")[0])
-            self._log.parent.mkdir(parents=True, exist_ok=True)
-            self._log.write_bytes(b"")
-            self._logs.append(self._log)
+            self._open(LEADER, LEADER)
             while not (self.removed or self.given_up):
                 self._step()
         except (Refused, NoAnswer) as error:
@@ -97,9 +100,20 @@ class Member:
             exit_code=self.status.exit_code,
             started_at=at(self.started_at) if self.started_at else None,
             ended_at=at(self.exited_at) if self.exited_at else None,
-            logs=list(self._logs),
+            kept=[log.close(self._why_cut() if log.name == LEADER else "") for log in self._logs.values()],
             notes=notes,
         )
+
+    def _why_cut(self) -> str:
+        """Why the leader's log is not all that the job has said; empty where it is."""
+        status = self.status
+        if status.rebooted:
+            return "the node was rebooted in mid-run, and what it had not written to its disk is lost"
+        if not self._log_closed:
+            return f"the node could not be asked for the rest ({self.silence or 'no time was left'})"
+        if status.survivors:
+            return "processes that could not be ended may still be writing it"
+        return ""
 
     # -- the task --------------------------------------------------------------------------------------------------
 
@@ -123,7 +137,7 @@ class Member:
             self._node.go()
         before = self.status.offset
         self._take(self._node.poll(before))
-        if self.status.offset < self.status.size:
+        if self.status.log and self.status.offset < self.status.size:
             return True
         if self.status.over and self.finish:
             self._collect()
@@ -140,14 +154,19 @@ class Member:
     def _take(self, status: Status) -> None:
         now = time.time()
         begin = self.status.offset
+        status = status.model_copy(update={"offset": begin + len(status.log)})  # what came, whatever the node says
         self.status = status
         self.ready = self.ready or status.state == "ready"
         if status.started_ago_s is not None and self.started_at is None:
             self.started_at = now - status.started_ago_s
         if status.exited_ago_s is not None and self.exited_at is None:
             self.exited_at = now - status.exited_ago_s
+        leader = self._logs[LEADER]
+        leader.size = status.size
         if status.log:
             self._read(status, begin, now)
+        if status.disk_free_bytes is not None and status.disk_free_bytes < ROOM_BYTES:
+            leader.why = leader.why or "the node's disk was full, and what the job could not write is lost"
         if status.over and status.offset >= status.size:
             self._close_log(now)
 
@@ -155,8 +174,7 @@ class Member:
 
     def _read(self, status: Status, begin: int, now: float) -> None:
         """Keep the bytes, and read them in the portions in which they came, each with its time."""
-        with self._log.open("ab") as file:
-            file.write(status.log)
+        self._keep(self._logs[LEADER], status.log)
         rest, position = status.log, begin
         for size, ago in [*status.marks, (status.offset, 0.0)]:
             portion, rest = rest[: max(0, size - position)], rest[max(0, size - position) :]
@@ -189,27 +207,60 @@ class Member:
         )
 
     def _collect(self) -> None:
-        """Fetch what else belongs to the evidence, and say what the node could not do."""
-        self._notes += [f"could not be ended: {process}" for process in self.status.survivors]
-        self._notes += [f"cleanup failed: {error}" for error in self.status.cleanup_errors]
-        for name in ["setup.log", "cleanup.log", *self._node.plan.logs]:
+        """Fetch what else belongs to the evidence, and say what the node could not do. Goes on where it was when the
+        node did not answer."""
+        if LEADER not in self._fetched:
+            self._compare(self._logs[LEADER])
+            self._notes += [f"could not be ended: {process}" for process in self.status.survivors]
+            self._notes += [f"cleanup failed: {error}" for error in self.status.cleanup_errors]
+            self._fetched.add(LEADER)
+        files = names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs])
+        for name, file in files.items():
+            if name in self._fetched or self.given_up:
+                continue
             try:
-                self._fetch(name)
+                self._fetch(name, file)
             except Refused as error:
                 if name in self._node.plan.logs:
                     self._notes.append(f"log not fetched: {error}")
+            self._fetched.add(name)
 
-    def _fetch(self, name: str) -> None:
-        data, offset, size = self._node.fetch(name, 0)
-        if not data:
+    def _fetch(self, name: str, file: str) -> None:
+        log = self._logs.get(name)
+        while not self.given_up:
+            data, _, size = self._node.fetch(name, log.kept if log else 0)
+            if log is None:
+                if not data:
+                    return
+                log = self._open(name, file)
+            log.size = size
+            if data:
+                self._keep(log, data)
+            if log.why or not data or log.kept >= size:
+                self._compare(log)
+                break
+        if log and (log.why or log.kept != log.size):
+            self._notes.append(log.close().incomplete)
+
+    def _compare(self, log: LogFile) -> None:
+        """Hold the bytes that were kept against the node's: a log that was cut or replaced there while it came is not
+        the one that was read."""
+        try:
+            size, digest = self._node.digest(log.name, log.kept)
+        except Refused as error:
+            log.why = log.why or f"it was there, and at the end it was not ({error})"
             return
-        target = self._log.with_suffix("") / Path(name).name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as file:
-            file.write(data)
-            while offset < min(size, _FETCH_LIMIT) and data:
-                data, offset, size = self._node.fetch(name, offset)
-                file.write(data)
-        self._logs.append(target)
-        if offset < size:
-            self._notes.append(f"{name}: only the first {offset} of {size} bytes were fetched")
+        if size < log.kept or (digest is not None and digest != log.sha256):
+            log.why = log.why or "it was cut or replaced on the node while the job ran"
+        log.size = size
+
+    def _open(self, name: str, file: str) -> LogFile:
+        self._logs[name] = log = LogFile(name, self._folder / file, self._room)
+        return log
+
+    def _keep(self, log: LogFile, data: bytes) -> None:
+        """A log that cannot be kept is a failure of the controller: the job ends, for it would leave no evidence."""
+        was = log.why
+        log.write(data)
+        if log.why.startswith("the controller") and not was and log.name == LEADER:
+            self.fail("controller", f"{self.name}: {log.why}")

@@ -196,6 +196,14 @@ class Node:
             raise Refused("missing", answer["missing"])
         return _expand(answer["data"]), answer["offset"], answer["size"]
 
+    def digest(self, file: str, length: int) -> tuple[int, str | None]:
+        """A log's size on the node, and the SHA-256 of its first `length` bytes there; None where that would take the
+        node too long. Refused: not readable."""
+        answer = self._call([*self._visit, "digest", "--file", file, "--offset", str(length)])
+        if "missing" in answer:
+            raise Refused("missing", answer["missing"])
+        return answer["size"], answer["sha256"]
+
     def remove(self) -> list[str]:
         """Remove the run's folder and let go of the node; returns what could not be removed."""
         left: list[str] = self._call([*self._visit, "remove"]).get("left", [])

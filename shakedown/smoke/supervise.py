@@ -13,14 +13,14 @@ from typing import Protocol
 
 from shakedown.smoke import blame
 from shakedown.smoke.job import Event, Failure, Job, JobResult, Limits, Outcome, at
+from shakedown.smoke.kept import Room
 from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.member import Member
+from shakedown.smoke.member import ROOM_BYTES, Member
 from shakedown.smoke.remote import Node, Remote
 
 __all__ = ["Job", "JobResult", "Limits", "Scheduler", "Threads", "run_job"]
 
 _TICK_S = 0.1
-_ROOM_BYTES = 64 << 10  # less is a full disk
 
 
 class Scheduler(Protocol):
@@ -88,8 +88,9 @@ class _Supervisor:
         self._interrupted = interrupted
         self._scheduler = scheduler
         self._limits = limits
+        room = Room()
         self._members = [
-            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep)
+            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep, room)
             for node in plan.nodes
         ]
         self._reporter = self._members[-1]
@@ -198,7 +199,7 @@ class _Supervisor:
         elif not status.watchdog and not {"watchdog", "rebooted"} & known:
             member.fail("watchdog", f"{member.name}: its watchdog has died")
         free = status.disk_free_bytes
-        if free is not None and free < _ROOM_BYTES and "disk full" not in known:
+        if free is not None and free < ROOM_BYTES and "disk full" not in known:
             member.fail("disk full", f"{member.name}: no room is left where the run folder is: its log is cut")
         silent = time.time() - member.answered_at
         if member.silence and silent > self._limits.unreachable_s and "unreachable" not in known:

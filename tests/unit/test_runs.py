@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shakedown.findings import Finding, Verdict
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_job, judge_run, new_run_id, now
+from shakedown.runs import (
+    Evidence,
+    JobRecord,
+    RunDirectory,
+    RunNode,
+    RunRecord,
+    digest_of,
+    find_run,
+    judge_job,
+    judge_run,
+    new_run_id,
+    now,
+)
+from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates.model import TOGETHER
+from shakedown.smoke.kept import KeptLog, LogFile, Room
 from tests.plans import small
+from tests.states import desired
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 COUNTERS = {"node01": {"ethtool/eth0/rx_errors": 0}}
@@ -21,14 +38,21 @@ def directory(tmp_path: Path) -> RunDirectory:
     return RunDirectory.create(new_run_id(), tmp_path)
 
 
+def keep(directory: RunDirectory, node: str, content: bytes, name: str = "leader.log") -> KeptLog:
+    log = LogFile(name, directory.logs / node / name, Room())
+    log.write(content)
+    log.size = len(content)
+    return log.close().model_copy(update={"path": f"logs/{node}/{name}"})
+
+
 def a_run(directory: RunDirectory, log: str = "rocm.log", **evidence: object) -> tuple[RunRecord, Evidence]:
-    (directory.logs / "node01").mkdir()
-    (directory.logs / "node01/leader.log").write_bytes((LOGS / log).read_bytes())
+    kept = keep(directory, "node01", (LOGS / log).read_bytes())
     record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="i.py", desired_digest="0")
     logs = ["logs/node01/leader.log"]
     record.nodes = [RunNode(name="node01", verdict=Verdict.OK, part="trained", logs=logs)]
     record.jobs = [JobRecord(plan=small(iterations=20), logs={"node01": logs})]
-    known = {"exit_codes": {"node01": 0}, "counters_before": COUNTERS, "counters_after": COUNTERS}
+    known: dict[str, object] = {"exit_codes": {"node01": 0}, "counters_before": COUNTERS, "counters_after": COUNTERS}
+    known["logs"] = {"node01": [kept]}
     return record, Evidence.model_validate(known | evidence)
 
 
@@ -98,7 +122,7 @@ def test_a_log_that_is_gone_or_names_a_nan_does_not_pass(tmp_path: Path) -> None
 
 def test_a_run_that_never_started_says_one_thing(directory: RunDirectory) -> None:
     record, evidence = a_run(directory, stopped="node01: another run holds this node")
-    record.jobs[0].logs = {}
+    record.jobs[0].logs = evidence.logs = {}
     assert verdicts(directory, record, evidence) == {"ran_to_its_end": "fail"}
 
 
@@ -125,3 +149,160 @@ def test_a_write_that_fails_leaves_the_old_file_whole(directory: RunDirectory, m
 def test_a_run_nobody_finished_is_not_a_pass() -> None:
     record = RunRecord(run_id="x", started_at=now(), inventory="i.py", desired_digest="0")
     assert (record.verdict, record.finished_at) == (Verdict.UNKNOWN, None)
+
+
+ITERATION_GATES = {"iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling"}
+ON_LOGS = ITERATION_GATES | {"logs_complete", "no_failure_signature", "rccl_tuning"}
+
+
+def gates_of(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> dict[str, Gate]:
+    return {gate.name: gate for gate in judge_run(directory, record, {TOGETHER: evidence})}
+
+
+def test_a_log_of_which_a_part_was_fetched_leaves_its_gates_unknown(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory)
+    evidence.logs["node01"][0] = evidence.logs["node01"][0].model_copy(update={"incomplete": "15 of 78 bytes"})
+    judged = gates_of(directory, record, evidence)
+    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} == ON_LOGS
+    assert all("15 of 78 bytes" in judged[name].evidence for name in ON_LOGS)
+    assert all(judged[name].remedy for name in ON_LOGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "it has "),
+        (lambda path: path.write_bytes(path.read_bytes() + b"\n"), "it has more bytes"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"lm loss: 1.2", b"lm loss: 1.1")), "SHA-256"),
+        (lambda path: path.unlink(), "No such file"),
+        (lambda path: (path.unlink(), path.mkdir()), "it is no file"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "it is no file"),
+        (lambda path: (path.rename(path.with_name("x")), path.symlink_to("x")), "a link"),
+        (lambda path: (path.parent.rename(path.parents[1] / "x"), path.parent.symlink_to("x")), "a link"),
+    ],
+)
+def test_a_log_that_changed_in_the_run_directory_is_named_and_unknown(
+    directory: RunDirectory, change: Callable[[Path], object], said: str
+) -> None:
+    record, evidence = a_run(directory)
+    change(directory.path / "logs/node01/leader.log")
+    judged = gates_of(directory, record, evidence)
+    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} == ON_LOGS
+    assert said in judged["logs_complete"].evidence
+    assert "logs/node01/leader.log" in judged["logs_complete"].evidence
+
+
+def test_a_failure_that_is_seen_in_a_part_stays_one(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory, "nan_loss.log")
+    path = directory.path / "logs/node01/leader.log"
+    path.write_bytes(path.read_bytes() + b"HW Exception by GPU node-1: GPU Hang\n")
+    evidence.logs["node01"][0] = evidence.logs["node01"][0].model_copy(update={"kept": path.stat().st_size})
+    judged = verdicts(directory, record, evidence)
+    assert judged["no_failure_signature"] == judged["loss_finite"] == "fail"
+    assert judged["iterations_complete"] == judged["logs_complete"] == "unknown"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "logs/../../x", "", "logs", "logs/node01"])
+def test_a_record_leads_nobody_out_of_its_directory(directory: RunDirectory, path: str) -> None:
+    record, evidence = a_run(directory)
+    record.jobs[0].logs["node01"][0] = path
+    evidence.logs["node01"][0] = evidence.logs["node01"][0].model_copy(update={"path": path})
+    judged = gates_of(directory, record, evidence)
+    assert judged["logs_complete"].verdict == judged["no_failure_signature"].verdict == "unknown"
+    assert "root:" not in judged["logs_complete"].evidence
+
+
+def test_logs_that_only_one_of_the_two_documents_names_are_unknown(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory)
+    assert verdicts(directory, record, evidence.model_copy(update={"logs": {}}))["logs_complete"] == "unknown"
+    record.jobs[0].logs["node01"] = []
+    assert verdicts(directory, record, evidence)["logs_complete"] == "unknown"
+
+
+def test_a_further_log_that_changed_is_named_and_no_gate_rests_on_it(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory)
+    evidence.logs["node01"].append(keep(directory, "node01", b"pip\n", "setup.log"))
+    record.jobs[0].logs["node01"].append("logs/node01/setup.log")
+    assert set(verdicts(directory, record, evidence).values()) == {"ok"}
+    (directory.path / "logs/node01/setup.log").write_text("pap\n")
+    judged = gates_of(directory, record, evidence)
+    assert {name for name, gate in judged.items() if gate.verdict != "ok"} == {"logs_complete"}
+    assert "logs/node01/setup.log was changed" in judged["logs_complete"].evidence
+
+
+def test_everything_of_a_run_is_its_owner_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        directory = RunDirectory.create("20260101T000000-aaaaaa", tmp_path / "runs")
+        record, evidence = a_run(directory)
+        directory.save(record, {TOGETHER: evidence})
+        directory.write("states/a.json", "{}")
+    finally:
+        os.umask(before)
+    for path in [tmp_path / "runs", *(tmp_path / "runs").rglob("*")]:
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert path.is_symlink() or path.stat().st_mode & 0o777 == wanted, path
+
+
+def three_runs(root: Path) -> list[str]:
+    ids = ["20260101T000000-aaaaaa", "20260101T000001-bbbbbb", "20260102T000000-cccccc"]
+    for run in ids:
+        RunDirectory.create(run, root).write("run.json", "{}")
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("20260101T000000-aaaaaa", 0), ("20260101T000001", 1), ("20260102", 2), ("latest", 2), ("2026010", None)],
+)
+def test_a_run_is_found_by_id_by_prefix_and_as_latest(tmp_path: Path, name: str, found: int | None) -> None:
+    ids = three_runs(tmp_path)
+    if found is not None:
+        assert find_run(name, tmp_path) == tmp_path / ids[found]
+        return
+    with pytest.raises(ValueError, match=r"3 runs .* begin so") as told:
+        find_run(name, tmp_path)
+    assert all(run in str(told.value) for run in ids)
+
+
+def test_a_run_is_found_by_its_path(tmp_path: Path) -> None:
+    run = tmp_path / three_runs(tmp_path)[0]
+    assert find_run(str(run), tmp_path / "other") == run
+    assert find_run(str(run / "run.json"), tmp_path / "other") == run
+
+
+@pytest.mark.parametrize("name", ["2025", "nothing", "", ".", "..", "a/b", "x\0y"])
+def test_a_run_that_is_not_there_is_told_with_those_that_are(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="there are none"):
+        find_run(name, tmp_path)
+    with pytest.raises(ValueError, match="there are none"):
+        find_run(name, tmp_path / "missing")
+    ids = three_runs(tmp_path)
+    with pytest.raises(ValueError, match=ids[0]):
+        find_run(name, tmp_path)
+
+
+def test_latest_never_leads_out_of_the_runs(tmp_path: Path) -> None:
+    three_runs(tmp_path / "runs")
+    RunDirectory.create("other", tmp_path / "elsewhere").write("run.json", "{}")
+    (tmp_path / "runs/latest").unlink()
+    assert find_run("latest", tmp_path / "runs").name == "20260102T000000-cccccc"
+    (tmp_path / "runs/latest").symlink_to("../elsewhere/other")
+    with pytest.raises(ValueError, match="which is no run"):
+        find_run("latest", tmp_path / "runs")
+
+
+def test_the_digest_of_desired_states_tells_no_secret() -> None:
+    def digest(**environment: str) -> str:
+        return digest_of({"a": desired("cpu", None, smoke={"recipe": "gpt-small", "environment": environment})})
+
+    assert digest(WANDB_API_KEY="one") == digest(WANDB_API_KEY="two")
+    assert digest(NCCL_DEBUG="INFO") != digest(NCCL_DEBUG="WARN")
+
+
+@pytest.mark.parametrize("name", ["run.json", "evidence.json"])
+@pytest.mark.parametrize("text", ["[" * 100_000, "\0", "\xff"])
+def test_a_document_of_nonsense_is_refused_with_its_path(directory: RunDirectory, name: str, text: str) -> None:
+    (directory.path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError, match=name):
+        directory.load() if name == "run.json" else directory.load_evidence()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import sys
 import threading
@@ -95,7 +96,7 @@ def test_a_job_whose_leaders_all_exit_with_0_is_completed(jobs: Jobs) -> None:
     assert result.completed
     assert result.last_iteration == 5
     assert [event.iteration.iteration for event in jobs.events if event.iteration] == [1, 2, 3, 4, 5]
-    assert (jobs.logs / "a.log").read_text() == "rank 0\n"
+    assert (jobs.logs / "a/leader.log").read_text() == "rank 0\n"
     assert [node.exit_code for node in result.nodes] == [0, 0]
     assert all(node.started_at and node.ended_at and node.started_at < node.ended_at for node in result.nodes)
     assert jobs.nothing_left("a", "b")
@@ -108,7 +109,7 @@ def test_no_node_starts_when_one_is_not_ready(jobs: Jobs) -> None:
     assert result.outcome == "not started"
     assert first(result) == ("b", "not ready")
     assert "no image" in result.reason
-    assert "started" not in (jobs.logs / "a.log").read_text()
+    assert "started" not in (jobs.logs / "a/leader.log").read_text()
     assert "no image" in (jobs.logs / "b" / "setup.log").read_text()
     assert jobs.nothing_left("a", "b")
 
@@ -182,7 +183,7 @@ def test_what_is_said_after_the_stop_is_no_failure(jobs: Jobs) -> None:
     result = jobs.run({"a": loud, "b": "time.sleep(1); sys.exit(7)"})
     assert first(result) == ("b", "exit")
     assert [failure.node for failure in result.failures] == ["b"]
-    assert "Segmentation fault" in (jobs.logs / "a.log").read_text()
+    assert "Segmentation fault" in (jobs.logs / "a/leader.log").read_text()
 
 
 def test_a_job_that_never_trains_is_stopped(jobs: Jobs) -> None:
@@ -241,7 +242,7 @@ def test_an_interrupt_stops_the_job_and_keeps_the_logs(jobs: Jobs) -> None:
 
     result = jobs.run(dict.fromkeys("ab", WAIT), act=interrupt)
     assert result.outcome == "interrupted"
-    assert (jobs.logs / "a.log").read_text() == "waiting\n"
+    assert (jobs.logs / "a/leader.log").read_text() == "waiting\n"
     assert jobs.nothing_left("a", "b")
 
 
@@ -271,6 +272,57 @@ def test_a_cleanup_that_fails_is_told(jobs: Jobs) -> None:
     assert any("no such container" in note for note in result.nodes[0].notes)
 
 
-def test_node_names_make_safe_file_names(jobs: Jobs) -> None:
-    result = jobs.run({"@docker/x y": "train(5)"})
-    assert result.nodes[0].logs == [jobs.logs / "@docker_x_y.log"]
+def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> None:
+    names = ["node2 x", "node2_x", "../evil", "a", "a.log"]
+    result = jobs.run(
+        {name: f"say({name!r})" for name in names}, logs=["{run_dir}/logs/perf.csv", "{run_dir}/perf.csv"]
+    )
+    assert result.outcome == "completed", result
+    paths = [node.logs[0] for node in result.nodes]
+    assert [path.read_text() for path in paths] == [f"{name}\n" for name in names]
+    assert len(set(paths)) == len(names)
+    assert all(path.resolve().is_relative_to(jobs.logs.resolve()) for path in paths)
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
+    assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
+
+
+def test_two_logs_of_one_base_name_are_kept_apart(jobs: Jobs) -> None:
+    code = "for folder in 'ab': open(folder + '/perf.csv', 'w').write(folder)\ntrain(5)"
+    names = ["{run_dir}/a/perf.csv", "{run_dir}/b/perf.csv"]
+    kept = {log.name: log for log in jobs.run({"n": code}, logs=names).nodes[0].kept}
+    assert [Path(kept[name].path).read_text() for name in names] == ["a", "b"]
+    assert [kept[name].incomplete for name in names] == ["", ""]
+
+
+@pytest.mark.parametrize("length", [1000, 50])
+def test_a_log_that_was_cut_on_the_node_while_it_came_is_not_whole(jobs: Jobs, length: int) -> None:
+    code = f"say('x' * {length}); time.sleep(1.5); os.truncate('leader.log', 0); train(5)"
+    log = jobs.run({"a": code}).nodes[0].kept[0]
+    assert "cut or replaced on the node" in log.incomplete
+    assert log.kept >= length
+
+
+def test_a_log_that_is_gone_at_the_end_is_not_whole(jobs: Jobs) -> None:
+    result = jobs.run({"a": "train(5); time.sleep(1); os.unlink('leader.log')"})
+    assert "at the end it was not" in result.nodes[0].kept[0].incomplete
+
+
+def test_a_whole_log_has_the_size_and_digest_of_the_node_s(jobs: Jobs) -> None:
+    result = jobs.run({"a": "train(5); open('more', 'w').write('m')"}, logs=["more"])
+    leader, more = result.nodes[0].kept
+    content = Path(leader.path).read_bytes()
+    assert (leader.size, leader.kept, leader.incomplete) == (len(content), len(content), "")
+    assert leader.sha256 == hashlib.sha256(content).hexdigest()
+    assert (more.name, more.size, more.kept, more.incomplete) == ("more", 1, 1, "")
+
+
+def test_the_log_of_a_node_that_is_lost_is_not_whole(jobs: Jobs) -> None:
+    def lose() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        time.sleep(0.5)
+        jobs.nodes.lost.add("a")
+
+    result = jobs.run({"a": WAIT, "b": WAIT}, act=lose)
+    lost, other = (node.kept[0] for node in result.nodes)
+    assert "could not be asked for the rest" in lost.incomplete
+    assert other.incomplete == ""

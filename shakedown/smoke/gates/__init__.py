@@ -4,7 +4,7 @@
 evidence as plain data.
 """
 
-from shakedown.smoke.gates.evidence import counters, exit_codes
+from shakedown.smoke.gates.evidence import counters, exit_codes, logs_complete
 from shakedown.smoke.gates.figures import Recorded, recorded
 from shakedown.smoke.gates.judge import iterations_of, judge_log, unknown_metrics
 from shakedown.smoke.gates.model import Gate, verdict
@@ -18,6 +18,7 @@ __all__ = [
     "exit_codes",
     "iterations_of",
     "judge_log",
+    "logs_complete",
     "read_log",
     "recorded",
     "unknown_metrics",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from shakedown.findings import Verdict
@@ -66,13 +66,37 @@ def _count(logs: Mapping[str, NodeLog | None]) -> int:
     return sum(log.lines for log in logs.values() if log)
 
 
+def logs_complete(logs: Mapping[str, NodeLog | None], further: Sequence[str] = ()) -> Gate:
+    """Every node's log is there, and is all that the job said on that node. `further`: what is wrong with the copies of
+    other logs."""
+    missing = [node for node, log in logs.items() if log is None]
+    said = [f"{node}: {log.incomplete}" for node, log in logs.items() if log and log.incomplete]
+    said += [f"no log of {some(missing)}"] if missing else []
+    said += ["there are no logs"] if not logs else []
+    said += further
+    return Gate(
+        name="logs_complete",
+        verdict=Verdict.UNKNOWN if said else Verdict.OK,
+        wanted=len(logs),
+        actual=sum(log is not None and not log.incomplete for log in logs.values()),
+        unit="logs",
+        evidence="; ".join(said) or f"{_count(logs)} lines, as long as on the nodes",
+        remedy=advice("incomplete") if said else None,
+    )
+
+
 def _lines_gate(name: str, logs: Mapping[str, NodeLog | None], found: list[tuple[str, Match]], seen: str) -> Gate:
     missing = [node for node, log in logs.items() if log is None]
-    unseen = missing or not _count(logs)
+    cut = [f"{node}: {log.incomplete}" for node, log in logs.items() if log and log.incomplete]
+    unseen = bool(missing or cut or not _count(logs))
     verdict = Verdict.FAIL if found else Verdict.UNKNOWN if unseen else Verdict.OK
     said = [f"{node} {match}" for node, match in found]
-    if unseen:
-        said.append(f"no log of {some(missing)}" if missing else "the logs are empty")
+    if missing:
+        said.append(f"no log of {some(missing)}")
+    if cut:
+        said.append(f"not in the part that is there: {some(cut)}")
+    if unseen and not (missing or cut):
+        said.append("the logs are empty")
     remedies = dict.fromkeys(f"{match.cause}: {match.remedy}" for _, match in found)
     return Gate(
         name=name,

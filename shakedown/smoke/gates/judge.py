@@ -38,6 +38,7 @@ def judge_log(
     if isinstance(logs, NodeLog):
         logs = {"log": logs}
     seen, damaged = iterations_of(logs)
+    cut = _fullest(logs).incomplete or ("" if seen else _why_none(logs))
     missing = [name for name, log in logs.items() if log is None]
     if contradictions := _contradictions(logs):
         gates = _unjudged(expect, f"the logs are not of one run: {some(contradictions)}", Verdict.FAIL)
@@ -52,6 +53,7 @@ def judge_log(
             loss_falling(seen),
             *(figure_gate(name, bound, figures) for name, bound in expect.items()),
         ]
+        gates = [_of_a_part(gate, cut, bool(seen)) for gate in gates] if cut else gates
     return [*gates, no_failure_signature(logs), rccl_tuning(logs, rdma, nccl_debug)]
 
 
@@ -75,8 +77,30 @@ def iterations_of(logs: Mapping[str, NodeLog | None]) -> tuple[list[Iteration], 
 
     Only the last global rank prints them, so one log has them; where copies exist, the fullest counts.
     """
-    log = max((log for log in logs.values() if log), key=lambda log: len(log.iterations), default=NodeLog())
+    log = _fullest(logs)
     return list(log.iterations), set(log.damaged)
+
+
+def _fullest(logs: Mapping[str, NodeLog | None]) -> NodeLog:
+    return max((log for log in logs.values() if log), key=lambda log: len(log.iterations), default=NodeLog())
+
+
+def _why_none(logs: Mapping[str, NodeLog | None]) -> str:
+    return next((log.incomplete for log in logs.values() if log and log.incomplete), "")
+
+
+# What shows in a part of a log and cannot be otherwise in the whole of it; the others compare with what is missing.
+_SEEN = ("loss_finite", "no_skipped_or_nan")
+
+
+def _of_a_part(gate: Gate, why: str, lines: bool) -> Gate:
+    """A gate over a log that is not whole: only a failure that was seen stands."""
+    if gate.verdict is Verdict.FAIL and gate.name in _SEEN and lines:
+        return gate
+    evidence = f"{gate.evidence}; but the log is not whole: {why}"
+    return gate.model_copy(
+        update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": gate.remedy or advice("incomplete")}
+    )
 
 
 def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
@@ -87,9 +111,11 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
     fullest = max(with_lines, key=lambda name: len(with_lines[name].iterations))
     known = {it.iteration: it.model_dump_json() for it in with_lines[fullest].iterations}  # as text, NaN equals NaN
     cut = set(with_lines[fullest].damaged)
+    whole_run = not with_lines[fullest].incomplete  # else a line that it lacks may be one of those that are missing
     said = []
     for name, log in with_lines.items():
         whole = [it for it in log.iterations if it.iteration not in cut | set(log.damaged)]
+        whole = [it for it in whole if whole_run or it.iteration in known]
         if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
             said.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
     return said

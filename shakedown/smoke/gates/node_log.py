@@ -15,7 +15,10 @@ CHUNK = 1 << 18  # bytes read at a time: a log may be larger than memory
 
 
 class NodeLog(BaseModel):
-    """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed."""
+    """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed.
+
+    `incomplete` says why the log is not the whole of what the job said; empty: nothing is known to be missing.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,6 +28,7 @@ class NodeLog(BaseModel):
     summary: Summary = Summary()
     failure: Match | None = None
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
+    incomplete: str = ""
 
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:

@@ -16,6 +16,7 @@ from typing import Any, Dict, List
 from . import control, folder, leftovers, processes, watchdog
 
 _FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
+_DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
 
 
 def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
@@ -108,11 +109,21 @@ class _Visit:
     def fetch(self, name: str, offset: int) -> Dict[str, Any]:
         """A part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the file's."""
         try:
-            full = os.path.join(self.path, name.replace("{run_dir}", self.path))
-            data, offset, size = folder.chunk(full, offset, _FETCH_LIMIT)
+            data, offset, size = folder.chunk(self._full(name), offset, _FETCH_LIMIT)
         except OSError as error:
             return {"data": "", "offset": offset, "size": offset, "missing": "%s: %s" % (name, error.strerror or error)}
         return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
+
+    def digest(self, name: str, length: int) -> Dict[str, Any]:
+        """The size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long."""
+        try:
+            digest, size = folder.digest(self._full(name), length, _DIGEST_S)
+        except OSError as error:
+            return {"missing": "%s: %s" % (name, error.strerror or error)}
+        return {"sha256": digest, "size": size}
+
+    def _full(self, name: str) -> str:
+        return os.path.join(self.path, name.replace("{run_dir}", self.path))
 
     def stop(self, why: str) -> Dict[str, Any]:
         """Have the run ended; where the watchdog has died or does not answer, end both here."""
@@ -163,7 +174,7 @@ class _Visit:
 def main(arguments: List[str]) -> None:
     """One command of a run whose folder holds this file."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["go", "poll", "fetch", "stop", "remove"])
+    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "stop", "remove"])
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
@@ -173,6 +184,7 @@ def main(arguments: List[str]) -> None:
         "go": lambda: visit.ask("go"),
         "poll": lambda: visit.poll(given.offset),
         "fetch": lambda: visit.fetch(given.file, given.offset),
+        "digest": lambda: visit.digest(given.file, given.offset),
         "stop": lambda: visit.stop(given.why),
         "remove": visit.remove,
     }

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import pwd
 import re
 import shutil
 import stat
+import time
 import zlib
-from typing import Any, Dict, List, Tuple
+from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN = ".launcher"  # what belongs to the launcher and not to the job: status, job description, its own sources
@@ -105,14 +107,35 @@ def chunk(name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
 
     Raises OSError, also where `name` is no regular file (reading a FIFO would hang).
     """
-    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError("not a regular file")
+    with _regular(name) as file:
         file.seek(offset)
         data = file.read(limit)
-    return data, offset + len(data), max(about.st_size, offset + len(data))
+        size = os.fstat(file.fileno()).st_size
+    return data, offset + len(data), max(size, offset + len(data))
+
+
+def digest(name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
+    """SHA-256 of the first `length` bytes of a file (None where that takes longer), and the file's size. The same
+    errors as `chunk`."""
+    until, found = time.monotonic() + seconds, hashlib.sha256()
+    with _regular(name) as file:
+        while length > 0:
+            data = file.read(min(length, 1 << 20))
+            if not data:
+                break
+            found.update(data)
+            length -= len(data)
+            if time.monotonic() > until:
+                return None, os.fstat(file.fileno()).st_size
+        return found.hexdigest(), os.fstat(file.fileno()).st_size
+
+
+def _regular(name: str) -> BinaryIO:
+    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("not a regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def remove(path: str) -> List[str]:

@@ -1,0 +1,35 @@
+"""Files of the controller that are nobody else's: 0700 folders and 0600 files, whatever the umask.
+
+Logs, states and plans of a run hold host names, paths and variables, and `runs/` may lie in a home that others read.
+"""
+
+from __future__ import annotations
+
+import os
+from io import FileIO
+from pathlib import Path
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and what is missing above it, each for its owner alone. Folders that are there stay as they are.
+    Raises OSError, also where a file stands in the way."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        try:
+            folder.mkdir(0o700)
+            folder.chmod(0o700)  # the umask may have taken bits of the owner away
+        except FileExistsError:  # another run was faster
+            if not folder.is_dir():
+                raise
+
+
+def create(path: Path) -> FileIO:
+    """A new file for its owner alone, in a folder that is made where it is missing. Raises FileExistsError for one that
+    is there (a link too), and OSError. It has no buffer: a write that fails says so itself."""
+    make_folders(path.parent)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return FileIO(descriptor, "wb")

@@ -1,0 +1,132 @@
+"""Logs on the controller: how much came, with its digest, and never more than there is room for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shakedown import private
+from shakedown.smoke.kept import LogFile, Room, names_on_controller
+
+
+def kept(tmp_path: Path, *chunks: bytes, size: int | None, room: int = 1 << 20, limit: int = 100):
+    log = LogFile("leader.log", tmp_path / "node/leader.log", Room(room), limit)
+    for chunk in chunks:
+        log.write(chunk)
+    log.size = size
+    return log.close()
+
+
+def test_a_whole_log_has_its_size_and_digest(tmp_path: Path) -> None:
+    log = kept(tmp_path, b"one\n", b"two\n", size=8)
+    assert (log.size, log.kept, log.incomplete) == (8, 8, "")
+    assert log.sha256 == hashlib.sha256(b"one\ntwo\n").hexdigest()
+    assert Path(log.path).read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"), [(9, "8 of 9 bytes"), (7, "8 of 7 bytes"), (None, "8 of an unknown number bytes")]
+)
+def test_a_log_of_another_size_than_on_the_node_is_not_whole(tmp_path: Path, size: int | None, said: str) -> None:
+    assert said in kept(tmp_path, b"one\ntwo\n", size=size).incomplete
+
+
+@pytest.mark.parametrize(("length", "incomplete"), [(99, False), (100, False), (101, True)])
+def test_no_more_of_a_log_is_kept_than_the_limit(tmp_path: Path, length: int, incomplete: bool) -> None:
+    log = kept(tmp_path, b"x" * 50, b"x" * (length - 50), b"", size=length)
+    assert bool(log.incomplete) is incomplete
+    assert log.kept == Path(log.path).stat().st_size == min(length, 100)
+    assert ("a log no more than 100" in log.incomplete) is incomplete
+
+
+def test_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
+    log = kept(tmp_path, b"x" * 101, b"later", size=106)
+    assert Path(log.path).read_bytes() == b"x" * 100
+
+
+def test_all_logs_of_a_run_share_its_room(tmp_path: Path) -> None:
+    room = Room(10)
+    first, second = (LogFile("leader.log", tmp_path / name / "leader.log", room) for name in "ab")
+    first.write(b"123456")
+    second.write(b"123456")
+    first.size = second.size = 6
+    assert first.close().incomplete == ""
+    assert "4 of 6 bytes" in (said := second.close().incomplete)
+    assert "of a run" in said
+
+
+def test_after_its_end_nothing_is_written_any_more(tmp_path: Path) -> None:
+    log = LogFile("leader.log", tmp_path / "leader.log", Room())
+    log.size = 0
+    first = log.close()
+    log.write(b"late")
+    assert log.close() == first
+    assert Path(first.path).read_bytes() == b""
+
+
+def test_a_full_disk_is_told_and_what_was_written_counts(tmp_path: Path) -> None:
+    code = """
+import resource, signal, sys
+from pathlib import Path
+from shakedown.smoke.kept import LogFile, Room
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (6, 6))
+log = LogFile("leader.log", Path(sys.argv[1]), Room())
+log.write(b"1234")
+log.write(b"5678")
+log.write(b"9")
+log.size = 9
+print(log.close().model_dump_json())
+"""
+    ran = subprocess.run([sys.executable, "-c", code, tmp_path / "l"], capture_output=True, text=True, check=True)
+    assert '"kept":6' in ran.stdout
+    assert hashlib.sha256(b"123456").hexdigest() in ran.stdout
+    assert "the controller could not write" in ran.stdout
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 6
+
+
+def test_files_are_private_whatever_the_umask_and_never_another_file(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        private.create(tmp_path / "a/b/file").close()
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("a", "a/b", "a/b/file")]
+    assert modes == [0o700, 0o700, 0o600]
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        private.create(tmp_path / "link")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_umask_that_takes_the_owner_s_rights_away_does_not_count(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        private.make_folders(tmp_path / "a/b")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o700
+
+
+def test_names_of_logs_become_files_of_their_node() -> None:
+    names = [
+        "{run_dir}/logs/perf.csv",
+        "perf.csv",
+        "./perf.csv",
+        "leader.log",
+        "../../etc/passwd",
+        "x/..",
+        "a/Perf.csv",
+    ]
+    files = names_on_controller([*names, "perf.csv"])
+    assert list(files) == names
+    assert files["{run_dir}/logs/perf.csv"] == "perf.csv"
+    assert files["../../etc/passwd"] == "passwd"
+    assert len({file.lower() for file in files.values()} | {"leader.log"}) == len(names) + 1
+    assert not any("/" in file or file.startswith(".") for file in files.values())
