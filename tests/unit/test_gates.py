@@ -134,7 +134,8 @@ def test_a_good_run_passes_every_gate(name):
         "rccl_tuning",
     ]
     assert verdict(gates) is OK
-    assert list(Gate.model_fields) == ["name", "verdict", "wanted", "actual", "unit", "evidence", "remedy"]
+    fields = ["name", "verdict", "wanted", "actual", "unit", "evidence", "remedy"]
+    assert list(Gate.model_fields)[: len(fields)] == fields
 
 
 def test_a_figure_the_log_does_not_have_fails_and_one_that_can_be_derived_does_not():
