@@ -124,10 +124,11 @@ def pull(
     """
     image = parse(reference)
     wanted = image.digest or digest
-    names = [image.tagged] if image.tag else []
+    names = [f"{name}:{image.tag}" for name in image.names(engine)] if image.tag else []
     here = host.get_fact(ImageDigests, references=[*names, *([image.pinned(wanted)] if wanted else [])], engine=engine)
-    tagged = here.get(image.tagged, [])
-    if (image.tag is None or (wanted in tagged if wanted else image.tagged in here)) and here:
+    stored = next((name for name in names if name in here), None)
+    tagged = here[stored] if stored else []
+    if (image.tag is None or (wanted in tagged if wanted else stored)) and here:
         host.noop(f"{reference} is there ({', '.join(tagged) or wanted or 'built here'})")
         return
     if wanted and image.pinned(wanted) in here:

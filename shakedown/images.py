@@ -1,9 +1,12 @@
-"""References of container images: their parts, and the long form under which engines store them."""
+"""References of container images: their parts, the names under which engines store them, and which image is meant.
+
+Checks, launch plan, pull and the comparison of nodes ask here, so that what one of them finds no other misses.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shakedown.state import Image
@@ -21,6 +24,7 @@ class Reference:
     name: str  # "docker.io/rocm/megatron-lm"
     tag: str | None
     digest: str | None  # "sha256:..."
+    written: str  # the name as it was written, maybe without a registry
 
     @property
     def registry(self) -> str:
@@ -38,6 +42,12 @@ class Reference:
         """The name with a digest and without the tag, as every engine takes it."""
         return f"{self.name}@{digest}"
 
+    def names(self, engine: object) -> tuple[str, ...]:
+        """The long names that this reference may have in an engine's store, in the order in which the engine looks:
+        podman keeps what was built on the node as localhost/NAME, and finds it by NAME."""
+        short = long_name(self.written) == self.name != self.written
+        return (f"localhost/{self.written}", self.name) if engine == "podman" and short else (self.name,)
+
 
 def parse(text: str) -> Reference:
     """The parts of a reference, with docker's own defaults for the registry. Raises ValueError for what is none."""
@@ -48,7 +58,7 @@ def parse(text: str) -> Reference:
     right = _NAME.fullmatch(name) and (not colon or _TAG.fullmatch(tag)) and (not at or _DIGEST.fullmatch(digest))
     if not right:
         raise ValueError(f"not an image reference: {text!r}")
-    return Reference(long_name(name), tag or (None if digest else "latest"), digest or None)
+    return Reference(long_name(name), tag or (None if digest else "latest"), digest or None, name)
 
 
 def long_name(name: str) -> str:
@@ -59,29 +69,63 @@ def long_name(name: str) -> str:
     return f"{DEFAULT_REGISTRY}/{name}" if slash else f"{DEFAULT_REGISTRY}/library/{name}"
 
 
-def digests_of(image: Image, name: str) -> set[str]:
-    """The registry digests under which an engine holds an image of this (long) name."""
+def held(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
+    """The images of a store that the reference means: under its digest where it is pinned, else under its tag."""
+    names, images = reference.names(engine), list(store)
+    found = [[image for image in images if _is(image, reference, name)] for name in names]
+    return next((these for these in found if these), [])
+
+
+def tagged(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
+    """The images that have the reference's tag, whatever their digest; none for a reference without a tag."""
+    names, images = reference.names(engine), list(store)
+    found = [[image for image in images if _has_tag(image, reference, name)] for name in names]
+    return next((these for these in found if these), [])
+
+
+def digests_of(image: Image, names: Sequence[str]) -> list[str]:
+    """The registry digests under which an engine holds an image of one of these (long) names, sorted."""
     pairs = (entry.partition("@") for entry in image.digests)
-    return {digest for stored, _, digest in pairs if long_name(stored) == name}
-
-
-def has_tag(image: Image, reference: Reference) -> bool:
-    """Whether an engine knows an image under the reference's tag."""
-    for stored in image.tags:
-        name, _, tag = stored.rpartition(":")
-        if long_name(name) == reference.name and tag == (reference.tag or "latest"):
-            return True
-    return False
+    return sorted({digest for stored, _, digest in pairs if long_name(stored) in names})
 
 
 def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference) -> str | None:
     """The digest that the nodes which have the reference's tag already hold: what the others should pull, so that a
-    tag which has moved at the registry does not split the nodes. None where no node has one, or they differ."""
-    held = {
+    tag which has moved at the registry does not split the nodes. None where no node has one, or they differ. What was
+    built on a node is in no registry, and does not count."""
+    found = {
         digest
         for store in stores
         for image in store
-        if has_tag(image, reference)
-        for digest in digests_of(image, reference.name)
+        if _has_tag(image, reference, reference.name)
+        for digest in digests_of(image, [reference.name])
     }
-    return held.pop() if len(held) == 1 else None
+    return found.pop() if len(found) == 1 else None
+
+
+def same(images: Mapping[str, Image], names: Sequence[str]) -> dict[str, str]:
+    """For each key one text, which is the same for images that are the same: those that share a registry digest of one
+    of the names, or their id (one that was built here or loaded from a file has no digest)."""
+    labels: dict[str, str] = {}
+    for key, image in images.items():
+        own = digests_of(image, names)
+        alike = {labels[other] for other in labels if _share(image, images[other], names)}
+        label = min(alike, key=lambda text: list(labels.values()).index(text)) if alike else ", ".join(own) or image.id
+        labels |= {other: label for other, text in labels.items() if text in alike}
+        labels[key] = label
+    return labels
+
+
+def _share(one: Image, other: Image, names: Sequence[str]) -> bool:
+    return one.id == other.id or bool(set(digests_of(one, names)) & set(digests_of(other, names)))
+
+
+def _is(image: Image, reference: Reference, name: str) -> bool:
+    if reference.digest:
+        return reference.digest in digests_of(image, [name])
+    return _has_tag(image, reference, name)
+
+
+def _has_tag(image: Image, reference: Reference, name: str) -> bool:
+    stored = (entry.rpartition(":") for entry in image.tags)
+    return any(reference.tag == tag and long_name(of) == name for of, _, tag in stored)

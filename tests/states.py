@@ -11,6 +11,7 @@ The value DELETED removes an entry.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -236,7 +237,8 @@ def interface(name: str, address: str, mtu: int) -> dict[str, Any]:
 def image(reference: str, digest: str) -> dict[str, Any]:
     """An image of the engine's store: "name:tag" with the repository digest "sha256:..."."""
     name = reference.rpartition(":")[0]
-    return {"id": "sha256:" + "1" * 64, "tags": [reference], "digests": [f"{name}@{digest}"], "size_bytes": 40 * GIB}
+    own = "sha256:" + hashlib.sha256(digest.encode()).hexdigest()
+    return {"id": own, "tags": [reference], "digests": [f"{name}@{digest}"], "size_bytes": 40 * GIB}
 
 
 def _base(hostname: str) -> dict[str, Any]:

@@ -39,6 +39,8 @@ def odd_ones_out(
     findings: list[Finding] = []
     for group, nodes in members.items():
         values = {node: comparable(states[node], desired.get(node)) for node in nodes}
+        for node, images in _images({node: states[node] for node in nodes}, desired).items():
+            values[node] |= images
         found = [finding for subject in _subjects(values) for finding in _odd(subject, group, values)]
         findings += found
         odd = {finding.node for finding in found}
@@ -78,19 +80,31 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
 
 
 def _declared(state: NodeState, desired: DesiredState) -> Values:
-    """Digests of what the desired state names: the provider library, and each image under its tag."""
+    """The digest of the provider library that the desired state names."""
     values: Values = {}
     if desired.rdma.provider and (digest := digest_of(desired.rdma.provider, state.verbs)):
         values[f"provider_library.{desired.rdma.provider.name}"] = digest
-    for name, image in desired.images.items():
-        reference = references.parse(image.reference)
-        if is_unreadable(state.containers.images):
-            values[f"image.{name}"] = state.containers.images
-            continue
-        tagged = [entry for entry in state.containers.images if references.has_tag(entry, reference)]
-        if tagged:
-            digests = references.digests_of(tagged[0], reference.name)
-            values[f"image.{name}"] = ", ".join(sorted(digests)) or tagged[0].id
+    return values
+
+
+def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:
+    """Which image each node holds for each that is declared, in words that are the same for the same image."""
+    values: dict[str, Values] = {node: {} for node in states}
+    declared = {node: desired[node].images if node in desired else {} for node in states}
+    for name in dict.fromkeys(name for images in declared.values() for name in images):
+        held, names = {}, dict[str, None]()
+        for node, state in states.items():
+            if name not in declared[node]:
+                continue
+            reference = references.parse(declared[node][name].reference)
+            store, engine = state.containers.images, state.containers.engine
+            if is_unreadable(store):
+                values[node][f"image.{name}"] = store
+            elif images := references.held(store, reference, engine):
+                held[node] = images[0]
+                names |= dict.fromkeys(reference.names(engine))
+        for node, label in references.same(held, list(names)).items():
+            values[node][f"image.{name}"] = label
     return values
 
 

@@ -26,16 +26,14 @@ def _image(name: str, image: Image, state: NodeState, node: str) -> Finding:
     if is_unreadable(engine):
         return unknown(name, node, image.reference, engine)
     wanted = references.parse(image.reference)
-    tagged = [entry for entry in store if wanted.tag and references.has_tag(entry, wanted)]
-    pinned = [entry for entry in store if wanted.digest in references.digests_of(entry, wanted.name)]
-    moved = [entry for entry in tagged if entry not in pinned] if wanted.digest else []
-    held = (pinned if wanted.digest else tagged) if not moved else []
-    if held:
-        digests = references.digests_of(held[0], wanted.name)
-        verdict, actual = Verdict.OK, ", ".join(sorted(digests)) or held[0].id
-    elif moved:
-        digests = references.digests_of(moved[0], wanted.name)
-        verdict, actual = Verdict.DRIFT, f"{wanted.tagged} is {', '.join(sorted(digests)) or moved[0].id}"
+    names = wanted.names(engine)
+    held = references.held(store, wanted, engine)
+    moved = [entry for entry in references.tagged(store, wanted, engine) if entry not in held]
+    if moved:
+        is_now = ", ".join(references.digests_of(moved[0], names)) or moved[0].id
+        verdict, actual = Verdict.DRIFT, f"{wanted.tagged} is {is_now}"
+    elif held:
+        verdict, actual = Verdict.OK, ", ".join(references.digests_of(held[0], names)) or held[0].id
     else:
         verdict, actual = Verdict.DRIFT, "not there"
     pull = Remedy(

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from shakedown.desired.sizes import parse_size
+from shakedown.images import parse
 
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
@@ -101,6 +102,15 @@ class Image(Section):
     password_file: Text | None = None  # on the controller, 0600; or the environment variable named by password_env
     password_env: Text | None = None
     size_bytes: int | None = None  # unpacked, when the registry cannot be asked; disk room is checked against it
+
+    @field_validator("reference")
+    @classmethod
+    def _reference(cls, value: str) -> str:
+        try:
+            parse(value)
+        except ValueError:
+            raise ValueError("name:tag, name@sha256:... or name:tag@sha256:...") from None
+        return value
 
     @field_validator("size_bytes", mode="before")
     @classmethod

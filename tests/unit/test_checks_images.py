@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from shakedown.checks.fleet import odd_ones_out
 from shakedown.checks.images import images
+from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Finding
-from shakedown.images import agreed_digest, parse
+from shakedown.images import agreed_digest, parse, same
+from shakedown.smoke.plan.image import pin
+from shakedown.smoke.recipe import recipes
 from shakedown.state import Image
 from tests.states import desired, healthy, image, unreadable, with_
 
@@ -88,3 +92,81 @@ def test_the_nodes_that_pull_later_get_the_digest_that_the_others_hold() -> None
     assert agreed_digest([[one], [], [one]], parse(NAME)) == ONE
     assert agreed_digest([[one], [other]], parse(NAME)) is None
     assert agreed_digest([[], []], parse(NAME)) is None
+
+
+LOCAL = {**image("localhost/x:dev", ONE), "id": "sha256:" + "c" * 64}
+
+
+@pytest.mark.parametrize(
+    ("written", "stored", "engine", "verdict"),
+    [
+        ("x:dev", "localhost/x:dev", "podman", "ok"),
+        ("rack/x:dev", "localhost/rack/x:dev", "podman", "ok"),
+        ("x", "localhost/x:latest", "podman", "ok"),
+        ("localhost/x:dev", "localhost/x:dev", "podman", "ok"),
+        ("x:dev", "localhost/x:dev", "docker", "drift"),  # docker looks for docker.io/library/x
+        ("localhost/x:dev", "x:dev", "docker", "drift"),
+        ("localhost/x:dev", "docker.io/library/x:dev", "podman", "drift"),
+        ("x:dev", "docker.io/library/x:dev", "podman", "ok"),
+        ("docker.io/library/x:dev", "localhost/x:dev", "podman", "drift"),
+        ("registry:5000/x:dev", "localhost/x:dev", "podman", "drift"),
+        ("x:dev", "localhost/x:prod", "podman", "drift"),
+    ],
+)
+def test_what_podman_built_is_found_by_its_short_name(written: str, stored: str, engine: str, verdict: str) -> None:
+    """The check, the plan and the comparison of nodes find the same."""
+    state = with_(healthy(), {"containers.images": [image(stored, ONE)], "containers.engine": engine})
+    assert seen(written, [image(stored, ONE)], engine).verdict == verdict
+    wanted = desired(images={"it": written}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
+    pinned, told, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, {"n1": state, "n2": state})
+    assert not problems and pinned == (f"{stored.rpartition(':')[0]}@{ONE}" if verdict == "ok" else written)
+    assert ("what every node holds" in told[-1].why) == (verdict == "ok")
+    compared = [f for f in odd_ones_out({"n1": state, "n2": state}, {}, {"n1": wanted, "n2": wanted}) if f.node == "n1"]
+    assert ("image.it" in compared[0].evidence) == (verdict == "ok")
+
+
+def test_podman_takes_what_was_built_here_before_what_was_pulled() -> None:
+    pulled = image("docker.io/library/x:dev", OTHER)
+    assert seen("x:dev", [pulled, LOCAL], "podman").actual == ONE
+    assert seen("x:dev", [pulled, LOCAL], "docker").actual == OTHER
+
+
+def test_an_image_that_was_loaded_is_the_one_that_was_pulled_by_its_id() -> None:
+    loaded = {**image(NAME, ONE), "digests": []}
+    nodes = {"n1": [image(NAME, ONE)], "n2": [loaded], "n3": [image(f"docker.io/{NAME}", ONE)]}
+    states = {node: with_(healthy(), {"containers.images": images}) for node, images in nodes.items()}
+    wanted = desired(images={"it": NAME}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
+    pinned, _, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, states)
+    assert not problems and pinned == loaded["id"], "the one name that every node knows it by"
+    assert not [f for f in odd_ones_out(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
+    other = with_(healthy(), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
+    _, _, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
+    assert [problem.path for problem in problems] == ["image"]
+    (odd,) = [
+        f
+        for f in odd_ones_out({**states, "n4": other}, {}, dict.fromkeys([*states, "n4"], wanted))
+        if f.name != "fleet"
+    ]
+    assert (odd.name, odd.node) == ("fleet.image.it", "n4")
+
+
+def test_two_that_are_the_same_as_a_third_are_the_same() -> None:
+    one = Image.model_validate(image(NAME, ONE))
+    other = Image.model_validate({**image(NAME, OTHER), "id": "sha256:" + "7" * 64})
+    between = Image.model_validate({**image(NAME, ONE), "id": other.id})
+    labels = same({"a": one, "b": other, "c": between}, ["docker.io/rocm/megatron-lm"])
+    assert len(set(labels.values())) == 1
+    assert len(set(same({"a": one, "b": other}, ["docker.io/rocm/megatron-lm"]).values())) == 2
+    assert len(set(same({"a": one, "b": between}, ["elsewhere"]).values())) == 2, "a digest of another name is no proof"
+
+
+def test_an_image_by_digest_alone_is_compared_by_digest() -> None:
+    latest = image("rocm/megatron-lm:latest", OTHER)
+    assert seen(f"rocm/megatron-lm@{ONE}", [latest]).verdict == "drift"
+    held_ = seen(f"rocm/megatron-lm@{ONE}", [{**image("rocm/megatron-lm:other", ONE)}, latest])
+    assert (held_.verdict, held_.actual) == ("ok", ONE)
+
+
+def test_an_image_that_is_none_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(DesiredStateError, match=r"images.it.reference = 'x:t;rm': expected name:tag"):
+        desired(images={"it": "x:t;rm"})

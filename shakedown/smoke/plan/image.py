@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
+from shakedown.images import Reference, digests_of, held, long_name, parse, same
 from shakedown.smoke.launch import Derived
 from shakedown.smoke.recipe import Recipe
 from shakedown.state import Image, NodeState, is_unreadable
@@ -19,26 +20,25 @@ def pin(
     if desired.smoke is None or desired.smoke.image is None:
         expected = f"the name of an image in images{f' (documented: {documented})' if documented else ''}"
         return None, [], [Problem("smoke", "smoke.image", "nothing", expected)]
-    reference = desired.images[desired.smoke.image].reference
-    told = []
-    if documented and _repository(documented) != _repository(reference):
-        told.append(Derived(name="image", value=reference, why=f"the document uses {documented}"))
-    problems, found, absent = [], {}, []
+    text = desired.images[desired.smoke.image].reference
+    wanted, told, problems = parse(text), [], []
+    if documented and parse(documented).name != wanted.name:
+        told.append(Derived(name="image", value=text, why=f"the document uses {documented}"))
+    found: dict[str, Image] = {}
+    names: dict[str, None] = {}
     for name, state in states.items():
-        if is_unreadable(state.containers.images):
-            actual = str(state.containers.images)
-            problems.append(Problem(name, "containers.images", actual, "the images of a container engine"))
+        store, engine = state.containers.images, state.containers.engine
+        if is_unreadable(store):
+            problems.append(Problem(name, "containers.images", str(store), "the images of a container engine"))
             continue
-        held = [image for image in state.containers.images if _is(image, reference)]
-        if held:
-            found[name] = _pinned(held[0], reference)
-        else:
-            absent.append(name)
-    if len({_plain(pinned) for pinned in found.values()}) > 1:
-        shown = ", ".join(f"{name}: {pinned}" for name, pinned in found.items())
-        problems.append(Problem("plan", "image", shown, f"the same {reference} on every node"))
-    # With the registry's name, which podman needs and docker takes, where one node says it.
-    pinned = max(found.values(), key=len, default=reference)
+        names |= dict.fromkeys(wanted.names(engine))
+        if images := held(store, wanted, engine):
+            found[name] = images[0]
+    if len(set(same(found, list(names)).values())) > 1:
+        shown = ", ".join(f"{name}: {_pinned(image, list(names))}" for name, image in found.items())
+        problems.append(Problem("plan", "image", shown, f"the same {text} on every node"))
+    pinned = _common(wanted, list(found.values()), list(names)) or text
+    absent = [name for name in states if name not in found]
     if absent:
         told.append(Derived(name="image", value=pinned, why=f"not there yet on {', '.join(absent)}: pull it first"))
     else:
@@ -46,32 +46,22 @@ def pin(
     return pinned, told, problems
 
 
-def _is(image: Image, reference: str) -> bool:
-    if "@" in reference:
-        name, _, digest = reference.partition("@")
-        return any(_plain(held) == f"{_repository(name)}@{digest}" for held in image.digests)
-    return any(_tagged(tag) == _tagged(reference) for tag in image.tags)
+def _common(wanted: Reference, images: list[Image], names: list[str]) -> str | None:
+    """What every node starts this very image by: a registry digest that all hold it under, else its id. Of a name with
+    and without its registry the one with it, which podman needs and docker takes."""
+    if not images:
+        return None
+    every = [{_plain(entry): entry for entry in image.digests if _plain(entry)[0] in names} for image in images]
+    common = sorted(set.intersection(*(set(each) for each in every)), key=lambda key: (key[1] != wanted.digest, key))
+    if common:
+        return max((each[common[0]] for each in every), key=len)
+    return images[0].id
 
 
-def _pinned(image: Image, reference: str) -> str:
-    """By repository digest; an image that was never pushed or pulled has only its own id."""
-    repository = _repository(reference)
-    digests = [digest for digest in image.digests if _plain(digest).startswith(f"{repository}@")]
-    return digests[0] if digests else image.id
+def _plain(entry: str) -> tuple[str, str]:
+    name, _, digest = entry.partition("@")
+    return long_name(name), digest
 
 
-def _tagged(reference: str) -> str:
-    plain = _plain(reference.partition("@")[0])
-    return plain if ":" in plain.rpartition("/")[2] else f"{plain}:latest"
-
-
-def _repository(reference: str) -> str:
-    tagged = _tagged(reference)
-    return tagged[: tagged.rindex(":")]
-
-
-def _plain(reference: str) -> str:
-    """Without the registry that docker leaves out and podman writes."""
-    for prefix in ("docker.io/library/", "docker.io/", "localhost/"):
-        reference = reference.removeprefix(prefix)
-    return reference
+def _pinned(image: Image, names: list[str]) -> str:
+    return ", ".join(digests_of(image, names)) or image.id
