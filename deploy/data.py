@@ -6,6 +6,7 @@ from pyinfra.context import host as current_host
 
 from deploy.session import Session, session
 from operations import dataset, shared_folder
+from shakedown.desired.models import TOGETHER
 from shakedown.guard import invocation
 from shakedown.smoke.datasets import files_of, known, problem_of
 from shakedown.smoke.options import choose
@@ -50,7 +51,9 @@ def shared_cache() -> None:
     name = current_host.name
     smoke = current.examination.desired[name].smoke
     taking_part = [node for node in current.examination.states if node not in current.left_out]
-    if smoke is None or len(taking_part) < 2 or name not in taking_part or smoke.recipe not in recipes():
+    if smoke is None or TOGETHER not in smoke.scope or smoke.recipe not in recipes():
+        return
+    if len(taking_part) < 2 or name not in taking_part:
         return
     chosen, _problems = choose(recipes()[smoke.recipe], smoke)
     folder = host_folder(chosen, smoke.volumes)

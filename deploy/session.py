@@ -26,6 +26,7 @@ from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.smoke.job import Job, NodeResult
+from shakedown.state import NodeState
 from shakedown.text import file_name
 
 
@@ -49,6 +50,7 @@ class Session:
     changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
     menders: dict[str, Mender] = field(default_factory=dict)  # as remedies name them, in the order of the stages
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
+    latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None

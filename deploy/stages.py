@@ -13,12 +13,13 @@ from pyinfra.operations import python
 
 from deploy.examine import reread
 from deploy.session import Mender, Session, session
-from deploy.training import conclude_run, start_run
+from deploy.training import conclude_run, judge_jobs, passed, start_run
 from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
 from operations import images as image_operations
 from operations import reboot as reboots
 from operations import smoke as smoke_operations
+from shakedown.desired.models import EACH
 from shakedown.findings import Finding, Risk, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.images import agreed_digest, parse
@@ -102,12 +103,17 @@ def settle() -> None:
 
 
 def smoke() -> None:
-    """Train together: one job over all nodes that are fit."""
+    """Train: each node by itself, at the same time, where the scope asks for that; then one job over all that are
+    fit."""
     current = session()
     if current.examination.desired[current_host.name].smoke is None:
         return
     current.once("show the plan", lambda: start_run(current))
-    smoke_operations.run(name="Smoke run", jobs=current.jobs)
+    if alone := [job for job in current.jobs if job.node is not None]:
+        smoke_operations.run(name="Smoke run, each node by itself", jobs=alone)
+        python.call(name="Judge each node by itself", function=_judge_each)
+    if together := [job for job in current.jobs if job.node is None]:
+        smoke_operations.run(name="Smoke run", jobs=together)
 
 
 def conclude() -> None:
@@ -228,11 +234,14 @@ def _mend_now(current: Session, host: Host, finding: Finding) -> bool:
     return True
 
 
+def _judge_each(state: State, host: Host) -> bool:
+    """A node that has not passed by itself fails at the end of the deploy, when its evidence is complete."""
+    current = session()
+    current.once("judge each node", lambda: judge_jobs(current, EACH))
+    return True
+
+
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("judge the run", lambda: conclude_run(current))
-    return (
-        current.record is not None
-        and bool(current.record.gates)
-        and all(gate.verdict == Verdict.OK for gate in current.record.gates)
-    )
+    return passed(current, host.name)

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from deploy.examine import reread
 from deploy.session import Session
+from shakedown.desired.models import EACH, TOGETHER
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.runs import JobRecord, RunRecord, judge_job, new_run_id
+from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secret_file import read_secret
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Job
+from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
-from shakedown.smoke.progress import Progress
+from shakedown.smoke.progress import Progress, ProgressOfEach
 
 
-def plan_of(examination: Examination, run_id: str | None = None, left_out: dict[str, str] | None = None) -> LaunchPlan:
-    """The launch plan over the nodes that are fit to train, in inventory order. Raises PlanError with everything that
-    cannot be derived or does not fit."""
+def jobs_of(examination: Examination) -> list[str | None]:
+    """The jobs that the nodes' scopes ask for, in their order: a node that has one for itself, None for the one over
+    all nodes."""
+    scopes = {name: desired.smoke.scope for name, desired in examination.desired.items() if desired.smoke is not None}
+    alone = [name for name, scope in scopes.items() if EACH in scope]
+    together = not alone or any(TOGETHER in scope for scope in scopes.values())
+    return [*alone, *([None] if together else [])]
+
+
+def plan_of(
+    examination: Examination,
+    run_id: str | None = None,
+    left_out: Mapping[str, str] | None = None,
+    alone: str | None = None,
+) -> LaunchPlan:
+    """The launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`, which
+    has an id of its own. Raises PlanError with everything that cannot be derived or does not fit."""
     missing = dict(left_out or {})
     for node in examination.desired:
         blockers = examination.blockers(node)
@@ -31,40 +47,65 @@ def plan_of(examination: Examination, run_id: str | None = None, left_out: dict[
             missing.setdefault(node, f"{blockers[0].name}: {blockers[0].verdict}")
     smoke = {node: desired for node, desired in examination.desired.items() if desired.smoke is not None}
     states = {node: state for node, state in examination.states.items() if node not in missing}
-    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id or new_run_id())
+    run_id = run_id or new_run_id()
+    if alone is not None:
+        run_id = f"{run_id}-{EACH}-{list(smoke).index(alone) + 1}"
+    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone)
+
+
+def plans_of(examination: Examination) -> Iterator[tuple[str, LaunchPlan | PlanError]]:
+    """Every job's name with its plan as the nodes are now, or what stands in its way."""
+    run_id = new_run_id()
+    for node in jobs_of(examination):
+        try:
+            yield job_name(node), plan_of(examination, run_id, alone=node)
+        except PlanError as error:
+            yield job_name(node), error
 
 
 def start_run(current: Session) -> None:
     """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
+    if not invocation.dry:
+        current.open_run()
+    nodes = jobs_of(current.examination)
+    each = ProgressOfEach([node for node in nodes if node is not None])
+    current.jobs = [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
     if invocation.dry:
-        _show_plan(current)
-        return
-    record = current.open_run()
-    assert current.directory is not None
-    job = Job(make_plan=lambda: _plan_now(current, record, job), log_dir=current.directory.logs, on_event=Progress())
-    current.jobs = [job]
+        _show_plans(current)
 
 
-def _show_plan(current: Session) -> None:
-    try:
-        current.out.print(render(plan_of(current.examination)), markup=False, highlight=False)
-    except PlanError as error:
-        current.out.print(f"as the nodes are now, the smoke run could not start:\n{error}", markup=False)
+def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) -> Job:
+    directory = current.directory
+    logs = Path() if directory is None else directory.logs if node is None else directory.logs_of_each
+    job = Job(make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=on_event)
+    return job
 
 
-def _plan_now(current: Session, record: RunRecord, job: Job) -> LaunchPlan:
+def _show_plans(current: Session) -> None:
+    for name, plan in plans_of(current.examination):
+        if isinstance(plan, PlanError):
+            text = f"{name}: as the nodes are now, this job could not start:\n{plan}"
+        else:
+            text = render(plan, name)
+        current.out.print(text, markup=False, highlight=False)
+
+
+def _plan_now(current: Session, job: Job) -> LaunchPlan:
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    if invocation.interrupted:
+        raise RuntimeError("the run was stopped before this job began")
     for host in current.hosts:
         if host not in current.state.active_hosts:
             current.left_out.setdefault(host.name, "failed before the smoke run")
-    plan = plan_of(current.examination, record.run_id, current.left_out)
+    plan = plan_of(current.examination, record.run_id, current.left_out, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=plan))
-    assert current.directory is not None
-    current.directory.write("plan.txt", "\n".join(render(each.plan) for each in record.jobs if each.plan) + "\n")
+    directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
     evidence = current.evidence[job.name]
     for node in plan.nodes:
-        evidence.counters_before[node.name] = watched_counters(
-            current.examination.desired[node.name], current.examination.states[node.name], node.interface
-        )
+        state = current.latest.get(node.name) or current.examination.states[node.name]
+        watched = watched_counters(current.examination.desired[node.name], state, node.interface)
+        evidence.counters_before[node.name] = watched
     current.save()
     job.secrets = secrets_of(plan, current.examination)
     return plan
@@ -84,29 +125,30 @@ def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
 
 
 def conclude_run(current: Session) -> None:
-    """Judge the jobs, keep the record, show the verdict."""
+    """Judge the jobs that are not yet, keep the record, show the verdict."""
     if current.record is None:
         current.out.print("smoke run: NOT STARTED: no node was left to run it", style="red")
         return
-    judge_jobs(current, current.jobs)
+    judge_jobs(current)
     current.close()
     show_judgement(current)
 
 
-def judge_jobs(current: Session, jobs: Sequence[Job]) -> None:
-    """Read the counters of the jobs' nodes again, and apply all gates to each job. A job of a node that was left out
-    before has nothing to be judged."""
+def judge_jobs(current: Session, scope: str | None = None) -> None:
+    """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
+    each. A node that has not passed by itself is left out of what follows; one that was left out before its job has
+    nothing to be judged."""
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
-    begun = [job for job in jobs if job.result or job.error or job.node not in current.left_out]
+    judged = {gate.job for gate in record.gates}
+    begun = [job for job in current.jobs if job.name not in judged and scope in (None, job.scope)]
+    begun = [job for job in begun if job.result or job.error or job.node not in current.left_out]
     _counters_after(current, begun)
     for job in begun:
-        kept = record.job(job.name)
-        if kept not in record.jobs:
-            why = job.error or "no node was left to run it"
-            kept = JobRecord(node=job.node, error=why)
+        kept = next((kept for kept in record.jobs if kept.name == job.name), None)
+        if kept is None:
+            kept = JobRecord(node=job.node, error=job.error or "no node was left to run it")
             record.jobs.append(kept)
-            current.out.print(f"smoke run: NOT STARTED: {why}", style="red", markup=False)
         evidence = current.evidence[job.name]
         if job.result is None:
             evidence.stopped = job.error or "the run ended before the job did"
@@ -119,7 +161,16 @@ def judge_jobs(current: Session, jobs: Sequence[Job]) -> None:
         judgement = judge_job(directory, kept, evidence)
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
+        if job.node is not None and judgement.verdict != Verdict.OK:
+            wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
+            current.leave_out(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
     current.save()
+
+
+def passed(current: Session, node: str) -> bool:
+    """Whether a node has passed by itself and together with the others, as far as either was asked for."""
+    gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
+    return node not in current.left_out and verdict_of(gates) == Verdict.OK
 
 
 def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
@@ -128,6 +179,7 @@ def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
     hosts = [host for host in current.hosts if host.name in names and host.connected]
     after = Examination({host.name: current.examination.desired[host.name] for host in hosts})
     reread(current.state, after, hosts)
+    current.latest.update(after.states)
     for job, node in planned:
         state = after.states.get(node.name)
         if state is not None:
@@ -139,21 +191,19 @@ def show_judgement(current: Session) -> None:
     """The gates, the figures, the verdict, and where the evidence is."""
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
+    own = {gate.node for gate in record.gates}
+    for part in terminal.judgement(record):
+        out.print()
+        out.print(part)
     out.print()
-    out.print(terminal.gates_table(record.gates))
-    out.print()
-    for kept in record.jobs:
-        if kept.iterations and kept.figures and kept.plan:
-            out.print(terminal.figures_table(kept.figures, kept.plan.expect))
-            out.print()
     for job in current.jobs:
         if job.result and job.result.first_failure:
             out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
     for name, why in current.left_out.items():
-        out.print(f"{name} took no part: {why}", markup=False)
+        out.print(f"{name} took no part{' in what followed' if name in own else ''}: {why}", markup=False)
     show_notes(current)
-    passed = verdict_of(record.gates) == Verdict.OK
-    out.print(f"smoke run: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
+    for line in terminal.closing(record.gates):
+        out.print(line)
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
     out.print(f"evidence: {current.directory.path}", highlight=False)
 

@@ -23,6 +23,7 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
+from shakedown.smoke.job import Event
 from shakedown.smoke.supervise import Job, run_job
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
@@ -111,6 +112,7 @@ def _carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) 
         )
     except Exception as error:
         job.error = str(error) or type(error).__name__
+        job.on_event(Event("end", f"not started: {job.error}", job.node))
         logger.debug("the job ended without a result", exc_info=True)
 
 

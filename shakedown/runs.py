@@ -32,10 +32,10 @@ from pydantic import BaseModel, ConfigDict, computed_field, model_validator
 from shakedown import private
 from shakedown import secrets as masking
 from shakedown.desired import DesiredState
+from shakedown.desired.models import EACH, TOGETHER
 from shakedown.findings import Finding, Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates import Gate, NodeLog, read_log
-from shakedown.smoke.gates.model import TOGETHER
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept import KeptLog
@@ -246,7 +246,13 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
+        """Of the job over all nodes."""
         return self.path / "logs"
+
+    @property
+    def logs_of_each(self) -> Path:
+        """Of the nodes' own jobs."""
+        return self.path / EACH
 
     def write(self, name: str, text: str) -> None:
         """Write a file whole or not at all."""

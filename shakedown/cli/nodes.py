@@ -147,8 +147,9 @@ def _print_findings(findings: list[Finding], nodes: int, form: str, show_all: bo
 @over_inventory
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str) -> None:
-    """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command.
+    """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command, job by job.
 
+    With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
     Reads the nodes and starts nothing. What cannot be derived or does not fit is told, all of it, with exit code 1.
     """
     with usable_input():
@@ -157,17 +158,22 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
     from deploy.examine import examine
-    from deploy.training import plan_of
+    from deploy.training import plans_of
     from shakedown.smoke.plan import PlanError, render
 
     with engine.connected(state):
         examination = examine(state)
-    try:
-        made = plan_of(examination)
-    except PlanError as error:
-        click.echo(f"shakedown: {error}", err=True)
-        sys.exit(1)
-    click.echo(made.model_dump_json(indent=1) if form == "json" else render(made))
+    plans = list(plans_of(examination))
+    made = {name: each for name, each in plans if not isinstance(each, PlanError)}
+    if form == "json" and len(plans) > 1:
+        click.echo(json.dumps({name: each.model_dump(mode="json") for name, each in made.items()}, indent=1))
+    else:
+        for name, each in made.items():
+            click.echo(each.model_dump_json(indent=1) if form == "json" else render(each, name))
+    for name, error in plans:
+        if isinstance(error, PlanError):
+            click.echo(f"shakedown: {name}: {error}" if len(plans) > 1 else f"shakedown: {error}", err=True)
+    sys.exit(0 if len(made) == len(plans) else 1)
 
 
 @click.command()

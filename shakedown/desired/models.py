@@ -136,13 +136,18 @@ class System(Section):
         return {key: parse_size(size) for key, size in value.items()} if isinstance(value, dict) else value
 
 
+EACH: Literal["each"] = "each"
+TOGETHER: Literal["together"] = "together"
+
+
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
     recipe: Text
+    scope: list[Literal["each", "together"]] = [TOGETHER]  # one job over all nodes, or one on each by itself, or both
     runtime: Literal["container", "process"] | None = None  # None: as the recipe says
     image: Text | None = None  # a name in `images`
-    min_nodes: Positive | None = None  # start without the failed ones down to this many; None: all must be ready
+    min_nodes: Positive | None = None  # train together without the failed ones down to this many; None: with all
     ranks_per_node: Positive | None = None  # None: one per GPU, or the recipe's
     iterations: Annotated[int, Field(ge=4)] | None = None  # fewer than 4 leave no steady iteration
     options: dict[Text, bool | int | float | str] = {}  # the recipe's own, typed there
@@ -150,7 +155,7 @@ class Smoke(Section):
     expect: dict[
         Text, float
     ] = {}  # metric -> bound, over the recipe's and the profile's; its direction is the metric's
-    expect_nodes: Positive | None = None  # the figures of expect are for this many nodes; told with another number
+    expect_nodes: Positive | None = None  # expect is for a job over this many nodes; told, and not judged, with others
     seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
     privileged: bool = False
     shm_size: Text | None = None  # "64G"
@@ -164,6 +169,18 @@ class Smoke(Section):
     stall_timeout_s: Positive = 300  # between two iterations
     timeout_s: Positive = 7200  # in all
     unreachable_s: Positive = 20  # without an answer of a node until the job is stopped; it ends its own part later
+
+    @field_validator("scope", mode="before")
+    @classmethod
+    def _one_or_both(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @field_validator("scope")
+    @classmethod
+    def _in_order(cls, value: list[str]) -> list[str]:
+        if value not in ([EACH], [TOGETHER], [EACH, TOGETHER]):
+            raise ValueError('"each", "together" or ["each", "together"]: who fails alone is not taken along')
+        return value
 
 
 class Packages(Section):

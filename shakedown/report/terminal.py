@@ -5,6 +5,7 @@ Colour helps and is never the only sign. What is fine is a count, not a list.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -132,14 +133,76 @@ def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
     return f"{nodes} node{'s' if nodes != 1 else ''}, {len(findings)} findings: {', '.join(parts) or 'none'}"
 
 
+def judgement(record: RunRecord) -> Iterator[Any]:
+    """The gates and the figures of a run: where several nodes had jobs of their own, a line for each of them, and of
+    their gates those that did not pass."""
+    several = len({gate.node for gate in record.gates if gate.node is not None}) > 1
+    if several:
+        yield nodes_table(record)
+    shown = [gate for gate in record.gates if not several or gate.node is None or gate.verdict != Verdict.OK]
+    if shown:
+        yield gates_table(shown)
+    for job in record.jobs:
+        if job.iterations and job.figures and job.plan and not (several and job.node):
+            yield figures_table(job.figures, job.plan.expect)
+
+
+def nodes_table(record: RunRecord) -> Table:
+    """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'."""
+    from shakedown.smoke.figures import METRICS
+    from shakedown.smoke.gates import verdict as verdict_of
+
+    own = {job.node: job.figures for job in record.jobs if job.node is not None}
+    found = {
+        metric: {node: figure.value for node, figures in own.items() if figures and (figure := figures.get(metric))}
+        for metric in METRICS
+    }
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    columns = [f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values]
+    for column in ("by itself", "verdict", "gates", *columns):
+        table.add_column(safe(column), overflow="fold")
+    for node in dict.fromkeys(gate.node for gate in record.gates if gate.node is not None):
+        gates = [gate for gate in record.gates if gate.node == node]
+        wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
+        cells = [_beside_others(node, values) for values in found.values() if values]
+        count = f"{len(gates) - len(wrong)} of {len(gates)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
+        table.add_row(safe(node), verdict_text(verdict_of(gates)), safe(count), *cells)
+    return table
+
+
+def _beside_others(node: str, values: Mapping[str, float]) -> str:
+    """A node's figure, and what the others have: for information, since nobody has said how near it must be."""
+    others = [value for name, value in values.items() if name != node]
+    own = f"{values[node]:.6g}" if node in values else "-"
+    return f"{own} (others {statistics.median(others):.6g})" if others else own
+
+
+def closing(gates: Sequence[Gate]) -> Iterator[str]:
+    """What a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
+    from shakedown.smoke.gates import verdict as verdict_of
+
+    nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
+    bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
+    if nodes:
+        verdict = "[red]FAILED[/]" if bad else "[green]PASSED[/]"
+        names = f", not {safe(', '.join(bad))}" if bad else ""
+        yield f"each node by itself: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
+    together = [gate for gate in gates if gate.node is None]
+    if together or not nodes:
+        verdict = "[green]PASSED[/]" if verdict_of(together) == Verdict.OK else "[red]FAILED[/]"
+        yield f"smoke run: {verdict}, {len(together)} gates"
+
+
 def gates_table(gates: Sequence[Gate]) -> Table:
     """Every gate with what it wanted and what it saw."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("gate", "verdict", "wanted", "actual", "evidence"):
+    own = any(gate.node is not None for gate in gates)
+    for column in (*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence"):
         table.add_column(column, overflow="fold")
     for gate in gates:
         evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
         table.add_row(
+            *([safe(gate.node or "")] if own else []),
             safe(gate.name),
             verdict_text(gate.verdict),
             safe(value_text(gate.wanted, gate.unit)),
@@ -183,7 +246,4 @@ def report(record: RunRecord) -> Iterator[Any]:
     if findings is not None:
         yield findings
     yield findings_summary(record.findings, len(record.nodes))
-    if record.gates:
-        yield gates_table(record.gates)
-    if record.figures and record.plan:
-        yield figures_table(record.figures, record.plan.expect)
+    yield from judgement(record)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.smoke.gates.model import TOGETHER
+from shakedown.desired.models import EACH, TOGETHER
 from shakedown.smoke.kept import KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
@@ -78,7 +78,7 @@ class JobResult(_Part):
 class Event:
     """Something that a person who watches wants to see."""
 
-    kind: Literal["phase", "node", "iteration", "failure"]
+    kind: Literal["phase", "node", "iteration", "failure", "end"]
     text: str
     node: str | None = None
     iteration: Iteration | None = None
@@ -112,7 +112,7 @@ class Limits:
 
 def job_name(node: str | None) -> str:
     """How a run's record calls a job: that of one node by itself, or (None) the one over all nodes."""
-    return TOGETHER if node is None else f"each/{node}"
+    return TOGETHER if node is None else f"{EACH}/{node}"
 
 
 @dataclass
@@ -137,6 +137,11 @@ class Job:
     def name(self) -> str:
         """As the run's record calls it."""
         return job_name(self.node)
+
+    @property
+    def scope(self) -> str:
+        """As the desired state asks for it."""
+        return TOGETHER if self.node is None else EACH
 
 
 def at(epoch_s: float) -> datetime:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from rich.console import Console
@@ -17,6 +18,38 @@ from shakedown.smoke.log import Iteration
 _RECENT = 10  # iterations that the estimate of the time left is taken from
 
 
+class _Screen:
+    """Standard error: a line that is written over on a terminal, and elsewhere at most every `every_s` seconds."""
+
+    def __init__(self, every_s: float, console: Console | None) -> None:
+        self._every_s = every_s
+        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._live: Live | None = None
+        self._written_at = 0.0
+
+    def now(self, line: str, always: bool = False) -> None:
+        """How it stands."""
+        if self._console.is_terminal:
+            text = Text(line, no_wrap=True, overflow="ellipsis")
+            if self._live is None:
+                self._live = Live(text, console=self._console, auto_refresh=False)
+                self._live.start()
+            self._live.update(text, refresh=True)
+        elif always or time.monotonic() - self._written_at >= self._every_s:
+            self._written_at = time.monotonic()
+            self._console.print(Text(line))
+
+    def event(self, prefix: str, event: Event) -> None:
+        """What has happened, on a line that stays."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        node = f"{event.node}: " if event.node and not event.text.startswith(event.node) else ""
+        style = "bold red" if event.kind == "failure" else ""
+        mark = "FAILED " if event.kind == "failure" else ""
+        self._console.print(Text(f"    {prefix}: {mark}{node}{event.text}", style=style))
+
+
 class Progress:
     """Takes a job's events and writes to standard error; standard output belongs to results.
 
@@ -26,23 +59,16 @@ class Progress:
 
     def __init__(self, tokens: float | None = None, every_s: float = 5.0, console: Console | None = None) -> None:
         self._tokens = tokens
-        self._every_s = every_s
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
-        self._live: Live | None = None
+        self._screen = _Screen(every_s, console)
         self._shown = 0  # the last iteration that was taken in
-        self._written_at = 0.0
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def __call__(self, event: Event) -> None:
         """Show the event."""
         if event.iteration is not None:
             self._iteration(event.iteration)
-            return
-        self._close()
-        node = f"{event.node}: " if event.node and not event.text.startswith(event.node) else ""
-        style = "bold red" if event.kind == "failure" else ""
-        mark = "FAILED " if event.kind == "failure" else ""
-        self._console.print(Text(f"    smoke: {mark}{node}{event.text}", style=style))
+        else:
+            self._screen.event("smoke", event)
 
     def _iteration(self, iteration: Iteration) -> None:
         if iteration.iteration <= self._shown:
@@ -50,14 +76,8 @@ class Progress:
         first, self._shown = self._shown == 0, iteration.iteration
         if iteration.elapsed_ms is not None:
             self._recent.append(iteration.elapsed_ms)
-        line = self._line(iteration)
-        if self._console.is_terminal:
-            self._update(line)
-            return
         last = iteration.iteration >= iteration.total_iterations
-        if first or last or time.monotonic() - self._written_at >= self._every_s:
-            self._written_at = time.monotonic()
-            self._console.print(Text(line))
+        self._screen.now(self._line(iteration), always=first or last)
 
     def _line(self, iteration: Iteration) -> str:
         tokens = iteration.tokens_per_gpu_per_s
@@ -75,17 +95,34 @@ class Progress:
         ]
         return " | ".join(part for part in parts if part)
 
-    def _update(self, line: str) -> None:
-        text = Text(line, no_wrap=True, overflow="ellipsis")
-        if self._live is None:
-            self._live = Live(text, console=self._console, auto_refresh=False)
-            self._live.start()
-        self._live.update(text, refresh=True)
 
-    def _close(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+class ProgressOfEach:
+    """The same for jobs that run at the same time, one on each node: a line for all of them together, and one for each
+    that fails or is over."""
+
+    def __init__(self, nodes: Sequence[str], every_s: float = 5.0, console: Console | None = None) -> None:
+        self._screen = _Screen(every_s, console)
+        self._at: dict[str, tuple[int, int]] = dict.fromkeys(nodes, (0, 0))  # node -> iteration of how many
+        self._over: set[str] = set()
+
+    def of(self, node: str) -> Callable[[Event], None]:
+        """What takes the events of that node's job."""
+        return lambda event: self._take(node, event)
+
+    def _take(self, node: str, event: Event) -> None:
+        if event.iteration is not None:
+            self._at[node] = (event.iteration.iteration, event.iteration.total_iterations)
+        elif event.kind == "end":
+            self._over.add(node)
+        if event.kind in ("end", "failure"):
+            self._screen.event("each", Event(event.kind, event.text, node))
+        running = {name: at for name, at in self._at.items() if name not in self._over}
+        if running:
+            slowest = min(running, key=lambda name: running[name])
+            iteration, total = running[slowest]
+            where = f"at iteration {iteration}/{total}" if iteration else "before its first iteration"
+            done = f"{len(self._over)} of {len(self._at)} done"
+            self._screen.now(f"    each: {done}, slowest {slowest} {where}")
 
 
 def _figure(value: float | None, unit: str) -> str:

@@ -111,7 +111,7 @@ class _Supervisor:
             self._fail("interrupted", "stopped by Ctrl-C")
         self._end()
         result = self._result()
-        self._say("phase", f"{result.outcome}: {result.reason}")
+        self._say("end", f"{result.outcome}: {result.reason}")
         return result
 
     # -- the three parts of a job ----------------------------------------------------------------------------------

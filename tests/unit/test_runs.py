@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
 from shakedown.runs import (
     Evidence,
@@ -24,7 +25,6 @@ from shakedown.runs import (
     now,
 )
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.gates.model import TOGETHER
 from shakedown.smoke.kept import KeptLog, LogFile, Room
 from tests.plans import small
 from tests.states import desired

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict, worst
 
-TOGETHER = "together"  # the job over all nodes
 QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
 
 

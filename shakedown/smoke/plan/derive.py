@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shakedown.desired.models import EACH
 from shakedown.smoke.options import Chosen
 from shakedown.smoke.plan import cache, image, memory, network, rccl
 from shakedown.smoke.plan.batch import Split, split
@@ -22,6 +23,9 @@ def node_count(draft: Draft) -> None:
     count, limits, described = len(draft.states), draft.recipe.family.limits, draft.recipe.entry.nodes
     if limits and limits.max_nodes is not None and count > limits.max_nodes:
         draft.refuse("plan", "nodes", count, f"at most {limits.max_nodes} with {draft.recipe.name}: {limits.why}")
+    elif draft.alone and described not in (None, count):
+        expected = f"a recipe for one node: {draft.recipe.document} describes {draft.recipe.name} for {described} nodes"
+        draft.refuse("smoke", "smoke.scope", EACH, expected)
     elif described not in (None, count):
         draft.tell("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
 

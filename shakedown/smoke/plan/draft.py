@@ -21,6 +21,7 @@ class Draft:
     desired: dict[str, DesiredState]
     states: dict[str, NodeState]
     smoke: Smoke
+    alone: bool = False  # each node has a job like this for itself
     derived: list[Derived] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 

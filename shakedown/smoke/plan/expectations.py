@@ -14,10 +14,11 @@ def expected(
 ) -> tuple[dict[str, float], list[str], list[Derived]]:
     """Metric -> bound, the metrics that are only recorded, and why figures of the recipe are not used."""
     figures, told = _of_recipe(chosen, desired)
-    figures |= smoke.expect
-    if smoke.expect and smoke.expect_nodes not in (None, len(desired)):
+    if smoke.expect_nodes in (None, len(desired)):
+        figures |= smoke.expect
+    elif smoke.expect:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in smoke.expect.items())
-        why = f"judged, though they are for {smoke.expect_nodes} node(s), not {len(desired)} (smoke.expect_nodes)"
+        why = f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
         told.append(Derived(name="expected figures", value=shown, why=why))
     recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
     return figures, recorded, told

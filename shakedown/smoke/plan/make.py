@@ -26,14 +26,15 @@ def make_plan(
     order: Sequence[str],
     run_id: str,
     missing: Mapping[str, str] | None = None,
+    alone: str | None = None,
 ) -> LaunchPlan:
-    """The plan of one smoke run.
+    """The plan of one job of a smoke run.
 
     `order` is the inventory's: the nodes of it that are not `missing` (node -> why) take part, and their places are
-    their ranks. Raises PlanError with all the problems.
+    their ranks; or, of them, the one that trains `alone`. Raises PlanError with all the problems.
     """
     missing = dict(missing or {})
-    names, problems = participants(desired, states, order, missing)
+    names, problems = participants(desired, states, order, missing, alone)
     smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
     if not smokes:
         raise PlanError(problems)
@@ -44,7 +45,8 @@ def make_plan(
         unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
         raise PlanError([*problems, unknown])
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
-    return _complete(Draft(run_id, recipe, mine, theirs, smoke, problems=problems), missing)
+    draft = Draft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=problems)
+    return _complete(draft, missing if alone is None else {})
 
 
 def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:

@@ -19,11 +19,13 @@ def participants(
     states: Mapping[str, NodeState],
     order: Sequence[str],
     missing: Mapping[str, str],
+    alone: str | None = None,
 ) -> tuple[list[str], list[Problem]]:
-    """The nodes of `order` that are ready, and why they may not start without the others."""
+    """The nodes of `order` that are ready, or of them the one that is to train `alone`, and why they may not start
+    without the others. A node by itself waits for nobody: only how many there must be at least is asked for it too."""
     problems = []
     names = []
-    for name in order:
+    for name in order if alone is None else [alone]:
         if name in missing:
             continue
         if name not in states:
@@ -35,6 +37,10 @@ def participants(
     wanted = [smoke for name in order if name in desired and (smoke := desired[name].smoke) is not None]
     least = wanted[0].min_nodes if wanted else None
     seen = wanted[0].seen_nodes if wanted else None
+    if alone is not None:
+        if alone in missing:
+            problems.append(Problem(alone, "state", missing[alone], "a node that is fit to train"))
+        return names, problems + _seen(order, seen)
     who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "nobody is missing"
     if missing and least is None:
         expected = f"all {len(order)} nodes, since min_nodes is not set ({who})"
@@ -43,9 +49,13 @@ def participants(
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))
     elif not names and not problems:
         problems.append(Problem("plan", "nodes", "0", "at least one node"))
-    if seen is not None and len(order) < seen:
-        problems.append(Problem("plan", "nodes", str(len(order)), f"at least seen_nodes = {seen} in the inventory"))
-    return names, problems
+    return names, problems + _seen(order, seen)
+
+
+def _seen(order: Sequence[str], seen: int | None) -> list[Problem]:
+    if seen is None or len(order) >= seen:
+        return []
+    return [Problem("plan", "nodes", str(len(order)), f"at least seen_nodes = {seen} in the inventory")]
 
 
 def same_smoke(smokes: Mapping[str, Smoke]) -> list[Problem]:

@@ -6,15 +6,16 @@ import shlex
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
+from shakedown.desired.models import TOGETHER
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.smoke.runtimes.container import ARGUMENTS
 
 
-def render(plan: LaunchPlan) -> str:
-    """Text for a terminal or a file, without colours."""
+def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
+    """Text for a terminal or a file, without colours. `job` is the name of a job that is not the only one."""
     nodes = "1 node" if len(plan.nodes) == 1 else f"{len(plan.nodes)} nodes"
     lines = [
-        f"{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
+        f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
         *([f"  image          {plan.image}"] if plan.image else []),
         f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
         f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
