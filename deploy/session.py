@@ -51,6 +51,7 @@ class Session:
     menders: dict[str, Mender] = field(default_factory=dict)  # as remedies name them, in the order of the stages
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
+    states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
     left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None
@@ -104,7 +105,7 @@ class Session:
 
     def save(self) -> None:
         """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
-        is told, and stays `unknown` on disk."""
+        is told, and stays `unknown` on disk: the run has then failed, unless a later attempt succeeds."""
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()
@@ -116,22 +117,30 @@ class Session:
         try:
             self._write_states()
             self.directory.save(self.record, self.evidence)
-        except OSError as error:
-            _complain(f"the record of this run is not complete: {error}")
+            invocation.unrecorded = ""
+        except (OSError, ValueError) as error:
+            invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
+            _complain(invocation.unrecorded)
 
     def _write_states(self) -> None:
         """The states that the nodes had before anything was changed."""
-        if self.directory is not None and not (self.directory.path / "states").exists():
-            for node, state in self.examination.states.items():
-                self.directory.write(f"states/{file_name(node)}.json", state.model_dump_json(indent=1) + "\n")
+        assert self.directory is not None
+        for node, state in self.examination.states.items():
+            name = f"states/{file_name(node)}.json"
+            if node not in self.states_kept:
+                self.directory.write(name, state.model_dump_json(indent=1) + "\n")
+                self.states_kept.add(node)
 
     def close(self) -> None:
-        """Finish the record, whatever ended the run."""
-        if self.record is None or self.record.finished_at is not None:
+        """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
+        has failed."""
+        if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
             return
-        self.record.finished_at = now()
+        self.record.finished_at = self.record.finished_at or now()
         self.record.verdict = self.verdict()
         self.save()
+        if invocation.unrecorded:
+            self.record.verdict = Verdict.FAIL
 
     def verdict(self) -> Verdict:
         """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host

@@ -8,7 +8,7 @@ process; unless the command line names one of our deploys it does nothing at all
 * no hosts, and hosts that were never examined, do not exit with 0;
 * an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
 * options under which one distributed job cannot run (--serial, --no-wait) are refused;
-* Ctrl-C does not exit with 0.
+* Ctrl-C does not exit with 0, nor does a run whose record could not be written.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Invocation:
     json: bool = False
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
+    unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     on_exit: list[Callable[[], None]] = field(default_factory=list)  # close what is open
 
 
@@ -160,6 +161,9 @@ def _leave() -> None:
             f"shakedown: no host was examined: {invocation.inventory} and --limit leave none, or none could be "
             "reached. This is not a pass.\n"
         )
+        code = 1
+    if not code and invocation.unrecorded:
+        sys.stderr.write(f"shakedown: {invocation.unrecorded}. A run without its record has failed.\n")
         code = 1
     if code:
         sys.stdout.flush()

@@ -196,4 +196,6 @@ def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel:
         current = session()
     current.close()
     verdict = current.record.verdict if current.record else current.verdict()
+    if invocation.unrecorded:
+        click.echo(f"shakedown: {invocation.unrecorded}. A run without its record has failed.", err=True)
     sys.exit(130 if invocation.interrupted else verdict.exit_code)

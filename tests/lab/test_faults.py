@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -58,6 +59,28 @@ def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Prod
     record = product.record()
     assert record["finished_at"] is not None
     assert record["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("command", ["pyinfra", "shakedown"])
+def test_a_run_whose_record_does_not_fit_on_the_disk_has_failed(lab: Rack, product: Product, command: str) -> None:
+    runs = product.folder / "runs"
+    runs.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=2m", "shakedown-runs", str(runs))
+    try:
+        inventory = lab.inventory(product.folder / "lab.py", smoke(iterations=40))
+        deploy: list[str | Path] = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
+        process = product.start(*(deploy if command == "pyinfra" else ["shakedown", "run", inventory]))
+        until_it_trains(lab.nodes)
+        with (runs / "somebody else's").open("wb") as file:
+            left = os.statvfs(runs).f_bavail * os.statvfs(runs).f_frsize
+            file.write(bytes(max(left - (40 << 10), 0)))  # the logs still fit, the record does not
+        code, text = finish(process, 90)
+        assert code == 1, text
+        assert "record of this run could not be written" in text
+        assert "No space left" in text
+        assert product.record()["verdict"] == "unknown", "the file on disk is the one of before"
+    finally:
+        run("umount", str(runs))
 
 
 def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Product) -> None:
