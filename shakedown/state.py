@@ -194,8 +194,9 @@ class Gpu(_Part):
 
 
 class Kfd(_Part):
-    """/sys/class/kfd/kfd/topology: nodes with and without SIMDs."""
+    """/sys/class/kfd/kfd/topology: nodes with and without SIMDs, and the GPUs that the former are (parts of)."""
 
+    gpus: Reading[int]
     gpu_nodes: Reading[int]
     cpu_nodes: Reading[int]
 

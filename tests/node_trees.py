@@ -46,7 +46,8 @@ class NicFamily:
 
 
 GPUS = {
-    "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 192 * GIB, "6.4.1-83", 1216),
+    # The driver's own figure, as rocm-smi and KFD of real machines print it: a little less than 192 GiB.
+    "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 206141652992, "6.4.1-83", 1216),
     "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 256 * GIB, "6.4.1-83", 1216),
     "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 288 * GIB, "7.0.2-56", 1024),
 }
@@ -250,10 +251,26 @@ def _interface(tree: Tree, folder: str, index: int, device: str) -> None:
 def _kfd(tree: Tree) -> None:
     nodes = "/sys/devices/virtual/kfd/kfd/topology/nodes"
     for node in range(2 + tree.count):
-        simds = tree.gpu.simds if node >= 2 else 0
-        tree.write(f"{nodes}/{node}/properties", f"cpu_cores_count {0 if simds else 96}\nsimd_count {simds}")
+        tree.write(f"{nodes}/{node}/properties", kfd_properties(tree, node - 2))
     (tree.path / "sys/devices/virtual/kfd/kfd/proc").mkdir()
     tree.link("/sys/class/kfd/kfd", "/sys/devices/virtual/kfd/kfd")
+
+
+def kfd_properties(tree: Tree, gpu: int) -> str:
+    """A node's properties as the kernel prints them, in its order; `gpu` below zero is a CPU."""
+    there = gpu >= 0
+    bus = int(tree.gpu_bdf(gpu)[5:7], 16) if there else 0
+    values = {
+        "cpu_cores_count": 0 if there else 96, "simd_count": tree.gpu.simds if there else 0, "mem_banks_count": 1,
+        "caches_count": 546 if there else 0, "io_links_count": tree.count + 1, "p2p_links_count": int(there),
+        "cpu_core_id_base": 0, "simd_id_base": 2147487744 if there else 0, "max_waves_per_simd": 8 * there,
+        "lds_size_in_kb": 64 * there, "gds_size_in_kb": 0, "num_gws": 64 * there, "wave_front_size": 64 * there,
+        "array_count": 32 * there, "simd_arrays_per_engine": int(there), "cu_per_simd_array": 10 * there,
+        "simd_per_cu": 4 * there, "max_slots_scratch_cu": 32 * there, "gfx_target_version": 90402 * there,
+        "vendor_id": 0x1002 * there, "device_id": int(tree.gpu.device, 16) * there, "location_id": bus << 8,
+        "domain": 0, "drm_render_minor": 128 + gpu if there else 0, "hive_id": 15188982192727901047 * there,
+    }  # fmt: skip
+    return "\n".join(f"{name} {value}" for name, value in values.items())
 
 
 def _machine(tree: Tree) -> None:

@@ -90,7 +90,7 @@ def healthy(host: int = 1, gpus: int = 8, hcas: int = 8) -> NodeState:
             },
             "gpus": [gpu(index) for index in range(gpus)],
             "gpu_tool": "25.2.0",
-            "kfd": {"gpu_nodes": gpus, "cpu_nodes": 2},
+            "kfd": {"gpus": gpus, "gpu_nodes": gpus, "cpu_nodes": 2},
             "rocm_version": "6.4.1",
             "rdma": [hca(index, host) for index in range(hcas)],
             "interfaces": [
@@ -133,7 +133,7 @@ def bare(host: int = 1) -> NodeState:
             "gpus": [],
             "gpu_tool": missing,
             "gpu_processes": missing,
-            "kfd": {"gpu_nodes": missing, "cpu_nodes": missing},
+            "kfd": {"gpus": missing, "gpu_nodes": missing, "cpu_nodes": missing},
             "rocm_version": missing,
             "rdma": [],
             "interfaces": [interface("eth0", f"10.0.0.{host}/24", 1500)],

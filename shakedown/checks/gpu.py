@@ -226,11 +226,11 @@ def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding 
     count, partition = desired.gpu.count, desired.gpu.compute_partition
     if not count:
         return None
-    seen = state.kfd.gpu_nodes
+    whole = partition in (None, "SPX")
+    seen = state.kfd.gpu_nodes if whole else state.kfd.gpus
     if is_unreadable(seen):
         return unknown("kfd_topology", node, count, seen)
-    whole = partition in (None, "SPX")
-    right = seen == count if whole else seen >= count
+    right = seen == count
     remedy = Remedy(text="a GPU on the bus that the driver did not initialise: dmesg names it; reload amdgpu or reboot")
     return Finding(
         name="kfd_topology",
@@ -238,7 +238,7 @@ def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding 
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=count,
         actual=seen,
-        unit="GPU nodes" if whole else f"GPU nodes at least, in {partition}",
+        unit="GPU nodes" if whole else f"GPUs, in {partition}",
         evidence="/sys/class/kfd/kfd/topology/nodes",
         remedy=None if right else remedy,
     )

@@ -58,6 +58,14 @@ def _ras_total(tree: Tree, folder: str, kind: str) -> int:
     return sum(parse_ras(tree.lines("{}/ras/{}".format(folder, name))).get(kind, 0) for name in files)
 
 
+def _driver(tree: Tree) -> str:
+    """The driver's version. A kernel's own amdgpu has none, and is known by the digest of its source."""
+    version = attempt(tree.text, "/sys/module/amdgpu/version")
+    if isinstance(version, str):
+        return version
+    return "the kernel's own, source " + tree.text("/sys/module/amdgpu/srcversion")
+
+
 def _udev_model(bdf: str) -> str:
     """The name in udev's hardware database, for a GPU that AMD's library does not describe."""
     import pyudev  # here only: 20 ms of CPU, and needed on nodes without ROCm alone
@@ -78,7 +86,7 @@ def _one(tree: Tree, bdf: str, event: dict[str, str]) -> Part:
         "vram_used_bytes": attempt(tree.number, folder + "/mem_info_vram_used"),
         "compute_partition": attempt(tree.text, folder + "/current_compute_partition"),
         "memory_partition": attempt(tree.text, folder + "/current_memory_partition"),
-        "driver": attempt(tree.text, "/sys/module/amdgpu/version"),
+        "driver": attempt(_driver, tree),
         "firmware": Unreadable("missing", "amdsmi").as_part(),
         "ecc_correctable": attempt(_ras_total, tree, folder, "ce"),
         "ecc_uncorrectable": attempt(_ras_total, tree, folder, "ue"),

@@ -13,17 +13,30 @@ def parse_properties(lines: list[str]) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
 
 
-def _count(tree: Tree, gpus: bool) -> int:
+def _nodes(tree: Tree) -> list[dict[str, int]]:
     folder = _KFD + "/topology/nodes"
     nodes = tree.names(folder)
     if not nodes:
         raise Unreadable("missing", folder)
-    simds = [parse_properties(tree.lines("{}/{}/properties".format(folder, node)))["simd_count"] for node in nodes]
-    return sum((count > 0) == gpus for count in simds)
+    return [parse_properties(tree.lines("{}/{}/properties".format(folder, node))) for node in nodes]
+
+
+def _count(tree: Tree, gpus: bool) -> int:
+    return sum((node["simd_count"] > 0) == gpus for node in _nodes(tree))
+
+
+def _gpus(tree: Tree) -> int:
+    """A partition is a node of its own, and differs from its GPU's others in the lowest three bits of its place, where
+    a PCI address has the function."""
+    return len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree) if node["simd_count"] > 0})
 
 
 def read(tree: Tree) -> Part:
-    return {"gpu_nodes": attempt(_count, tree, True), "cpu_nodes": attempt(_count, tree, False)}
+    return {
+        "gpus": attempt(_gpus, tree),
+        "gpu_nodes": attempt(_count, tree, True),
+        "cpu_nodes": attempt(_count, tree, False),
+    }
 
 
 def read_processes(tree: Tree) -> list[Part]:

@@ -158,7 +158,11 @@ def test_the_partition_is_mended_by_an_operation_that_jobs_notice() -> None:
 def test_partitioned_gpus_may_be_more_nodes_than_gpus() -> None:
     whole = desired()
     cpx = whole.model_copy(update={"gpu": whole.gpu.model_copy(update={"compute_partition": "CPX"})})
-    assert checks.kfd_topology(cpx, with_(healthy(), {"kfd.gpu_nodes": 64}), "n").verdict == "ok"  # type: ignore[union-attr]
+    verdicts = {
+        gpus: checks.kfd_topology(cpx, with_(healthy(), {"kfd.gpu_nodes": 8 * gpus, "kfd.gpus": gpus}), "n").verdict  # type: ignore[union-attr]
+        for gpus in (7, 8, 9)
+    }
+    assert verdicts == {7: "fail", 8: "ok", 9: "fail"}
 
 
 @pytest.mark.parametrize(
