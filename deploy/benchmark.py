@@ -122,7 +122,7 @@ def _judge_all(current: Session) -> None:
     show_notes(current)
     passed = verdict_of(gates) == Verdict.OK
     current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(gates)} gates")
-    current.out.print(f"evidence: {directory.path}", highlight=False)
+    current.out.print(f"evidence: {directory.path}", markup=False, highlight=False)
 
 
 def _judge_node(current: Session, name: str, job: Job | None) -> list[Gate]:

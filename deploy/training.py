@@ -205,7 +205,7 @@ def show_judgement(current: Session) -> None:
     for line in terminal.closing(record.gates):
         out.print(line)
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
-    out.print(f"evidence: {current.directory.path}", highlight=False)
+    out.print(f"evidence: {current.directory.path}", markup=False, highlight=False)
 
 
 def show_notes(current: Session) -> None:

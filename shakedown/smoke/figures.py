@@ -5,7 +5,6 @@ The names are those of the ROCm/cvs configuration files, so that figures expecte
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -13,8 +12,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.loss_scale import loss_scale
 
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
+GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
 Direction = Literal["at least", "at most"]
 
 
@@ -27,6 +28,11 @@ class Metric(BaseModel):
     unit: str
     direction: Direction
     source: str  # the field of `Iteration`
+    zero: bool = True  # whether 0 is a value that a line can have: what is printed is rounded
+
+    def possible(self, value: float) -> bool:
+        """Whether a machine can have such a value: a negative one, or an iteration in no time, is a line that lies."""
+        return (value > 0 or (self.zero and value == 0)) and value <= GREATEST
 
     def meets(self, actual: float, bound: float) -> bool:
         """Whether a measured value is as good as the bound. Never true for NaN."""
@@ -38,7 +44,7 @@ METRICS = {
     for metric in (
         Metric(name="throughput_per_gpu", unit="TFLOP/s/GPU", direction="at least", source="tflops_per_gpu"),
         Metric(name="tokens_per_gpu", unit="tokens/s/GPU", direction="at least", source="tokens_per_gpu_per_s"),
-        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms"),
+        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms", zero=False),
         Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
     )
 }
@@ -83,16 +89,20 @@ def measure(
 ) -> Figures:
     """The figures over the iterations without the first `warmup` and the last.
 
+    The search for a loss scale comes before the warm-up: an iteration that is skipped does not run the optimizer, so
+    its time is none of a training step's, and the first real step still has to set the optimizer up.
+
     Tokens per second and GPU are derived, as global batch x `seq_length` x 1000 / (ms x `world_size`), only where no
-    line has them. A metric with a value that is not finite has no figure: there is no telling what it would have been.
+    line has them. A metric with a value that is not finite, or that no machine has, has no figure: there is no
+    telling what it would have been.
     """
-    steady = iterations[warmup:-1]
+    steady = iterations[loss_scale(iterations).lines :][warmup:-1]
     figures = {name: _figure(metric, _values(steady, metric.source)) for name, metric in METRICS.items()}
     if figures["tokens_per_gpu"] is None and figures["elapsed_time_per_iteration"] and seq_length and world_size:
         tokens = [
             it.global_batch_size * seq_length * 1000.0 / (it.elapsed_ms * world_size)
             for it in steady
-            if it.global_batch_size is not None and it.elapsed_ms
+            if it.global_batch_size is not None and it.elapsed_ms is not None and it.elapsed_ms > 0
         ]
         if not any(it.tokens_per_gpu_per_s is not None for it in steady):
             figures["tokens_per_gpu"] = _figure(METRICS["tokens_per_gpu"], tokens, derived=True)
@@ -104,7 +114,7 @@ def _values(iterations: Sequence[Iteration], field: str) -> list[float]:
 
 
 def _figure(metric: Metric, values: list[float], derived: bool = False) -> Figure | None:
-    if not values or not all(map(math.isfinite, values)):
+    if not values or not all(metric.possible(value) for value in values):
         return None
     quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else None
     return Figure(

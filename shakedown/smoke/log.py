@@ -1,20 +1,27 @@
 """The iteration lines of a Megatron-LM log, in every dialect that is about.
 
-Upstream Megatron-LM, the ROCm fork, Primus (old and new), Megatron-DeepSpeed and forks that add tokens per second all
-print one line per iteration: `iteration N/M |` and then `name: value |` fields, in any order. Only the last global
-rank prints them. A field counts only when it is complete: `elapsed time per iteration (ms): 65` at the end of a log
+Upstream Megatron-LM, the ROCm fork, Primus (old and new), Megatron-DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge and
+forks that add tokens per second all print one line per iteration (or per log interval): `iteration N/M |` and then
+`name: value |` fields, in any order. Their names are data: `log_fields.toml`. Only one rank prints them, the last one
+of most programs. A field counts only when it is complete: `elapsed time per iteration (ms): 65` at the end of a log
 that was cut is no measurement of 65 ms.
+
+Whatever the log holds, a line takes time and memory in proportion to its length.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.lines import LineSplitter
+from shakedown.text import strip_escapes
 
 
 class Iteration(BaseModel):
@@ -56,55 +63,63 @@ class Summary(BaseModel):
 
 
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
-_INTEGER = re.compile(r"(\d{1,18})")
-_NUMBER = re.compile(f"({NUMBER})")
-_INSTANT = re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?")  # Primus: "instant/average"
-_USAGE = re.compile(rf"(?:{NUMBER}\s*[KMGT]?i?B/){{3}}({NUMBER})%")  # Primus: "used/free/total/ratio"
+_VALUES = {
+    "integer": re.compile(r"(\d{1,18})"),
+    "number": re.compile(f"({NUMBER})"),
+    "instant": re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?"),  # Primus: "instant/average"
+    "usage": re.compile(rf"(?:{NUMBER}\s*[KMGT]?i?B/){{3}}({NUMBER})%"),  # Primus: "used/free/total/ratio"
+    "tflops": re.compile(rf"({NUMBER})\s?TFLOPS"),  # GPT-NeoX
+}
+MAX_ITERATIONS = 100_000  # lines of one log that are kept (0.1 GB); a smoke run has some tens
+_MAX_FIELDS = 100  # of one line, and
+_MAX_FIELD = 200  # characters of one: the most that any dialect has are 20 and 60. What is beyond is somebody else's
 
 
 class _Field(NamedTuple):
     """How one `name: value` is read, and where it goes."""
 
-    target: str  # of Iteration
-    value: re.Pattern[str]
-    scale: float = 1.0
-    preference: int = 0  # two names for one target on the same line: the lowest wins
-    at_line_end: bool = False  # may stand last in a dialect that does not close its last field with "|"
+    target: str  # of Iteration, or global_step
+    value: str  # of _VALUES
+    scale: float
+    preference: int  # two names for one target on the same line: the lowest wins
+    open: bool  # may stand last in a dialect that does not close its last field with "|"
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The value alone, and nothing beside it."""
+        return _VALUES[self.value].fullmatch(text)
 
     def read(self, text: str) -> float:
         """The value in the target's unit."""
-        if self.value is _INTEGER:
+        if self.value == "integer":
             return int(text)
         return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
 
 
-_FIELDS = {
-    "consumed samples": _Field("consumed_samples", _INTEGER),
-    "elapsed time per iteration (ms)": _Field("elapsed_ms", _INSTANT),
-    "elapsed time per iteration (s)": _Field("elapsed_ms", _INSTANT, scale=1000.0),
-    "throughput per gpu (tflop/s/gpu)": _Field("tflops_per_gpu", _INSTANT),
-    "compute per gpu (tflop/s/gpu)": _Field("tflops_per_gpu", _INSTANT, preference=1),
-    "tflops": _Field("tflops_per_gpu", _INSTANT, preference=2),  # Megatron-DeepSpeed, per GPU
-    "tokens per gpu (tokens/s/gpu)": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tokens/s/gpu inst/harmonic mean": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tokens/sec/gpu": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tokens/gpu/s": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tokens per second per gpu (tok/s/gpu)": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tokens-per-second-per-gpu": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "tgs (tokens/gpu/second)": _Field("tokens_per_gpu_per_s", _INSTANT, at_line_end=True),
-    "mem usages": _Field("memory_fraction", _NUMBER),
-    "hip mem usage/free/total/usage_ratio": _Field("memory_fraction", _USAGE, 0.01, preference=1, at_line_end=True),
-    "rocm mem usage/free/total/usage_ratio": _Field("memory_fraction", _USAGE, 0.01, preference=2, at_line_end=True),
-    "learning rate": _Field("learning_rate", _NUMBER),
-    "global batch size": _Field("global_batch_size", _INTEGER),
-    "lm loss": _Field("lm_loss", _NUMBER),
-    "loss scale": _Field("loss_scale", _NUMBER),
-    "grad norm": _Field("grad_norm", _NUMBER),
-    "number of skipped iterations": _Field("skipped_iterations", _INTEGER),
-    "number of nan iterations": _Field("nan_iterations", _INTEGER, at_line_end=True),
-}
-_HEADER = re.compile(r"\biteration\s+(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+@cache
+def _fields() -> dict[str, _Field]:
+    """The fields that come with the package, by name."""
+    text = resources.files("shakedown.smoke").joinpath("log_fields.toml").read_text(encoding="utf-8")
+    return {
+        entry["name"]: _Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
+        for target, entries in tomllib.loads(text).items()
+        for preference, entry in enumerate(entries)
+    }
+
+
+def field_names() -> tuple[str, ...]:
+    """The names of all fields that are read, in lower case."""
+    return tuple(_fields())
+
+
+# NeMo's header has the epoch in front, and counts from 0.
+_HEADER = re.compile(
+    r"(?:\bTraining epoch (\d{1,9}), )?\biteration\s{1,20}(\d{1,18})\s{0,20}/\s{0,20}(\d{1,18})\s{0,20}\|"
+)
+# Megatron-Bridge prints the throughput on a line of its own, before the iteration line.
+_STEP_TIME = re.compile(
+    rf"\bStep Time ?: ({NUMBER})s\b[^|]{{0,60}}?\bGPU utilization: ({NUMBER}) ?(?:MODEL_)?TFLOP/s/GPU"
+)
+_SAME_STEP_MS = 10.0  # it gives the time of the step with two decimals of a second
 
 _SUMMARY = {
     "throughput per GPU": "throughput_per_gpu",
@@ -113,19 +128,20 @@ _SUMMARY = {
     "mem usages": "mem_usage",
 }
 _SUMMARY_HINT = re.compile(r"(?:PU|tion|/s|ges): ")  # cheap: most lines end here
-_SUMMARY_LINE = re.compile(rf"^\s*(?:\[[^\[\]]*\]:?\s*|\d+:\s*)*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
-
-
-def strip_ansi(line: str) -> str:
-    """The line without terminal escape sequences."""
-    return _ANSI.sub("", line) if "\x1b" in line else line
+_SUMMARY_LINE = re.compile(
+    rf"^\s{{0,20}}(?:\[[^\[\]]{{0,60}}\]:?\s{{0,4}}|\d{{1,9}}:\s{{0,4}})*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$"
+)
 
 
 def _split(segment: str) -> tuple[str, _Field | None, str]:
     """A field's name, how it is read (None: not one of ours), and its text."""
-    name, _, text = segment.partition(":")
+    if len(segment) > _MAX_FIELD:
+        return "", None, segment
+    name, colon, text = segment.partition(":")
+    if not colon:  # before 2021: "lm loss 1.1E-1"
+        name, _, text = segment.strip().rpartition(" ")
     name = " ".join(name.split()).lower()
-    return name, _FIELDS.get(name), text.strip()
+    return name, _fields().get(name), text.strip()
 
 
 class _Record:
@@ -135,14 +151,17 @@ class _Record:
         self._values: dict[str, tuple[int, float]] = {}  # target -> (preference, value)
         self._garbled = False
         self._names: set[str] = set()
-        *closed, tail = body.split("|")
+        self._nemo = header[1] is not None
+        *closed, tail = body.split("|", _MAX_FIELDS)
         for segment in closed:
             self._take(segment)
         self._take_tail(tail, terminated)
         values: dict[str, float] = {target: value for target, (_, value) in self._values.items()}
-        self.iteration = Iteration.model_validate(
-            {"iteration": int(header[1]), "total_iterations": int(header[2]), **values}
-        )
+        number, total = int(header[2]), int(header[3])
+        if self._nemo:
+            number, total = _from_one(int(header[1]), number, total, values.get("global_step"))
+        values.pop("global_step", None)
+        self.iteration = Iteration.model_validate({"iteration": number, "total_iterations": total, **values})
 
     @property
     def damaged(self) -> bool:
@@ -153,7 +172,7 @@ class _Record:
         name, field, text = _split(segment)
         if field is None or text == "None":
             return
-        match = field.value.fullmatch(text)
+        match = field.match(text)
         if match is None or name in self._names:  # the same field twice: a second line runs through this one
             self._garbled = True
             return
@@ -165,26 +184,40 @@ class _Record:
     def _take_tail(self, tail: str, terminated: bool) -> None:
         """The text behind the last `|`: nothing, a last field that the dialect leaves open, or somebody else's."""
         _, field, text = _split(tail)
-        closes_itself = field is not None and field.value is _USAGE
-        whole = field is not None and field.at_line_end and field.value.fullmatch(text) is not None
+        closes_itself = field is not None and field.value == "usage"
+        whole = field is not None and field.open and field.match(text) is not None
         if whole and (terminated or closes_itself):
             self._take(tail)
             self._complete = True
+        elif self._nemo:  # closes no field, and which one is the last differs from job to job
+            self._complete = terminated and _VALUES["number"].fullmatch(text) is not None
         else:
             # Upstream's last field: whatever follows it is another rank's output, and the line is all there.
             upstream_end = "nan_iterations" in self._values
             self._complete = (terminated and not tail.strip()) or (upstream_end and field is None)
 
 
+def _from_one(epoch: int, number: int, total: int, global_step: float | None) -> tuple[int, int]:
+    """NeMo's number and total as Megatron counts: from 1, over all epochs.
+
+    NeMo prints number - 1 and total - 1; its first versions printed both as they are. global_step tells them apart.
+    """
+    if global_step is not None and global_step == number - 1 and epoch == 0:
+        return number, total
+    return (int(global_step) if epoch and global_step is not None else number) + 1, total + 1
+
+
 def _records(line: str) -> Iterator[_Record]:
     if "iteration" not in line or "|" not in line:
         return
     terminated = line.endswith("\n")
-    line = strip_ansi(line)
-    headers = list(_HEADER.finditer(line))
-    ends = [header.start() for header in headers[1:]] + [len(line)]
-    for header, end in zip(headers, ends, strict=False):  # without a header there is still one end
-        yield _Record(header, line[header.end() : end], terminated and end == len(line))
+    line = strip_escapes(line)
+    header = _HEADER.search(line)
+    while header:
+        following = _HEADER.search(line, header.end())
+        end = following.start() if following else len(line)
+        yield _Record(header, line[header.end() : end], terminated and following is None)
+        header = following
 
 
 def parse_line(line: str) -> Iteration | None:
@@ -208,6 +241,7 @@ class LogReader:
         self.summary = Summary()
         self.damaged: list[int] = []
         self._splitter = LineSplitter()
+        self._step: tuple[float, float] | None = None  # ms and TFLOP/s/GPU that Megatron-Bridge said of the next line
 
     def feed(self, chunk: bytes | str) -> list[Iteration]:
         """The iterations whose lines this chunk completes."""
@@ -225,12 +259,25 @@ class LogReader:
                 self._summarise(line)
             return []
         records = list(_records(line))
-        self.damaged += [record.iteration.iteration for record in records if record.damaged]
-        return [record.iteration for record in records]
+        if len(self.damaged) < MAX_ITERATIONS:
+            self.damaged += [record.iteration.iteration for record in records if record.damaged]
+        return [self._with_step(record.iteration) for record in records]
+
+    def _with_step(self, iteration: Iteration) -> Iteration:
+        """The iteration with the throughput of the line before it, where that was of the same step."""
+        step, self._step = self._step, None
+        if step is None or iteration.elapsed_ms is None or iteration.tflops_per_gpu is not None:
+            return iteration
+        same = abs(step[0] - iteration.elapsed_ms) <= _SAME_STEP_MS
+        return iteration.model_copy(update={"tflops_per_gpu": step[1]}) if same else iteration
 
     def _summarise(self, line: str) -> None:
-        match = _SUMMARY_LINE.match(strip_ansi(line)) if line.endswith("\n") else None
-        if match:
+        if not line.endswith("\n"):
+            return
+        line = strip_escapes(line)
+        if step := _STEP_TIME.search(line):
+            self._step = (float(step[1]) * 1000.0, float(step[2]))
+        elif match := _SUMMARY_LINE.match(line):
             self.summary = self.summary.model_copy(update={_SUMMARY[match[1]]: float(match[2])})
 
 

@@ -12,7 +12,7 @@ from shakedown.smoke.kept import LEADER, LogFile, Room, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
-from shakedown.smoke.signatures import FailureScanner, Match
+from shakedown.smoke.signatures import FailureScanner, Match, quoted
 from shakedown.text import file_name
 
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
@@ -185,7 +185,7 @@ class Member:
     def _read_line(self, line: str, when: float) -> None:
         match = self._scanner.line(line)
         if line.strip():
-            self.line, self.line_number = line.strip()[:400], self._scanner.lines
+            self.line, self.line_number = quoted(line), self._scanner.lines
         if match:
             self._fail_by(match, when)
         self.iterations.extend((when, iteration) for iteration in self._reader.line(line))

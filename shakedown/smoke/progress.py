@@ -14,7 +14,10 @@ from rich.text import Text
 
 from shakedown.smoke.job import Event
 from shakedown.smoke.log import Iteration
+from shakedown.text import printable
 
+_LONGEST_MS = 1e9  # of an iteration that an estimate is made of, 11 days, and
+_LONGEST_ETA_S = 1e8  # of an estimate that is shown, 3 years: a log may say anything
 _RECENT = 10  # iterations that the estimate of the time left is taken from
 
 
@@ -30,14 +33,14 @@ class _Screen:
     def now(self, line: str, always: bool = False) -> None:
         """How it stands."""
         if self._console.is_terminal:
-            text = Text(line, no_wrap=True, overflow="ellipsis")
+            text = Text(printable(line), no_wrap=True, overflow="ellipsis")
             if self._live is None:
                 self._live = Live(text, console=self._console, auto_refresh=False)
                 self._live.start()
             self._live.update(text, refresh=True)
         elif always or time.monotonic() - self._written_at >= self._every_s:
             self._written_at = time.monotonic()
-            self._console.print(Text(line))
+            self._console.print(Text(printable(line)))
 
     def event(self, prefix: str, event: Event) -> None:
         """What has happened, on a line that stays."""
@@ -47,7 +50,7 @@ class _Screen:
         node = f"{event.node}: " if event.node and not event.text.startswith(event.node) else ""
         style = "bold red" if event.kind == "failure" else ""
         mark = "FAILED " if event.kind == "failure" else ""
-        self._console.print(Text(f"    {prefix}: {mark}{node}{event.text}", style=style))
+        self._console.print(Text(f"    {prefix}: {mark}{printable(node + event.text)}", style=style))
 
 
 class Progress:
@@ -60,21 +63,22 @@ class Progress:
     def __init__(self, tokens: float | None = None, every_s: float = 5.0, console: Console | None = None) -> None:
         self._tokens = tokens
         self._screen = _Screen(every_s, console)
-        self._shown = 0  # the last iteration that was taken in
+        self._shown: tuple[str | None, int] | None = None  # node and number of the last iteration that was taken in
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     def __call__(self, event: Event) -> None:
         """Show the event."""
         if event.iteration is not None:
-            self._iteration(event.iteration)
+            self._iteration(event.node, event.iteration)
         else:
             self._screen.event("smoke", event)
 
-    def _iteration(self, iteration: Iteration) -> None:
-        if iteration.iteration <= self._shown:
+    def _iteration(self, node: str | None, iteration: Iteration) -> None:
+        first = self._shown is None
+        if self._shown and self._shown[0] != node and iteration.iteration <= self._shown[1]:
             return  # some scripts repeat the lines on other nodes
-        first, self._shown = self._shown == 0, iteration.iteration
-        if iteration.elapsed_ms is not None:
+        self._shown = (node, iteration.iteration)
+        if iteration.elapsed_ms is not None and 0 < iteration.elapsed_ms < _LONGEST_MS:
             self._recent.append(iteration.elapsed_ms)
         last = iteration.iteration >= iteration.total_iterations
         self._screen.now(self._line(iteration), always=first or last)
@@ -84,14 +88,14 @@ class Progress:
         if tokens is None and self._tokens and iteration.elapsed_ms:
             tokens = self._tokens * 1000 / iteration.elapsed_ms
         left = iteration.total_iterations - iteration.iteration
-        eta = statistics.median(self._recent) * left / 1000 if self._recent else None
+        eta = statistics.median(self._recent) * left / 1000 if self._recent and left > 0 else None
         parts = [
             f"    smoke: iteration {iteration.iteration}/{iteration.total_iterations}",
-            "loss missing" if iteration.lm_loss is None else f"loss {iteration.lm_loss:.4f}",
+            "loss missing" if iteration.lm_loss is None else f"loss {_loss(iteration.lm_loss)}",
             _figure(iteration.tflops_per_gpu, "TFLOP/s/GPU"),
             _figure(tokens, "tokens/s/GPU"),
             _figure(iteration.elapsed_ms, "ms"),
-            f"ETA {timedelta(seconds=round(eta))}" if eta is not None and left else "",
+            f"ETA {timedelta(seconds=round(eta))}" if eta is not None and eta < _LONGEST_ETA_S else "",
         ]
         return " | ".join(part for part in parts if part)
 
@@ -126,4 +130,12 @@ class ProgressOfEach:
 
 
 def _figure(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:,.{0 if value >= 1000 else 3 if value < 10 else 1}f} {unit}"
+    if value is None:
+        return ""
+    if not abs(value) < 1e9:
+        return f"{value:g} {unit}"
+    return f"{value:,.{0 if value >= 1000 else 3 if value < 10 else 1}f} {unit}"
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:g}"

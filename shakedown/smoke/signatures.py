@@ -10,7 +10,7 @@ from importlib import resources
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.smoke.log import strip_ansi
+from shakedown.text import printable, strip_escapes
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
 
@@ -85,10 +85,18 @@ def advice(name: str) -> str:
 
 
 def _match(signature: Signature, line_number: int, line: str) -> Match:
-    quoted = strip_ansi(line).strip()[:MAX_QUOTED]
     return Match(
-        name=signature.name, line_number=line_number, line=quoted, cause=signature.cause, remedy=signature.remedy
+        name=signature.name,
+        line_number=line_number,
+        line=quoted(line),
+        cause=signature.cause,
+        remedy=signature.remedy,
     )
+
+
+def quoted(line: str) -> str:
+    """A line of a log as it is kept and shown: its beginning, cleaned of whatever could move a terminal."""
+    return printable(line.strip(), MAX_QUOTED).strip()
 
 
 def _texts(signatures: Iterable[Signature]) -> tuple[str, ...]:
@@ -145,7 +153,9 @@ _UNKNOWN_EXCEPTION = Signature(
 )
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
-_RANK = re.compile(r"^(?:\s*\[[^\[\]]{1,40}\]:? ?|\s*\d{1,5}: ?)*")  # "[rank3]: ", "[default0]:", "3: "
+_RANK = re.compile(r"^(?:\s{0,20}\[[^\[\]]{1,40}\]:? ?|\s{0,20}\d{1,5}: ?){0,8}")  # "[rank3]: ", "[default0]:", "3: "
+_MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
+_MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
 
 
 class FailureScanner:
@@ -180,11 +190,11 @@ class FailureScanner:
         if self.first is not None or not (self._pending or _holds(line, self._texts)):
             return None
         if _EXIT_BARRIER in line:
-            self._harmless = line.partition(_EXIT_BARRIER)[0]
+            self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]
         if self._harmless and line.startswith(self._harmless):
             return None
         if self._pending or _TRACEBACK in line or _IGNORED in line:
-            return self._in_traceback(strip_ansi(line))
+            return self._in_traceback(strip_escapes(line))
         return self._settle(line)
 
     def close(self) -> Match | None:
@@ -197,13 +207,14 @@ class FailureScanner:
 
     def _in_traceback(self, line: str) -> Match | None:
         prefix = _RANK.match(line)
-        rank, text = (prefix[0].strip(), line[prefix.end() :]) if prefix else ("", line)
+        rank, text = (prefix[0].strip()[:_MAX_PREFIX], line[prefix.end() :]) if prefix else ("", line)
         if _IGNORED in text:
-            self._ignored[rank] = self.lines
+            if len(self._ignored) < _MAX_PENDING:
+                self._ignored[rank] = self.lines
             return None
         if _TRACEBACK in text:
-            self._pending[rank] = (self.lines, line)
-            return None
+            self._pending[rank] = (self.lines, quoted(line))
+            return self.close() if len(self._pending) > _MAX_PENDING else None
         if rank not in self._pending or not _EXCEPTION.match(text):
             in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
             return None if in_frames else self._settle(line)

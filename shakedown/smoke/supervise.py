@@ -5,6 +5,7 @@ Knows nothing of SSH or pyinfra: a `Remote` runs commands on nodes, a `Scheduler
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -272,11 +273,9 @@ class _Supervisor:
         self._on_event_safely(Event(kind, text, node))  # type: ignore[arg-type]
 
     def _on_event_safely(self, event: Event) -> None:
-        """A terminal that has gone away must not end the supervision of a job."""
-        try:
+        """What goes wrong in showing an event must neither end the supervision of a job nor hide the next event."""
+        with contextlib.suppress(Exception):
             self._on_event(event)
-        except Exception:
-            self._on_event = lambda event: None
 
     def _result(self) -> JobResult:
         trouble = self._trouble()

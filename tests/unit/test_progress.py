@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from shakedown.smoke.job import Event
@@ -44,7 +47,30 @@ def test_without_a_terminal_only_the_first_the_last_and_a_few_lines_are_written(
 
 
 def test_lines_that_another_node_repeats_are_shown_once() -> None:
-    assert shown([step(1), step(2), step(1), step(2)]).count("iteration") == 2
+    repeated = [replace(step(number), node="a") for number in (1, 2)]
+    assert shown([step(1), step(2), *repeated]).count("iteration") == 2
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308, 0.0, -1.0])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_figure_that_cannot_be_hides_nothing(value: float, terminal: bool) -> None:
+    fields = ("elapsed_ms", "lm_loss", "tflops_per_gpu", "tokens_per_gpu_per_s")
+    output = shown([step(1, **{field: value}) for field in fields] + [step(2)], terminal=terminal, tokens=8192)
+    assert "iteration 2/40 | loss 2.5000 | 412.3 TFLOP/s/GPU" in output
+
+
+def test_a_number_that_cannot_be_does_not_hide_those_that_follow() -> None:
+    absurd = Event("iteration", "", "b", Iteration(iteration=10**17, total_iterations=10**17))
+    assert "iteration 2/40" in shown([step(1), absurd, step(2)])
+    assert "ETA" not in shown(
+        [replace(step(1), iteration=Iteration(iteration=1, total_iterations=10**17, elapsed_ms=5e8))]
+    )
+
+
+def test_what_a_node_says_cannot_move_the_terminal() -> None:
+    output = shown([Event("phase", "setup: \x1b]0;title\x07\x1b[2Jdone [/] [bold]", "b")])
+    assert "b: setup: done [/] [bold]" in output
+    assert "\x1b" not in output
 
 
 def test_a_failure_ends_the_live_line_and_names_the_node_once() -> None:

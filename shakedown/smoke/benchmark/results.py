@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.log import NUMBER, strip_ansi
+from shakedown.smoke.log import NUMBER
+from shakedown.text import strip_escapes
 
 
 class _Part(BaseModel):
@@ -52,7 +53,7 @@ class Results(_Part):
 
 
 _STEP = re.compile(rf"\bstep:\s*(\d{{1,9}})\s+loss:\s*({NUMBER})")
-_TOTAL = re.compile(r"\bTraining starts at step \d+.*\btotal steps (\d{1,9})")
+_TOTAL = re.compile(r"\bTraining starts at step \d{1,9}\b.{0,200}?\btotal steps (\d{1,9})")
 _THOUSANDS = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|" + NUMBER + ")"
 _FIELDS = {
     "grad_norm": (re.compile(rf"\bgrad_norm:\s*({NUMBER})"), 1.0),
@@ -67,7 +68,7 @@ _FIELDS = {
 def read(log: str, report: str | None) -> Results:
     """The results in a log and in MAD's report (None: it wrote none). A last line without its end was cut, and says
     nothing."""
-    lines = [strip_ansi(line) for line in log.split("\n")[:-1]]
+    lines = [strip_escapes(line) for line in log.split("\n")[:-1]]
     figures, problems = read_report(report) if report is not None else ([], [])
     totals = [int(match[1]) for line in lines if (match := _TOTAL.search(line))]
     return Results(

@@ -11,117 +11,169 @@ from itertools import pairwise
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
 
 MIN_LOSSES = 4  # fewer points carry no slope worth judging
 MAX_POINTS = 400  # Theil-Sen compares every pair: longer curves are reduced to medians of blocks
 MIN_FALL = 0.01  # of the loss at the start, over the whole run
 CONFIDENCE = 0.95
+GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and averages losses in it
 
 
 def iterations_complete(
     iterations: Sequence[Iteration], wanted: int | None = None, damaged: Collection[int] = ()
 ) -> Gate:
-    """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say."""
+    """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say.
+
+    With a log interval of k, which the lines show by themselves, there are N/k. Where k does not divide N, nothing
+    tells of the last iterations: unknown.
+    """
     numbers = [iteration.iteration for iteration in iterations]
     total = wanted if wanted is not None else max((it.total_iterations for it in iterations), default=None)
-    faults = ["no iteration line"] if not numbers else _faults(iterations, total or 0)
-    verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged else Verdict.OK
+    interval = _interval(numbers, total or 0)
+    faults = ["no iteration line"] if not numbers else _faults(iterations, total or 0, interval)
+    unlogged = (total or 0) % interval
+    verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged or unlogged else Verdict.OK
+    if unlogged:
+        faults.append(f"one line for {interval} iterations: nothing tells of the last {unlogged}")
     if damaged:
         faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
+    every = f", one for {interval} iterations" if interval > 1 else ""
     return Gate(
         name="iterations_complete",
         verdict=verdict,
         wanted=total,
-        actual=len(set(numbers)),
+        actual=len(set(numbers)) * interval,
         unit="iterations",
-        evidence="; ".join(faults) or f"{len(numbers)} lines, 1 to {numbers[-1]} of {total}",
+        evidence="; ".join(faults) or f"{len(numbers)} lines{every}, {numbers[0]} to {numbers[-1]} of {total}",
         remedy=None if verdict is Verdict.OK else advice("unfinished"),
     )
 
 
-def _faults(iterations: Sequence[Iteration], total: int) -> list[str]:
+def _interval(numbers: Sequence[int], total: int) -> int:
+    """The log interval: k where the lines are of the iterations k, 2k, 3k and so on to the end, without a gap."""
+    interval = numbers[0] if len(numbers) > 1 and numbers[0] > 1 else 1
+    regular = all(number == interval * count for count, number in enumerate(numbers, start=1))
+    return interval if regular and numbers and 0 <= total - numbers[-1] < interval else 1
+
+
+def _faults(iterations: Sequence[Iteration], total: int, interval: int) -> list[str]:
     numbers = [iteration.iteration for iteration in iterations]
     totals = sorted({iteration.total_iterations for iteration in iterations})
     faults = []
     if totals != [total]:
         faults.append(f"the lines count to {some(totals)}, not to {total}")
-    if total not in numbers:
-        faults.append(f"the last iteration seen is {max(numbers)} of {total}")
-    missing = total - len(set(numbers) & set(range(1, total + 1)))
-    if missing > 0:
-        first = next(number for number in range(1, total + 1) if number not in set(numbers))
-        faults.append(f"{missing} of {total} lines are missing, the first is {first}")
-    repeated = sorted(number for number, count in Counter(numbers).items() if count > 1)
+    if interval > 1:
+        return faults  # regular to the end, or it would be 1
+    seen = sorted(set(numbers))
+    inside = [number for number in seen if 1 <= number <= total]
+    if not inside or inside[-1] != total:
+        faults.append(f"the last iteration seen is {seen[-1]} of {total}")
+    if len(inside) < total:
+        first = next((count for count, number in enumerate(inside, start=1) if number != count), len(inside) + 1)
+        faults.append(f"{total - len(inside)} of {total} lines are missing, the first is {first}")
+    repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
         faults.append(f"iteration {ranges(repeated)} stands there more than once")
     if not repeated and any(later < earlier for earlier, later in pairwise(numbers)):
         faults.append("the lines are out of order")
-    if any(number > total or number < 1 for number in numbers):
+    if len(inside) < len(seen):
         faults.append(f"there are iterations outside 1 to {total}")
     return faults
 
 
+def _is_loss(value: float | None) -> bool:
+    """Whether a loss is a finite number, in the precision that losses are computed in."""
+    return value is not None and abs(value) <= GREATEST_LOSS
+
+
 def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) -> Gate:
-    """Every line has a finite loss. Megatron leaves a NaN loss out of its line, so a missing one fails."""
-    cut = [it.iteration for it in iterations if it.lm_loss is None and it.iteration in damaged]
-    omitted = [it.iteration for it in iterations if it.lm_loss is None and it.iteration not in damaged]
-    infinite = [it.iteration for it in iterations if it.lm_loss is not None and not math.isfinite(it.lm_loss)]
+    """Every line has a finite loss. Megatron leaves a NaN loss out of its line, so a missing one fails, but for the
+    iterations that the search for a loss scale skipped.
+
+    Where no line has a loss, its absence is no proof of NaN: the form may be one that is not known. That fails where
+    the lines tell of NaN in another way, and is unknown otherwise.
+    """
+    scale = loss_scale(iterations)
+    barren = scale.barren
+    silent = [it for it in iterations if it.lm_loss is None and it.iteration not in barren]
+    cut = [it.iteration for it in silent if it.iteration in damaged]
+    omitted = [it.iteration for it in silent if it.iteration not in damaged]
+    infinite = [it.iteration for it in iterations if it.lm_loss is not None and not _is_loss(it.lm_loss)]
+    known = any(it.lm_loss is not None for it in iterations) or any(map(_tells_of_nan, iterations[scale.lines :]))
     said = []
     if not iterations:
         said.append("no iteration line")
-    if omitted:
+    if omitted and known:
         said.append(
             f"no loss on the line of iteration {ranges(omitted)} (NaN is left out, as is a skipped iteration's)"
         )
+    if omitted and not known:
+        said.append("no line has a loss by a name that is known: the form of these lines is not known, or all are NaN")
     if infinite:
         said.append(f"the loss of iteration {ranges(infinite)} is not finite")
     if cut:
         said.append(f"the line of iteration {ranges(cut)} was cut or mixed before its loss")
-    failed = not iterations or omitted or infinite
-    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if cut else Verdict.OK
+    failed = not iterations or (omitted and known) or infinite
+    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if cut or omitted else Verdict.OK
+    wanted = len(iterations) - len(barren)
+    good = wanted - len(silent) - len(infinite)
+    if not said and not wanted:
+        verdict, said = Verdict.FAIL, ["every iteration was skipped"]
+    skipped = f"; {len(barren)} lines have none, as the loss scale was still searched" if barren else ""
     return Gate(
         name="loss_finite",
         verdict=verdict,
-        wanted=len(iterations),
-        actual=len(iterations) - len(omitted) - len(infinite) - len(cut),
+        wanted=wanted,
+        actual=good,
         unit="iterations",
-        evidence="; ".join(said) or f"a finite loss on each of {len(iterations)} lines",
-        remedy=None if verdict is Verdict.OK else advice("loss"),
+        evidence=("; ".join(said) or f"a finite loss on each of {wanted} lines") + skipped,
+        remedy=None if verdict is Verdict.OK else advice("loss" if known or not omitted else "log_form"),
     )
 
 
+def _tells_of_nan(line: Iteration) -> bool:
+    bad_norm = line.grad_norm is not None and not math.isfinite(line.grad_norm)
+    return bool(line.nan_iterations or line.skipped_iterations) or bad_norm
+
+
 def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Gate:
-    """No iteration was skipped by the loss scaler or counted as NaN; unknown where lines do not say."""
+    """No iteration was skipped by the loss scaler, but in the search for a loss scale, or counted as NaN; unknown
+    where lines do not say. A scale that falls is a skip, whatever the line counts."""
+    scale = loss_scale(iterations)
     skipped = sum(it.skipped_iterations or 0 for it in iterations)
     nan = sum(it.nan_iterations or 0 for it in iterations)
     silent = [it.iteration for it in iterations if it.skipped_iterations is None or it.nan_iterations is None]
+    bad = {it.iteration for it in iterations if it.nan_iterations} | set(scale.later)
     said = [f"{skipped} skipped and {nan} NaN on {len(iterations)} lines"]
     if not iterations:
         said = ["no iteration line"]
-    elif skipped or nan:
-        bad = [it.iteration for it in iterations if it.skipped_iterations or it.nan_iterations]
+    elif bad:
         said.append(f"at iteration {ranges(bad)}")
+    if scale.lines:
+        said.append(scale.text())
     if silent:
         said.append(f"the line of iteration {ranges(silent)} does not say")
     unseen = silent or not iterations
-    verdict = Verdict.FAIL if skipped or nan else Verdict.UNKNOWN if unseen else Verdict.OK
+    verdict = Verdict.FAIL if bad or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
     return Gate(
         name="no_skipped_or_nan",
         verdict=verdict,
         wanted=0,
-        actual=skipped + nan if iterations else None,
+        actual=max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None,
         unit="iterations",
         evidence="; ".join(said),
-        remedy=None if verdict is Verdict.OK else advice("loss"),
+        remedy=None if verdict is Verdict.OK else advice("loss" if scale.ended else "loss_scale"),
     )
 
 
 def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) -> Gate:
     """The loss falls: Theil-Sen's slope is below zero with 95 % confidence, and so far that the run takes at least
-    `min_fall` of the loss away. A curve with a loss that is missing or not finite does not pass."""
-    points = [(it.iteration, it.lm_loss) for it in iterations if it.lm_loss is not None and math.isfinite(it.lm_loss)]
-    holes = len(iterations) - len(points)
+    `min_fall` of the loss away. A curve with a loss that is missing or not finite does not pass; the iterations that
+    the search for a loss scale skipped are none of the curve."""
+    points = [(it.iteration, it.lm_loss) for it in iterations if it.lm_loss is not None and _is_loss(it.lm_loss)]
+    holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
     wanted = f"a fall of at least {min_fall:.1%}"
     if len(points) < MIN_LOSSES or len({number for number, _ in points}) < len(points):
         said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations stand there twice"
@@ -151,8 +203,10 @@ def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) ->
 
 
 def _reduce(points: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
-    """At most `MAX_POINTS` points: medians of equal blocks where there are more."""
+    """At most `MAX_POINTS` points: medians of equal blocks where there are more. The first number becomes 0: floats
+    tell neighbours apart near 0 only."""
     size = math.ceil(len(points) / MAX_POINTS)
     blocks = [points[start : start + size] for start in range(0, len(points), size)]
-    x = [statistics.median(number for number, _ in block) for block in blocks]
+    first = points[0][0]
+    x = [float(statistics.median(number - first for number, _ in block)) for block in blocks]
     return x, [statistics.median(loss for _, loss in block) for block in blocks]

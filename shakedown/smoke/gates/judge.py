@@ -13,7 +13,7 @@ from shakedown.smoke.gates.figures import figure_gate
 from shakedown.smoke.gates.iterations import iterations_complete, loss_falling, loss_finite, no_skipped_or_nan
 from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog
-from shakedown.smoke.log import Iteration
+from shakedown.smoke.log import MAX_ITERATIONS, Iteration
 from shakedown.smoke.signatures import advice
 
 
@@ -40,7 +40,9 @@ def judge_log(
     seen, damaged = iterations_of(logs)
     cut = _fullest(logs).incomplete or ("" if seen else _why_none(logs))
     missing = [name for name, log in logs.items() if log is None]
-    if contradictions := _contradictions(logs):
+    if crowded := [name for name, log in logs.items() if log and log.beyond]:
+        gates = _unjudged(expect, f"more than {MAX_ITERATIONS} iteration lines in {some(crowded)}", Verdict.UNKNOWN)
+    elif contradictions := _contradictions(logs):
         gates = _unjudged(expect, f"the logs are not of one run: {some(contradictions)}", Verdict.FAIL)
     elif missing and not seen:
         gates = _unjudged(expect, f"no iteration line, and no log of {some(missing)}", Verdict.UNKNOWN)
@@ -114,8 +116,8 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
     whole_run = not with_lines[fullest].incomplete  # else a line that it lacks may be one of those that are missing
     said = []
     for name, log in with_lines.items():
-        whole = [it for it in log.iterations if it.iteration not in cut | set(log.damaged)]
-        whole = [it for it in whole if whole_run or it.iteration in known]
+        spoilt = cut | set(log.damaged)
+        whole = [it for it in log.iterations if it.iteration not in spoilt and (whole_run or it.iteration in known)]
         if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
             said.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
     return said

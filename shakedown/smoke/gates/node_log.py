@@ -8,14 +8,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.lines import LineSplitter
-from shakedown.smoke.log import Iteration, LogReader, Summary
+from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
 
 CHUNK = 1 << 18  # bytes read at a time: a log may be larger than memory
 
 
 class NodeLog(BaseModel):
-    """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed.
+    """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed, `beyond`
+    says how many iteration lines there are after the first `MAX_ITERATIONS`, which alone are kept.
 
     `incomplete` says why the log is not the whole of what the job said; empty: nothing is known to be missing.
     """
@@ -24,6 +25,7 @@ class NodeLog(BaseModel):
 
     lines: int = 0
     iterations: tuple[Iteration, ...] = ()
+    beyond: int = 0
     damaged: tuple[int, ...] = ()
     summary: Summary = Summary()
     failure: Match | None = None
@@ -40,10 +42,15 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     splitter, reader = LineSplitter(), LogReader()
     failure, rccl = FailureScanner(), Scanner(load().rccl, rdma=True)
     iterations: list[Iteration] = []
+    beyond = 0
 
     def take(lines: list[str]) -> None:
+        nonlocal beyond
         for line in lines:
-            iterations.extend(reader.line(line))
+            found = reader.line(line)
+            kept = found[: MAX_ITERATIONS - len(iterations)]
+            iterations.extend(kept)
+            beyond += len(found) - len(kept)
         failure.batch(lines)
         rccl.batch(lines)
 
@@ -54,6 +61,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     return NodeLog(
         lines=reader.lines,
         iterations=tuple(iterations),
+        beyond=beyond,
         damaged=tuple(reader.damaged),
         summary=reader.summary,
         failure=failure.first,

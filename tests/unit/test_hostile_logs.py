@@ -1,0 +1,238 @@
+"""Logs that are made to hurt: whatever stands in one, it is read in bounded time and memory, and judged."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import NodeLog, judge_log, read_log
+from shakedown.smoke.log import MAX_ITERATIONS, LogReader, field_names, parse
+from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure, load
+
+SIGNATURES = (*load().failure, *load().rccl, *load().kernel)
+EXPECT = {"throughput_per_gpu": 1.0, "tokens_per_gpu": 1.0, "elapsed_time_per_iteration": 1e9, "mem_usage": 1.0}
+# One of each class that a pattern may repeat, and what begins an escape sequence.
+RUNS = [
+    " ",
+    "\t",
+    "\r",
+    "0",
+    "1",
+    ":",
+    "=",
+    "-",
+    ".",
+    "/",
+    "|",
+    "[",
+    "]",
+    "(",
+    "a",
+    "_",
+    "e",
+    ",",
+    "%",
+    "\0",
+    "\x1b",
+    "é",
+]
+SMALL, TIMES = 2_000, 8
+HEADER = " [2026-09-24 09:43:42] iteration        2/      20 | "
+
+
+def seconds(work: Callable[[], object]) -> float:
+    best = float("inf")
+    for _ in range(2):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def assert_linear(work: Callable[[int], Callable[[], object]]) -> None:
+    """Eight times as much takes about eight times as long: a square would take sixty-four times."""
+    few, many = seconds(work(SMALL)), seconds(work(SMALL * TIMES))
+    assert many <= 3 * TIMES * max(few, 0.001), f"{few:.4f} s for {SMALL}, {many:.4f} s for {TIMES} times as much"
+
+
+def read(lines: Iterable[str]) -> NodeLog:
+    return read_log([line + "\n" for line in lines])
+
+
+def grown(begin: str, size: int) -> list[str]:
+    """The beginning of something that a pattern looks for, and then too much of what it may repeat."""
+    return [
+        *(begin + run * (size // len(run)) + end for run in RUNS for end in ("", "x")),
+        begin * (size // max(1, len(begin))),
+        (begin + " ") * (size // (len(begin) + 1)),
+    ]
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.name)
+def test_every_signature_takes_time_in_proportion_to_the_line(signature) -> None:
+    def work(size: int) -> Callable[[], object]:
+        lines = [line for text in signature.text for line in grown(text, size)]
+        return lambda: [signature.matches(line) for line in lines]
+
+    assert_linear(work)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "Traceback (most recent call last):",
+        "[rank1]: Traceback (most recent call last):",
+        "Exception ignored in",
+        "] Error waiting on exit barrier",
+        "[",
+        "3: ",
+        "[a]",
+        "[a] ",
+        "\x1b[",
+        "\x1b]0;",
+        "torch.OutOfMemoryError",
+    ],
+)
+def test_tracebacks_take_time_in_proportion_to_the_log(begin) -> None:
+    def work(size: int) -> Callable[[], object]:
+        lines = ["Traceback (most recent call last):\n", *grown(begin, size)]
+        return lambda: [
+            first_failure(lines),
+            FailureScanner().batch(lines),
+            Scanner(SIGNATURES, rdma=True).batch(lines),
+        ]
+
+    assert_linear(work)
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "iteration",
+        "iteration ",
+        "iteration 1",
+        "iteration 1/",
+        "iteration 1/2",
+        "iteration 1/2 |",
+        "Training epoch 0, iteration ",
+        "Training epoch 0, iteration 1/2 |",
+        "|",
+        "iteration | ",
+        "Step Time : ",
+        "Step Time : 1.0s GPU utilization: ",
+        "utilization: throughput per GPU: ",
+        "throughput per GPU: ",
+        "[a]: throughput per GPU: ",
+        "1: ",
+        "\x1b[0m iteration 1/2 | ",
+        "\x1b]0;iteration 1/2 | ",
+        *(f"{HEADER}{name}: 1" for name in field_names()),
+        f"{HEADER}hip mem usage/free/total/usage_ratio: 1GB/1",
+    ],
+)
+def test_the_parser_takes_time_in_proportion_to_the_line(begin) -> None:
+    def work(size: int) -> Callable[[], object]:
+        lines = [line + end for line in grown(begin, size) for end in ("\n", " |\n", "PU: iteration |\n")]
+        return lambda: [LogReader().line(line) for line in lines]
+
+    assert_linear(work)
+
+
+def step(number: int, total: int, more: str = "lm loss: 1.0 | ") -> str:
+    return f"iteration {number}/{total} | {more}number of skipped iterations: 0 | number of nan iterations: 0 |"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        lambda n: [step(i, n) for i in range(1, n)],  # the last is missing
+        lambda n: [step(i, n) for i in range(2, n + 1)],
+        lambda n: [step(i, n) for i in range(n, 0, -1)],
+        lambda n: [step(i, n) for i in range(2, n + 1, 2)],
+        lambda n: [step(i, n) for i in range(3, n + 1, 2)],
+        lambda n: [step(1, n)] * n,
+        lambda n: [step(i, i) for i in range(1, n)],
+        lambda n: [step(i, n, "") for i in range(1, n)],
+        lambda n: [step(i, n, "lm loss: 1.0[rank1] | ") for i in range(1, n)],
+        lambda n: [step(i, n, "loss scale: 65536.0 | ") for i in range(1, n)],
+        lambda n: ["short"] * (20 * n),
+        lambda n: [f"[rank{i}]: Traceback (most recent call last):" for i in range(n)],
+        lambda n: [f"[rank{i}]: Exception ignored in" for i in range(n)],
+    ],
+)
+def test_reading_and_judging_take_time_in_proportion_to_the_lines(lines) -> None:
+    def work(size: int) -> Callable[[], object]:
+        text = lines(size // 4)
+        return lambda: judge_log({"a": read(text), "b": read(text[: len(text) // 2])}, EXPECT)
+
+    assert_linear(work)
+
+
+@pytest.mark.parametrize("total", ["3000000000", "1" + "0" * 17, "1" + "0" * 18, "9" * 5000], ids=len)
+@pytest.mark.parametrize("wanted", [None, 20])
+def test_the_number_that_a_line_counts_to_costs_nothing(total, wanted) -> None:
+    text = [f"iteration 1/{total} | lm loss: 1.0 |", f"iteration {total}/{total} | lm loss: 1.0 |"]
+    tracemalloc.start()
+    gates = {gate.name: gate for gate in judge_log(read(text), EXPECT, wanted)}
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert gates["iterations_complete"].verdict is Verdict.FAIL
+    assert peak < 8 << 20
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "1e999", "-1e999", "nan", "1e38", "-0.0", "1e-320", "9" * 5000])
+@pytest.mark.parametrize("name", field_names())
+def test_no_value_of_any_field_ends_in_anything_but_a_verdict(name, value) -> None:
+    fields = {
+        "elapsed time per iteration (ms)": "650.0",
+        "global batch size": "16",
+        "lm loss": "{}",
+        "loss scale": "8.0",
+    }
+    fields[name] = value
+    for bar in (" |", ""):
+        body = " | ".join(f"{field}: {text}" for field, text in fields.items())
+        text = [f"iteration {i}/9 | {body.replace('{}', str(9 - i))}{bar}" for i in range(1, 10)]
+        gates = judge_log(read(text), EXPECT, seq_length=2048, world_size=8)
+        assert len(gates) == 10
+        list(parse(line + "\n" for line in text))
+
+
+def test_what_no_machine_can_do_passes_no_gate() -> None:
+    lines = [
+        f"iteration {i}/9 | elapsed time per iteration (ms): -5.0 | mem usages: -1.0 |"
+        f" throughput per GPU (TFLOP/s/GPU): 1e308 | tokens/sec/GPU: inf | lm loss: {9 - i} |"
+        for i in range(1, 10)
+    ]
+    gates = {gate.name: gate for gate in judge_log(read(lines), EXPECT)}
+    assert {name: gates[name].verdict for name in EXPECT} == dict.fromkeys(EXPECT, Verdict.FAIL)
+
+
+def test_more_iterations_than_are_kept_are_unknown() -> None:
+    count = MAX_ITERATIONS + 3
+    log = read_log(
+        "".join(step(i, count) + "\n" for i in range(first, min(first + 1000, count + 1)))
+        for first in range(1, count, 1000)
+    )
+    assert (len(log.iterations), log.beyond, log.lines) == (MAX_ITERATIONS, 3, count)
+    gates = {gate.name: gate for gate in judge_log(log, EXPECT)}
+    assert gates.pop("no_failure_signature").verdict is Verdict.OK
+    assert gates.pop("rccl_tuning").verdict is Verdict.OK
+    assert {gate.verdict for gate in gates.values()} == {Verdict.UNKNOWN}
+    assert str(MAX_ITERATIONS) in gates["loss_finite"].evidence
+
+
+def test_tracebacks_of_more_ranks_than_there_can_be_are_a_failure() -> None:
+    begin = "Traceback (most recent call last):\n"
+    assert read_log([f"[rank{i}]: {begin}" for i in range(5000)]).failure.name == "traceback"
+
+
+def test_a_quoted_line_is_short_and_cannot_move_a_terminal() -> None:
+    match = first_failure([f"\x1b[31m\x1b]0;t\x07\x00 GPU Hang \x9b2J{'x' * 1_000_000}\n"])
+    assert "GPU Hang" in match.line
+    assert len(match.line) <= 400
+    assert match.line.isprintable()

@@ -1,0 +1,62 @@
+"""What is shown of findings, gates and runs: as it is, whatever stands in it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from shakedown.findings import Finding, Verdict
+from shakedown.report import terminal
+from shakedown.runs import RunNode, RunRecord, now
+from shakedown.smoke.gates import Gate
+
+HOSTILE = [
+    "[/] [bold]x[/bold] [/red]",
+    "ends with a backslash \\",
+    "[link=file:///etc/passwd]x[/link]",
+    "\\[/]",
+]
+
+
+def shown(*parts: object) -> str:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=False, width=10_000, highlight=False)
+    for part in parts:
+        console.print(part)
+    return output.getvalue()
+
+
+def record(text: str) -> RunRecord:
+    made = RunRecord(run_id="r", started_at=now(), inventory=text, desired_digest="0")
+    made.nodes = [
+        RunNode(name=f"name {text}", verdict=Verdict.OK, part="left out", why=f"why {text}", notes=[f"note {text}"])
+    ]
+    made.nodes[0].changes = [f"change {text}"]
+    made.findings = [
+        Finding(
+            name="thp",
+            node=f"node {text}",
+            verdict=Verdict.DRIFT,
+            wanted=text,
+            actual=f"is {text}",
+            evidence=f"by {text}",
+        )
+    ]
+    made.gates = [Gate(name="loss_finite", verdict=Verdict.FAIL, evidence=f"saw {text}", remedy=f"do {text}")]
+    return made
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_text_from_outside_is_shown_as_it_is(text: str) -> None:
+    output = shown(*terminal.report(record(text)))
+    for what in ("name", "why", "note", "change", "node", "is", "by", "saw", "do"):
+        assert f"{what} {text}" in output
+    assert output.count(text) >= 11  # and the inventory, and the wanted value
+
+
+def test_text_from_outside_does_not_move_the_terminal() -> None:
+    output = shown(*terminal.report(record("a\x1b[2Jb\x9b1mc\x07\rd\x00")))
+    assert not set(output) & set("\x1b\x9b\x07\r\x00")
+    assert "saw ab" in output
