@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.desired import HostLayers, Layer, resolve
+from shakedown.desired import DesiredState, HostLayers, Layer, resolve
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import make_plan
+from shakedown.state import NodeState
 from tests.plans import DIGEST, RUN_ID
 from tests.states import healthy, image, with_
 
@@ -89,8 +90,16 @@ def errors(path: Path, choice: Choice = ONE) -> dict[str, str]:
     raise AssertionError(f"{path} was imported")
 
 
-def planned(imported: Imported, nodes: int, **site: Any) -> LaunchPlan:
-    """The plan of an imported layer, with a site's own over it, on healthy nodes that have its image."""
+def imported_nodes(
+    file: Path, choice: Choice, nodes: int, **site: Any
+) -> tuple[dict[str, DesiredState], dict[str, NodeState]]:
+    """Desired states of an imported file, with a site's own over it, and healthy nodes that have its image."""
+    return _nodes(import_file(file, choice), nodes, site)
+
+
+def _nodes(
+    imported: Imported, nodes: int, site: Mapping[str, Any]
+) -> tuple[dict[str, DesiredState], dict[str, NodeState]]:
     names = [f"node{number + 1:02d}" for number in range(nodes)]
     layers = [Layer(imported.name, imported.values), Layer("site", site)]
     states = resolve([HostLayers(name, layers, user="root") for name in names]).states
@@ -99,4 +108,10 @@ def planned(imported: Imported, nodes: int, **site: Any) -> LaunchPlan:
         name: with_(healthy(number + 1), {"containers.images": [image(reference, DIGEST)], "verbs.drivers": DRIVERS})
         for number, name in enumerate(names)
     }
-    return make_plan(states, machines, names, RUN_ID)
+    return states, machines
+
+
+def planned(imported: Imported, nodes: int, **site: Any) -> LaunchPlan:
+    """The plan of an imported layer, as one job over all nodes."""
+    states, machines = _nodes(imported, nodes, site)
+    return make_plan(states, machines, list(states), RUN_ID)

@@ -173,14 +173,10 @@ class Smoke(Section):
     @field_validator("scope", mode="before")
     @classmethod
     def _one_or_both(cls, value: object) -> object:
-        return [value] if isinstance(value, str) else value
-
-    @field_validator("scope")
-    @classmethod
-    def _in_order(cls, value: list[str]) -> list[str]:
-        if value not in ([EACH], [TOGETHER], [EACH, TOGETHER]):
-            raise ValueError('"each", "together" or ["each", "together"]: who fails alone is not taken along')
-        return value
+        scopes = [value] if isinstance(value, str) else value
+        if scopes not in ([EACH], [TOGETHER], [EACH, TOGETHER]):
+            raise ValueError('"each", "together", or ["each", "together"]: who fails alone is not taken along')
+        return scopes
 
 
 class Packages(Section):

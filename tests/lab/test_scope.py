@@ -21,5 +21,9 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
     lab = rack(2)
     inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH))
     ran = product.deploy(inventory, "megatron", "-y")
-    assert ran.code == 0, ran.text
     print(ran.text)
+    print(product.run("shakedown", "report", "runs/latest").text)
+    print(product.run("shakedown", "judge", "runs/latest").text)
+    print(product.run("shakedown", "plan", inventory).text)
+    print(product.run("sh", "-c", "find runs/; cat runs/latest/evidence.json").text)
+    assert ran.code == 0, ran.text

@@ -43,13 +43,15 @@ FACTS = {
 def test_a_file_as_it_stands_lists_all_that_only_a_person_knows(file: Path, choice: Choice) -> None:
     found = import_file(file, choice)
     opened = {problem.path for problem in found.open}
+    topology = "multi_node" if file == DISTRIBUTED else "single_node"
+    job = f"model_params.{topology}.{choice.model}.{choice.gpu}"
     if file == DISTRIBUTED:
-        cell = f"model_params.multi_node.{choice.model}.{choice.gpu}"
-        assert opened == {path.replace(CELL, cell) for path in FILLED}
-        assert {remark.path for remark in found.derived} == FACTS
+        assert opened == {path.replace(CELL, job) for path in FILLED}
+        assert {remark.path for remark in found.derived} == {*FACTS, job}
     else:
         assert opened == {"config.training_iterations"}
-        assert {remark.path for remark in found.derived} == {"config.nnodes", "config.master_address"}
+        assert {remark.path for remark in found.derived} == {"config.nnodes", "config.master_address", job}
+    assert found.values["smoke"]["scope"] == ("together" if file == DISTRIBUTED else "each")
     assert {remark.path for remark in found.refused} == TOLD
     assert not found.flagged
     assert all(remark.why for remark in found.remarks)
@@ -203,7 +205,7 @@ def test_the_command_lists_what_is_open_and_exits_with_2() -> None:
     document = json.loads(result.stdout)
     assert result.exit_code == 2
     assert [entry["path"] for entry in document["open"]] == list(FILLED)
-    assert {entry["path"] for entry in document["derived"]} == FACTS
+    assert {entry["path"] for entry in document["derived"]} == FACTS | {CELL}
     assert result.stderr.count("open: ") == 4
 
 
@@ -222,8 +224,8 @@ def test_a_desired_state_names_a_file_and_gives_what_is_open(tmp_path: Path) -> 
     assert merged.origin_of("smoke.shm_size") == "group rack7"
     assert state.gpu.profile == "mi300x"
     told = list(resolved.told)
-    assert len(told) == len(FACTS | TOLD), "once, not once for each host"
-    assert all(line.startswith(f"cvs {DISTRIBUTED}: config.") for line in told)
+    assert len(told) == len(FACTS | TOLD | {CELL}), "once, not once for each host"
+    assert all(line.startswith((f"cvs {DISTRIBUTED}: config.", f"cvs {DISTRIBUTED}: {CELL}")) for line in told)
 
 
 def test_what_stays_open_in_a_named_file_is_refused_before_the_first_connection() -> None:

@@ -9,6 +9,7 @@ from shakedown.desired.cvs import places, thresholds
 from shakedown.desired.cvs.document import PLACEHOLDER, Given, is_secret
 from shakedown.desired.cvs.draft import Draft
 from shakedown.desired.cvs.figures import of_results
+from shakedown.desired.models import EACH, TOGETHER
 
 
 def read_all(draft: Draft) -> None:
@@ -26,13 +27,21 @@ def read_all(draft: Draft) -> None:
 
 
 def _topology(draft: Draft) -> None:
-    assert draft.job is not None
-    flag, nodes = draft.parsed.get("config.distributed_training"), draft.parsed.get("config.nnodes")
-    if flag is not None and flag != draft.job.distributed:
-        draft.notes.wrong(draft.given["config.distributed_training"], f"{draft.job.distributed}, as {draft.job.path}")
-    if nodes is not None and nodes > 1 and not draft.job.distributed:
-        why = "here all nodes train as one job; the file's are as many jobs of one node, and so are its figures"
-        draft.notes.flag(draft.given["config.nnodes"], why)
+    """A job of one node is run on every node by itself: never as one over all of them, whose figures would be others"""
+    job = draft.job
+    assert job is not None
+    flag = draft.parsed.get("config.distributed_training")
+    if flag is not None and flag != job.distributed:
+        draft.notes.wrong(draft.given["config.distributed_training"], f"{job.distributed}, as {job.path}")
+    if job.distributed:
+        draft.put("smoke.scope", TOGETHER)
+        draft.notes.derive(
+            Given("model_params", job.path, "several nodes"), "all nodes of the inventory train as one job"
+        )
+    else:
+        draft.put("smoke.scope", EACH)
+        why = "every node of the inventory runs it by itself, at the same time, and is judged by itself (smoke.scope)"
+        draft.notes.derive(Given("model_params", job.path, "one node"), why)
 
 
 def _network(draft: Draft) -> None:

@@ -1,0 +1,247 @@
+"""Each node by itself: which jobs there are, what each is judged by, and what the record says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from deploy.training import jobs_of, plan_of, plans_of
+from shakedown.cli import main
+from shakedown.desired import DesiredStateError
+from shakedown.desired.models import DesiredState
+from shakedown.examination import Examination, Reading
+from shakedown.findings import Verdict
+from shakedown.report import terminal
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
+from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.plan import PlanError
+from shakedown.state import NodeState
+from tests.cvs_files import DISTRIBUTED, FILLED, ONE, SINGLE, copy_of, imported_nodes
+from tests.states import GIB, bare, desired, healthy, with_
+
+LOGS = Path(__file__).parents[1] / "data/logs"
+RUN = "20261121T060000-abcdef"
+
+
+def rack(nodes: int = 3, changes: dict[str, dict[str, Any]] | None = None, **smoke: Any) -> Examination:
+    """Healthy machines without GPUs, examined; `changes` are to one node's own smoke section."""
+    names = [f"node{number + 1:02d}" for number in range(nodes)]
+    own = {
+        name: desired("cpu", None, smoke={"recipe": "gpt-small", **smoke, **(changes or {}).get(name, {})})
+        for name in names
+    }
+    return examined(
+        own, {name: with_(bare(index + 1), {"memory.available_bytes": 8 * GIB}) for index, name in enumerate(names)}
+    )
+
+
+def examined(own: dict[str, DesiredState], states: dict[str, NodeState]) -> Examination:
+    return Examination(own, readings={name: Reading(state) for name, state in states.items()})
+
+
+def test_a_scope_is_one_or_both_in_the_order_in_which_they_are_of_use() -> None:
+    def scope(**smoke: Any) -> list[str]:
+        section = desired("cpu", None, smoke={"recipe": "gpt-small", **smoke}).smoke
+        assert section is not None
+        return list(section.scope)
+
+    assert scope() == ["together"]
+    assert scope(scope="each") == scope(scope=["each"]) == ["each"]
+    assert scope(scope=["each", "together"]) == ["each", "together"]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["all", [], ["together", "each"], ["each", "each"], ["each", "alone"], 1, None, {"a": 1}]
+)
+def test_any_other_scope_is_refused_by_its_name(wrong: Any) -> None:
+    with pytest.raises(DesiredStateError) as error:
+        desired("cpu", None, smoke={"recipe": "gpt-small", "scope": wrong})
+    assert "smoke.scope" in str(error.value) and "each" in str(error.value)
+
+
+def test_there_is_a_job_for_each_node_and_then_one_over_all() -> None:
+    assert jobs_of(rack()) == [None]
+    assert jobs_of(rack(scope="each")) == ["node01", "node02", "node03"]
+    assert jobs_of(rack(scope=["each", "together"])) == ["node01", "node02", "node03", None]
+    assert jobs_of(Examination({})) == [None], "a plan that says what is missing, and not no plan"
+
+
+def plan(examination: Examination, alone: str | None = None, **left_out: str) -> LaunchPlan:
+    return plan_of(examination, RUN, left_out, alone)
+
+
+def test_a_node_by_itself_has_an_id_and_a_port_of_its_own_and_stays_on_the_node() -> None:
+    examination = rack(scope=["each", "together"], min_nodes=2)
+    alone = [plan(examination, name) for name in examination.desired]
+    together = plan(examination)
+    everyone = [*alone, together]
+    assert len({each.run_id for each in everyone}) == 4 and all(each.run_id.startswith(RUN) for each in everyone)
+    assert len({each.master_port for each in everyone}) == 4
+    assert [[node.name for node in each.nodes] for each in alone] == [["node01"], ["node02"], ["node03"]]
+    assert {each.master_address for each in alone} == {"127.0.0.1"}
+    assert {each.world_size for each in alone} == {together.world_size // 3}
+    assert not any(each.missing for each in alone)
+
+
+def test_a_node_by_itself_waits_for_nobody() -> None:
+    examination = rack(scope="each")
+    assert plan(examination, "node02", node01="down").nodes[0].name == "node02"
+    with pytest.raises(PlanError, match=r"node01.*down"):
+        plan(examination, "node01", node01="down")
+    with pytest.raises(PlanError, match="min_nodes is not set"):
+        plan(examination, node01="down")
+
+
+def test_fewer_nodes_than_there_must_be_are_refused_for_each_of_them() -> None:
+    with pytest.raises(PlanError, match="at least seen_nodes = 4"):
+        plan(rack(scope="each", seen_nodes=4), "node01")
+
+
+def test_nodes_by_themselves_may_differ_and_nodes_together_may_not() -> None:
+    examination = rack(changes={"node02": {"scope": ["each", "together"], "iterations": 7}}, iterations=9)
+    assert jobs_of(examination) == ["node02", None]
+    assert plan(examination, "node02").iterations == 7
+    with pytest.raises(PlanError) as error:
+        plan(examination)
+    assert "smoke.scope" in str(error.value) and "smoke.iterations" in str(error.value)
+
+
+def test_one_job_that_cannot_be_planned_leaves_the_others() -> None:
+    examination = rack(changes={"node02": {"ranks_per_node": 400}}, scope="each")
+    found = dict(plans_of(examination))
+    assert list(found) == ["each/node01", "each/node02", "each/node03"]
+    assert [isinstance(each, PlanError) for each in found.values()] == [False, True, False]
+
+
+def gpus(nodes: int, recipe: str, **smoke: Any) -> Examination:
+    names = [f"node{number + 1:02d}" for number in range(nodes)]
+    own = desired(
+        "mi300x",
+        "thor2",
+        images={"megatron": "rocm/megatron-lm:v25.4"},
+        smoke={"recipe": recipe, "image": "megatron", **smoke},
+    )
+    return examined(dict.fromkeys(names, own), {name: healthy(number + 1) for number, name in enumerate(names)})
+
+
+def test_the_recipes_figures_are_those_for_one_node() -> None:
+    examination = gpus(4, "llama3.1-8b-fp8", scope=["each", "together"])
+    alone, together = plan(examination, "node03"), plan(examination)
+    assert alone.world_size == 8 and together.world_size == 32
+    assert alone.expect and alone.expect != together.expect
+
+
+def test_a_recipe_for_several_nodes_is_refused_by_itself_in_words() -> None:
+    examination = gpus(2, "llama3.1-8b-fp8-2nodes", scope=["each", "together"])
+    with pytest.raises(PlanError, match=r"smoke\.scope = each: expected a recipe for one node.* for 2 nodes"):
+        plan(examination, "node01")
+    assert len(plan(examination).nodes) == 2
+
+
+def test_the_sites_figures_for_one_node_are_not_used_for_four() -> None:
+    examination = gpus(4, "llama3.1-8b-fp8", scope=["each", "together"], expect={"tokens_per_gpu": 1.0}, expect_nodes=1)
+    assert plan(examination, "node01").expect["tokens_per_gpu"] == 1.0
+    together = plan(examination)
+    assert together.expect.get("tokens_per_gpu") != 1.0
+    (told,) = [item for item in together.derived if "expect_nodes" in item.why]
+    assert told.value == "tokens_per_gpu 1" and "not judged" in told.why
+
+
+def test_a_cvs_file_for_one_node_is_as_many_jobs_as_there_are_nodes(tmp_path: Path) -> None:
+    file = copy_of(tmp_path, SINGLE, {"config.training_iterations": "30", "config.nnodes": "4"})
+    own, states = imported_nodes(file, ONE, 4)
+    examination = examined(own, states)
+    assert jobs_of(examination) == list(own), "never one job over all of them"
+    plans = [plan(examination, name) for name in own]
+    assert [each.world_size for each in plans] == [8] * 4
+    assert {json.dumps(each.expect) for each in plans} == {
+        '{"throughput_per_gpu": 380.0, "tokens_per_gpu": 6500.0, "elapsed_time_per_iteration": 12000.0}'
+    }
+
+
+def test_a_cvs_file_for_several_nodes_is_one_job(tmp_path: Path) -> None:
+    own, states = imported_nodes(copy_of(tmp_path, DISTRIBUTED, FILLED), ONE, 4)
+    examination = examined(own, states)
+    assert jobs_of(examination) == [None]
+    assert plan(examination).world_size == 32
+
+
+# -- the record -----------------------------------------------------------------------------------------------------
+
+
+def recorded(folder: Path, logs: dict[str, str]) -> RunDirectory:
+    """A run of nodes by themselves, each with one of the logs of tests/data/logs, judged and saved."""
+    directory = RunDirectory.create(new_run_id(), folder)
+    record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="i.py", desired_digest="0")
+    evidence = {}
+    examination = rack(len(logs), scope="each", iterations=20)
+    for name, log in logs.items():
+        room = LogFile("leader.log", directory.logs_of_each / name / "leader.log", Room())
+        room.write((LOGS / log).read_bytes())
+        room.size = room.kept
+        kept = room.close()
+        path = f"each/{name}/leader.log"
+        job = JobRecord(node=name, plan=plan(examination, name), logs={name: [path]})
+        evidence[job.name] = Evidence(exit_codes={name: 0}, logs={name: [kept.model_copy(update={"path": path})]})
+        record.jobs.append(job)
+    record.gates = judge_run(directory, record, evidence)
+    directory.save(record, evidence)
+    return directory
+
+
+GOOD = {"node01": "rocm.log", "node02": "rocm.log"}
+
+
+def test_each_node_is_judged_by_its_own_log(tmp_path: Path) -> None:
+    directory = recorded(tmp_path, {**GOOD, "node03": "nan_loss.log"})
+    record = directory.load()
+    bad = [(gate.job, gate.node, gate.name) for gate in record.gates if gate.verdict != Verdict.OK]
+    assert ("each/node03", "node03", "loss_finite") in bad and {node for _, node, _ in bad} == {"node03"}
+    assert record.plan is None and record.iterations == [], "there was no job over all nodes"
+    assert judge_run(directory, record, directory.load_evidence()) == record.gates
+
+
+@pytest.mark.parametrize(("third", "code"), [("rocm.log", 0), ("nan_loss.log", 1)])
+def test_judge_and_report_show_every_job_offline(tmp_path: Path, third: str, code: int) -> None:
+    directory = recorded(tmp_path, {**GOOD, "node03": third})
+    result = CliRunner().invoke(main, ["judge", str(directory.path), "--format", "json"])
+    assert result.exit_code == code, result.output
+    gates = json.loads(result.stdout)["gates"]
+    assert {gate["node"] for gate in gates} == {"node01", "node02", "node03"}
+    assert {gate["job"] for gate in gates} == {"each/node01", "each/node02", "each/node03"}
+    shown = CliRunner().invoke(main, ["report", str(directory.path)]).output
+    assert ("not loss_finite" in shown) == bool(code)
+    assert all(name in shown for name in ("node01", "node02", "node03"))
+
+
+def text(parts: Any) -> str:
+    console = terminal.console()
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    return capture.get()
+
+
+def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds(tmp_path: Path) -> None:
+    directory = recorded(tmp_path, {**GOOD, "node03": "nan_loss.log"})
+    record = directory.load()
+    for job, tokens in zip(record.jobs, (10.0, 20.0, 40.0), strict=True):
+        job.figures = judged_figures(tokens)
+    shown = text(terminal.judgement(record))
+    assert "10 (others 30)" in shown and "20 (others 25)" in shown and "40 (others 15)" in shown
+    assert shown.count("exit_codes") == 0 and shown.count("node03") > 1
+    closing = list(terminal.closing(record.gates))
+    assert len(closing) == 1 and "2 of 3 passed, not node03" in closing[0]
+
+
+def judged_figures(tokens: float) -> Any:
+    from shakedown.smoke.figures import measure
+    from shakedown.smoke.log import Iteration
+
+    lines = [Iteration(iteration=n, total_iterations=6, tokens_per_gpu_per_s=tokens) for n in range(1, 7)]
+    return measure(lines)
