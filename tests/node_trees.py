@@ -294,7 +294,8 @@ def _machine(tree: Tree) -> None:
         "meminfo": "MemTotal: 2377703244 kB\nMemAvailable: 2300000000 kB\nHugePages_Total: 0\nHugepagesize: 2048 kB",
         "modules": "\n".join(f"{name} 16384 0 - Live 0x0" for name in modules),
         "devices": f"Character devices:\n226 drm\n231 infiniband_verbs\n{KFD_MAJOR} kfd\n\nBlock devices:\n259 blkext",
-        "self/mounts": "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\ntmpfs /run tmpfs rw 0 0",
+        "self/mountinfo": "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
+        "30 29 0:25 / /run rw shared:5 - tmpfs tmpfs rw",
         "self/limits": "Max open files            1048576              1048576              files\n"
         "Max locked memory         unlimited            unlimited            bytes",
         "net/route": "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 
 from shakedown import images as references
-from shakedown.checks.provider import digest_of
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import NodeState, Reading, Unreadable, is_unreadable
+from shakedown.verbs import digest_of
 
 Values = dict[str, Reading[str]]  # subject -> what this node has
 

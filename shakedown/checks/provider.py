@@ -10,7 +10,8 @@ from shakedown.checks.compare import unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState, Provider
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState, ProviderLibrary, Verbs, is_unreadable
+from shakedown.state import NodeState, ProviderLibrary, is_unreadable
+from shakedown.verbs import expected_path, files_naming, libraries_of
 
 
 @check("provider_library")
@@ -29,7 +30,7 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
     if is_unreadable(verbs.abi):
         return unknown(name, node, f"lib{provider.name}-rdmav<abi>.so", verbs.abi)
     wanted = expected_path(provider, verbs.abi) or f"lib{provider.name}-rdmav{verbs.abi}.so"
-    found = [library for library in verbs.providers if library.provider == provider.name]
+    found = libraries_of(provider, verbs)
     verdict, evidence = _judge(provider, verbs.abi, found)
     own = [library for library in found if library.abi == verbs.abi]
     actual = ", ".join(library.path for library in own or found) or "none"
@@ -53,7 +54,7 @@ def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Findi
     provider = desired.rdma.provider
     if provider is None or not desired.rdma.count or not provider.config_dirs:
         return None
-    files = [path for path, driver in state.verbs.drivers.items() if driver == provider.name]
+    files = files_naming(provider, state.verbs)
     remedy = Remedy(
         text=f"write {provider.config_dirs[0]}/{provider.name}.driver",
         operation="provider.driver",
@@ -75,11 +76,6 @@ def _shown(library: ProviderLibrary) -> str:
     if missing(library.sha256):
         return f"{library.path} -> {library.target}"
     return f"{library.path} of ABI {library.abi}, sha256 {library.sha256}"
-
-
-def expected_path(provider: Provider, abi: int) -> str | None:
-    """Where the desired state wants the library on the host."""
-    return provider.host_library.replace("{abi}", str(abi)) if provider.host_library else None
 
 
 def _judge(provider: Provider, abi: int, found: list[ProviderLibrary]) -> tuple[Verdict, str]:
@@ -127,12 +123,3 @@ def _remedy(provider: Provider, abi: int, found: list[ProviderLibrary]) -> Remed
     if path and own:
         text += f", or set rdma.provider.host_library to {', '.join(own)}"
     return Remedy(text=f"{text}, or name the site's file as rdma.provider.source")
-
-
-def digest_of(provider: Provider, verbs: Verbs) -> str | None:
-    """The digest of the library that would be mounted into a container; None where it is not known."""
-    if is_unreadable(verbs.abi):
-        return None
-    path = expected_path(provider, verbs.abi)
-    own = [x for x in verbs.providers if x.provider == provider.name and x.abi == verbs.abi and path in (None, x.path)]
-    return None if not own or is_unreadable(own[0].sha256) else own[0].sha256

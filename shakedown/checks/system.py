@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
-from shakedown.state import Disk, NodeState, is_unreadable
+from shakedown.places import file_system
+from shakedown.state import NodeState, is_unreadable
 
 # As the distributions name them, in order of preference.
 TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
@@ -89,7 +89,7 @@ def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Fi
         if is_unreadable(state.disks):
             yield unknown(name, node, wanted, state.disks)
             continue
-        disk = mount_of(path, state.disks)
+        disk = file_system(path, state.disks)
         if disk is None:
             evidence = f"no mounted file system holds {path}"
             yield Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
@@ -130,13 +130,6 @@ def kernel_log(desired: DesiredState, state: NodeState, node: str) -> Finding | 
         evidence="\n".join(newest),
         remedy=remedy if log.count else None,
     )
-
-
-def mount_of(path: str, disks: list[Disk]) -> Disk | None:
-    """The mounted file system that holds a path: the one with the longest mount point that contains it."""
-    wanted = PurePosixPath(path)
-    holding = [disk for disk in reversed(disks) if wanted.is_relative_to(disk.mount)]  # the newest covers the others
-    return max(holding, key=lambda disk: len(PurePosixPath(disk.mount).parts), default=None)
 
 
 def _synchronised(value: bool) -> str:

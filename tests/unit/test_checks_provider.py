@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shakedown.checks.provider import provider_driver, provider_library
 from shakedown.findings import Finding
+from shakedown.smoke.plan.provider import host_files
+from shakedown.verbs import digest_of, library_of
 from tests.states import bare, desired, healthy, unreadable, with_
 
 PATH = "/usr/local/lib/libbnxt_re-rdmav34.so"
@@ -98,3 +102,40 @@ def test_a_driver_that_no_file_names_is_drift() -> None:
     finding = seen({"verbs.drivers": {"/etc/libibverbs.d/mlx5.driver": "mlx5"}}, provider_driver)
     assert finding.verdict == "drift" and finding.remedy is not None
     assert finding.remedy.arguments == {"provider": "bnxt_re", "folder": "/etc/libibverbs.d"}
+
+
+LIBRARIES = [
+    library(PATH),
+    library(PATH, "cd" * 32),
+    library("/usr/local/lib/libbnxt_re-rdmav59.so"),
+    library(INBOX),
+    {**library("/usr/local/lib/libmlx5-rdmav34.so"), "provider": "mlx5"},
+    library(PATH, unreadable("missing")),
+]
+
+
+@given(st.lists(st.sampled_from(LIBRARIES), max_size=4, unique_by=lambda each: each["path"]), st.sampled_from([34, 59]))
+def test_the_check_the_plan_and_the_comparison_mean_one_library(providers: list[dict[str, Any]], abi: int) -> None:
+    state = with_(healthy(), {"verbs.providers": providers, "verbs.abi": abi})
+    wanted = desired()
+    finding = provider_library(wanted, state, "n")
+    assert isinstance(finding, Finding) and wanted.rdma.provider is not None
+    files = host_files("n", wanted.rdma, state)
+    mounted = [path for path in files.mounts if path.endswith(".so")]
+    digest = digest_of(wanted.rdma.provider, state.verbs)
+    own = f"/usr/local/lib/libbnxt_re-rdmav{abi}.so"
+    there = [each for each in providers if each["path"] == own and each["provider"] == "bnxt_re" and each["abi"] == abi]
+    assert mounted == [each["path"] for each in there]
+    assert bool(files.problems) == (not there)
+    assert digest == (there[0]["sha256"] if there and isinstance(there[0]["sha256"], str) else None)
+    if finding.verdict == "ok":
+        assert mounted == [own] and digest is not None and digest in finding.evidence
+
+
+def test_an_abi_that_is_not_known_gives_no_library() -> None:
+    state = with_(healthy(), {"verbs.abi": unreadable("malformed")})
+    provider = desired().rdma.provider
+    assert (
+        provider is not None and library_of(provider, state.verbs) is None and digest_of(provider, state.verbs) is None
+    )
+    assert host_files("n", desired().rdma, state).problems

@@ -293,9 +293,47 @@ def test_small_parsers() -> None:
     assert verbs.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
     assert verbs.parse_provider("libbnxt_re.so") is None
     assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
-    mounts = ["srv:/data /mnt/my\\040data nfs4 rw 0 0", "/dev/sda1 / ext4 rw 0 0", "/dev/sda1 /srv/x ext4 rw 0 0",
-              "tmpfs /run tmpfs rw 0 0", "overlay /var/lib/docker/x overlay rw 0 0"]  # fmt: skip
-    assert disks.parse_mounts(mounts) == [("/dev/sda1", "/", "ext4"), ("srv:/data", "/mnt/my data", "nfs4")]
+
+
+ROOT = "27 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw"
+NFS = "40 27 0:50 / /data rw - nfs4 srv:/data rw"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ([ROOT], {"/": "ext4"}),
+        (["22 27 0:21 / /proc rw - proc proc rw", ROOT], {"/": "ext4"}),  # the root need not come first
+        ([ROOT, "41 27 0:51 / /mnt/my\\040disk rw - nfs4 srv:/my\\040disk rw"], {"/": "ext4", "/mnt/my disk": "nfs4"}),
+        ([ROOT, "42 27 8:1 /srv /srv/x rw - ext4 /dev/sda1 rw"], {"/": "ext4"}),  # a bind mount within one file system
+        ([ROOT, NFS, "43 40 8:1 /srv /data/local rw - ext4 /dev/sda1 rw"],
+         {"/": "ext4", "/data": "nfs4", "/data/local": "ext4"}),  # and one that leads out of another
+        ([ROOT, NFS, "44 40 0:60 / /data rw - tmpfs tmpfs rw"], {"/": "ext4", "/data": "tmpfs"}),
+        ([ROOT, NFS, "45 40 8:2 / /data/a rw - xfs /dev/sda2 rw", "46 40 0:60 / /data rw - tmpfs tmpfs rw"],
+         {"/": "ext4", "/data": "tmpfs"}),  # what is under a covered folder is covered with it
+        ([ROOT, "47 27 8:2 / / rw - xfs /dev/sda2 rw"], {"/": "xfs"}),
+        ([ROOT, "48 27 0:61 / /home rw - autofs systemd-1 rw", "49 48 0:62 / /home/a rw - nfs srv:/a rw"],
+         {"/": "ext4", "/home": "autofs", "/home/a": "nfs"}),
+        ([ROOT, "50 27 0:63 / /x rw - fuse.s3fs s3fs rw", "51 27 0:64 / /database rw - quobyte q rw"],
+         {"/": "ext4", "/x": "fuse.s3fs", "/database": "quobyte"}),
+        ([ROOT, "52 99 0:65 / /sys rw - sysfs sysfs rw", "53 99 0:66 / /odd rw - xfs /dev/x rw", "rubbish"],
+         {"/": "ext4", "/odd": "xfs"}),
+        ([], {}),
+    ],
+)  # fmt: skip
+def test_the_mounts_that_a_path_can_reach(lines: list[str], found: dict[str, str]) -> None:
+    assert {mount: kind for _, mount, kind in disks.parse_mountinfo(lines)} == found
+
+
+def test_the_devices_of_mounts() -> None:
+    spaced = "41 27 0:51 / /m rw - nfs4 srv:/my\\040disk rw"
+    assert disks.parse_mountinfo([ROOT, spaced]) == [("/dev/sda1", "/", "ext4"), ("srv:/my disk", "/m", "nfs4")]
+
+
+def test_what_would_be_mounted_by_asking_is_not_asked(tree: Tree, write: Write) -> None:
+    write("/proc/self/mountinfo", "1 0 0:61 / /home rw - autofs systemd-1 rw\n")
+    (part,) = disks.read(tree)
+    assert part["free_bytes"]["unreadable"] == "missing" and "when it is needed" in part["free_bytes"]["detail"]
 
 
 def test_a_file_server_that_is_gone_costs_its_own_room(
@@ -308,7 +346,7 @@ def test_a_file_server_that_is_gone_costs_its_own_room(
 
     monkeypatch.setattr(disks, "room", room)
     monkeypatch.setattr(disks, "_SECONDS", 2)
-    write("/proc/self/mounts", "a:/ /dead nfs4 rw 0 0\nb:/ /alive nfs4 rw 0 0\n")
+    write("/proc/self/mountinfo", "1 0 0:1 / /dead rw - nfs4 a:/ rw\n2 0 0:2 / /alive rw - nfs4 b:/ rw\n")
     alive, dead = disks.read(tree)
     assert (alive["total_bytes"], alive["free_bytes"]) == (10, 5)
     assert (dead["total_bytes"]["unreadable"], dead["mount"]) == ("timed out", "/dead")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
+from shakedown.places import file_system, host_path
 from shakedown.smoke.launch import Derived
 from shakedown.smoke.options import Chosen
-from shakedown.state import Disk, NodeState, is_unreadable
+from shakedown.state import NodeState, is_unreadable
 
 
 def shared(
@@ -27,11 +27,11 @@ def shared(
     problems, found = [], {}
     for name, state in states.items():
         smoke = desired[name].smoke
-        host = _host_path(inside, smoke.volumes if smoke else {})
+        host = host_path(inside, smoke.volumes if smoke else {})
         if host is None:
             problems.append(Problem("smoke", path, inside, "a folder below one of smoke.volumes"))
             continue
-        disk = _disk(host, state)
+        disk = None if is_unreadable(state.disks) else file_system(host, state.disks)
         if disk is None or not disk.network:
             actual = f"{host} on {f'{disk.device} ({disk.fstype})' if disk else 'an unknown file system'}"
             problems.append(Problem(name, path, actual, "a file system that every node sees, such as NFS"))
@@ -50,21 +50,4 @@ def host_folder(chosen: Chosen, volumes: Mapping[str, str]) -> str | None:
     launch = chosen.recipe.family.launch
     if launch.cache_dir is None or launch.cache_dir not in chosen.recipe.family.options:
         return None
-    return _host_path(str(chosen.value(launch.cache_dir)), volumes) if chosen.matches(launch.real_data) else None
-
-
-def _host_path(inside: str, volumes: Mapping[str, str]) -> str | None:
-    """Where a container's path lies on the host."""
-    path = PurePosixPath(inside)
-    for host, target in volumes.items():
-        folder = PurePosixPath(target.partition(":")[0])
-        if path.is_relative_to(folder):
-            return str(PurePosixPath(host) / path.relative_to(folder))
-    return None
-
-
-def _disk(path: str, state: NodeState) -> Disk | None:
-    """The file system of the longest mount point above a path."""
-    disks = [] if is_unreadable(state.disks) else state.disks
-    above = [disk for disk in disks if PurePosixPath(path).is_relative_to(disk.mount)]
-    return max(above, key=lambda disk: len(disk.mount), default=None)
+    return host_path(str(chosen.value(launch.cache_dir)), volumes) if chosen.matches(launch.real_data) else None

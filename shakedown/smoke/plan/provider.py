@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 
 from shakedown.desired.models import Provider, Rdma
 from shakedown.desired.problems import Problem
-from shakedown.state import NodeState, ProviderLibrary
+from shakedown.state import NodeState
+from shakedown.verbs import files_naming, libraries_of, library_of, with_abi
 
 
 @dataclass
@@ -26,16 +27,16 @@ def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
     provider = wanted.provider
     if provider is None or provider.host_library is None or provider.container_library is None:
         return found
-    library = _library(provider, state)
+    library = library_of(provider, state.verbs)
     if library is None:
-        others = ", ".join(each.path for each in state.verbs.providers if each.provider == provider.name) or "nothing"
-        expected = f"{provider.host_library}, whose ABI number is the image's libibverbs'"
+        others = ", ".join(each.path for each in libraries_of(provider, state.verbs)) or "nothing"
+        expected = f"{provider.host_library}, of libibverbs' own ABI ({state.verbs.abi})"
         found.problems.append(Problem(name, f"verbs.providers ({provider.name})", others, expected))
         return found
-    target = provider.container_library.format(abi=library.abi)
+    target = with_abi(provider.container_library, library.abi)
     found.mounts[library.path] = target
     if provider.install_as:
-        found.copies[target] = provider.install_as.format(abi=library.abi)
+        found.copies[target] = with_abi(provider.install_as, library.abi)
     of = f"the provider of {wanted.family or provider.name}, ABI {library.abi}"
     found.why = f"{of}; host and container must have the very same file"
     folder = _config_folder(provider, state)
@@ -48,13 +49,6 @@ def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
     return found
 
 
-def _library(provider: Provider, state: NodeState) -> ProviderLibrary | None:
-    """The library at the family's path; of several ABIs, the one that the host's libibverbs loads."""
-    path = provider.host_library or ""
-    matching = [each for each in state.verbs.providers if each.path == path.format(abi=each.abi)]
-    return min(matching, key=lambda each: each.abi != state.verbs.abi, default=None)
-
-
 def _config_folder(provider: Provider, state: NodeState) -> str | None:
-    named = {str(PurePosixPath(file).parent) for file, driver in state.verbs.drivers.items() if driver == provider.name}
+    named = {str(PurePosixPath(file).parent) for file in files_naming(provider, state.verbs)}
     return next((folder for folder in provider.config_dirs if folder in named), None)
