@@ -10,6 +10,8 @@ What no file tells (addresses, device numbers of plain files, room on disks) sta
 from __future__ import annotations
 
 import json
+import os
+import stat
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -19,6 +21,8 @@ from typing import Any
 GIB = 2**30
 CMDLINE = "pci=realloc=off pci=bfsort iommu=pt amd_iommu=on"
 KFD_MAJOR = 234
+DRM_MAJOR = 226
+PARTITIONS = 8  # for which amdgpu makes device files, configured or not
 ZERO_GID = ":".join(["0000"] * 8)
 
 
@@ -29,6 +33,8 @@ class GpuModel:
     vram: int
     rocm: str
     simds: int
+    gfx: int  # gfx_target_version
+    lds: int  # KiB
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,9 @@ class NicFamily:
 
 GPUS = {
     # The driver's own figure, as rocm-smi and KFD of real machines print it: a little less than 192 GiB.
-    "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 206141652992, "6.4.1-83", 1216),
-    "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 256 * GIB, "6.4.1-83", 1216),
-    "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 288 * GIB, "7.0.2-56", 1024),
+    "mi300x": GpuModel("AMD Instinct MI300X", "74a1", 206141652992, "6.4.1-83", 1216, 90402, 64),
+    "mi325x": GpuModel("AMD Instinct MI325X", "74a5", 256 * GIB, "6.4.1-83", 1216, 90402, 64),
+    "mi355x": GpuModel("AMD Instinct MI355X", "75a3", 288 * GIB, "7.0.2-56", 1024, 90500, 160),
 }
 _V1_V2 = ("IB/RoCE v1", "RoCE v2")
 NICS = {
@@ -113,6 +119,10 @@ class Tree:
         bus = int(bdf[5:7], 16)
         port = 1 if bus % 0x10 == 5 else 2
         return f"/sys/devices/pci0000:{bus & 0xF0:02x}/0000:{bus & 0xF0:02x}:{port:02x}.1/{bdf}"
+
+    def render(self, index: int, partition: int = 0) -> int:
+        """The minor of a render node: each GPU has eight, one for each partition it can be divided into."""
+        return 128 + PARTITIONS * index + partition
 
     def hca(self, index: int) -> str:
         return f"/sys/class/infiniband/{self.nic.prefix}{index}"
@@ -196,8 +206,13 @@ def _gpu(tree: Tree, index: int) -> None:
     }  # fmt: skip
     for name, content in files.items():
         tree.write(f"{folder}/{name}", content)
-    tree.write(f"{folder}/drm/renderD{128 + index}/dev", f"226:{128 + index}")
-    tree.link(f"/sys/class/drm/renderD{128 + index}", f"{folder}/drm/renderD{128 + index}")
+    for partition in range(PARTITIONS):
+        minor = tree.render(index, partition)
+        device = folder if partition == 0 else f"/sys/devices/platform/amdgpu_xcp.{minor - 128 - index}"
+        for name, number in ((f"renderD{minor}", minor), (f"card{minor - 127}", minor - 127)):
+            tree.write(f"{device}/drm/{name}/dev", f"{DRM_MAJOR}:{number}")
+            tree.link(f"{device}/drm/{name}/device", device)
+            tree.link(f"/sys/class/drm/{name}", f"{device}/drm/{name}")
 
 
 def _nic(tree: Tree, index: int) -> None:
@@ -264,11 +279,12 @@ def kfd_properties(tree: Tree, gpu: int) -> str:
         "cpu_cores_count": 0 if there else 96, "simd_count": tree.gpu.simds if there else 0, "mem_banks_count": 1,
         "caches_count": 546 if there else 0, "io_links_count": tree.count + 1, "p2p_links_count": int(there),
         "cpu_core_id_base": 0, "simd_id_base": 2147487744 if there else 0, "max_waves_per_simd": 8 * there,
-        "lds_size_in_kb": 64 * there, "gds_size_in_kb": 0, "num_gws": 64 * there, "wave_front_size": 64 * there,
+        "lds_size_in_kb": tree.gpu.lds * there, "gds_size_in_kb": 0, "num_gws": 64 * there,
+        "wave_front_size": 64 * there,
         "array_count": 32 * there, "simd_arrays_per_engine": int(there), "cu_per_simd_array": 10 * there,
-        "simd_per_cu": 4 * there, "max_slots_scratch_cu": 32 * there, "gfx_target_version": 90402 * there,
+        "simd_per_cu": 4 * there, "max_slots_scratch_cu": 32 * there, "gfx_target_version": tree.gpu.gfx * there,
         "vendor_id": 0x1002 * there, "device_id": int(tree.gpu.device, 16) * there, "location_id": bus << 8,
-        "domain": 0, "drm_render_minor": 128 + gpu if there else 0, "hive_id": 15188982192727901047 * there,
+        "domain": 0, "drm_render_minor": tree.render(gpu) if there else 0, "hive_id": 15188982192727901047 * there,
     }  # fmt: skip
     return "\n".join(f"{name} {value}" for name, value in values.items())
 
@@ -355,12 +371,19 @@ def _device_files(tree: Tree) -> None:
     devices: dict[str, tuple[int, int, str, str]] = {"/dev/kfd": (KFD_MAJOR, 0, "0660", "render")}
     devices["/dev/infiniband/rdma_cm"] = (10, 122, "0666", "root")
     for index in range(tree.count):
-        devices[f"/dev/dri/renderD{128 + index}"] = (226, 128 + index, "0660", "render")
-        devices[f"/dev/dri/card{index}"] = (226, index, "0660", "video")
+        for partition in range(PARTITIONS):
+            minor = tree.render(index, partition)
+            files = {f"renderD{minor}": (minor, "render"), f"card{minor - 127}": (minor - 127, "video")}
+            for name, (number, group) in files.items():
+                devices[f"/dev/dri/{name}"] = (DRM_MAJOR, number, "0660", group)
+                if partition:  # not configured, so that it cannot be opened: as a socket cannot
+                    (tree.path / "dev/dri").mkdir(parents=True, exist_ok=True)
+                    os.mknod(tree.path / "dev/dri" / name, stat.S_IFSOCK | 0o660)
         devices[f"/dev/infiniband/uverbs{index}"] = (231, 192 + index, "0666", "root")
         devices[f"/dev/infiniband/umad{index}"] = (231, index, "0600", "root")
     for path in devices:
-        tree.write(path)
+        if not (tree.path / path.lstrip("/")).exists():
+            tree.write(path)
     tree.write("/dev/kmsg", "6,1,1000,-;Linux version 6.8.0-60-generic\n6,2,2000,-;mce: CPU supports 64 MCE banks")
     tree.recorded["devices"] = {
         path: {"kind": "char", "major": major, "minor": minor, "mode": mode, "owner": "root", "group": group}
@@ -371,7 +394,8 @@ def _device_files(tree: Tree) -> None:
 def _gpu_missing(tree: Tree) -> None:
     """The last GPU fell off the bus: its PCI function, its KFD node and its device file are gone."""
     (tree.path / f"sys/bus/pci/devices/{tree.gpu_bdf(tree.count - 1)}").unlink()
-    (tree.path / f"dev/dri/renderD{127 + tree.count}").unlink()
+    for partition in range(PARTITIONS):
+        (tree.path / f"dev/dri/renderD{tree.render(tree.count - 1, partition)}").unlink()
     node = tree.path / f"sys/devices/virtual/kfd/kfd/topology/nodes/{tree.count + 1}"
     (node / "properties").unlink()
     node.rmdir()

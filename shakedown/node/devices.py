@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from . import kfd
 from .account import parse_table, user_name
 from .tree import Part, Tree, attempt
 
@@ -55,9 +56,28 @@ def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
     return part
 
 
-def _folder(tree: Tree, folder: str, groups: dict[str, str]) -> list[Part]:
-    paths = [folder + "/" + name for name in tree.names(folder)]
+def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) -> list[Part]:
+    paths = [folder + "/" + name for name in tree.names(folder) if name not in without]
     return [_one(tree, path, groups) for path in paths if not os.path.isdir(tree.path(path))]
+
+
+def _unconfigured(tree: Tree) -> set[str]:
+    """Names under /dev/dri of partitions that their GPU is not divided into.
+
+    amdgpu makes device files for eight partitions of each GPU whatever it is divided into. Those in use stand in the
+    compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
+    time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue on amd-smi before ROCm 7.2.0), so none is.
+    """
+    drm = "/sys/class/drm"
+    used = attempt(kfd.render_minors, tree)
+    minors = {"renderD{}".format(minor) for minor in used} if isinstance(used, set) else set()
+    found = set()
+    for name in tree.names(drm):
+        device = "{}/{}/device".format(drm, name)
+        partition = (tree.link_name(device) or "").startswith("amdgpu_xcp")
+        if partition and not minors.intersection(tree.names(device + "/drm")):
+            found.add(name)
+    return found
 
 
 def read(tree: Tree) -> Part:
@@ -67,8 +87,8 @@ def read(tree: Tree) -> Part:
     return {
         "kfd": attempt(_one, tree, "/dev/kfd", groups),
         "kfd_major": attempt(lambda: majors["kfd"]) if "kfd" in majors else _missing("kfd in /proc/devices"),
-        "dri": attempt(_folder, tree, "/dev/dri", groups),
-        "infiniband": attempt(_folder, tree, "/dev/infiniband", groups),
+        "dri": attempt(lambda: _folder(tree, "/dev/dri", groups, _unconfigured(tree))),
+        "infiniband": attempt(_folder, tree, "/dev/infiniband", groups, set()),
     }
 
 

@@ -31,6 +31,11 @@ def _gpus(tree: Tree) -> int:
     return len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree) if node["simd_count"] > 0})
 
 
+def render_minors(tree: Tree) -> set[int]:
+    """The minors of the render nodes that are in use: a GPU's own, or those of its configured partitions."""
+    return {node["drm_render_minor"] for node in _nodes(tree) if node["simd_count"] > 0}
+
+
 def read(tree: Tree) -> Part:
     return {
         "gpus": attempt(_gpus, tree),

@@ -139,7 +139,12 @@ def _devices(root: Path) -> dict[str, Device]:
     recorded = json.loads((root / "recorded.json").read_text())["devices"]
     present = {path: given for path, given in recorded.items() if (root / path.lstrip("/")).exists()}
     return {
-        path.removeprefix("/dev/"): Device(mode=int(given["mode"], 8), group=given["group"])
+        path.removeprefix("/dev/"): Device(
+            # A partition that is not configured is opened by nobody: it keeps the number that no driver here answers.
+            **({"major": given["major"], "minor": given["minor"]} if (root / path.lstrip("/")).is_socket() else {}),
+            mode=int(given["mode"], 8),
+            group=given["group"],
+        )
         for path, given in present.items()
     }
 

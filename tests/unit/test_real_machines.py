@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shakedown.node import gpu, kfd
+from shakedown.node import devices, gpu, kernel_log, kfd
 from shakedown.node.rdma import ERROR_NAME
 from shakedown.node.tree import Tree
-from tests.node_trees import GPUS, make_tree
+from tests.node_trees import GPUS, PARTITIONS, make_tree
 
 DATA = Path(__file__).parents[1] / "data" / "machines"
 MACHINES: list[dict[str, Any]] = tomllib.loads((DATA / "kfd.toml").read_text())["machine"]
@@ -68,3 +68,35 @@ def test_the_trees_of_our_own_have_what_a_kernel_prints(tmp_path: Path) -> None:
     assert kfd.read(Tree(str(tree))) == {"gpus": 8, "gpu_nodes": 8, "cpu_nodes": 2}
     # rocm-smi and KFD of several sites' machines agree in this figure to the byte.
     assert GPUS["mi300x"].vram == 206141652992
+
+
+def test_device_files_of_partitions_that_are_not_configured_are_left_alone(tmp_path: Path) -> None:
+    """A GPU in SPX has eight render nodes of which seven cannot be opened, and each try is an error in the kernel's
+    log (ROCm 7.1's release notes; "renderD128 renderD136 ..." is how containers of such machines get whole GPUs)."""
+    tree = make_tree(tmp_path, count=2, gid_entries=4, cpus=1)
+    there = {path.name for path in (tree / "dev/dri").iterdir()}
+    assert len([name for name in there if name.startswith("renderD")]) == 2 * PARTITIONS
+    parts = devices.read(Tree(str(tree)))["dri"]
+    assert [part["path"] for part in parts] == [
+        f"/dev/dri/{name}" for name in ("card1", "card9", "renderD128", "renderD136")
+    ]
+    assert {part["openable"] for part in parts} == {True}
+
+
+def test_of_a_divided_gpu_the_configured_partitions_are_looked_at(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, count=1, gid_entries=4, cpus=1)
+    (properties,) = [path for path in (tree / NODES).glob("*/properties") if "drm_render_minor 128" in path.read_text()]
+    for partition in (1, 2):
+        other = tree / NODES / str(10 + partition) / "properties"
+        other.parent.mkdir()
+        other.write_text(properties.read_text().replace("drm_render_minor 128", f"drm_render_minor {128 + partition}"))
+        for name in (f"renderD{128 + partition}", f"card{1 + partition}"):
+            (tree / "dev/dri" / name).unlink()
+            (tree / "dev/dri" / name).write_text("")
+    names = [part["path"].removeprefix("/dev/dri/") for part in devices.read(Tree(str(tree)))["dri"]]
+    assert names == ["card1", "card2", "card3", "renderD128", "renderD129", "renderD130"]
+
+
+def test_what_a_driver_says_of_such_a_file_is_no_fault_of_the_hardware() -> None:
+    said = "amdgpu 0000:15:00.0: amdgpu: renderD153 partition 1 not valid!"
+    assert not kernel_log.names_a_fault(said, kernel_log.fault_texts())
