@@ -65,7 +65,7 @@ def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Prod
 def test_a_run_whose_record_does_not_fit_on_the_disk_has_failed(lab: Rack, product: Product, command: str) -> None:
     runs = product.folder / "runs"
     runs.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=2m", "shakedown-runs", str(runs))
+    run(["mount", "-t", "tmpfs", "-o", "size=2m", "shakedown-runs", str(runs)])
     try:
         inventory = lab.inventory(product.folder / "lab.py", smoke(iterations=40))
         deploy: list[str | Path] = ["pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y"]
@@ -80,7 +80,7 @@ def test_a_run_whose_record_does_not_fit_on_the_disk_has_failed(lab: Rack, produ
         assert "No space left" in text
         assert product.record()["verdict"] == "unknown", "the file on disk is the one of before"
     finally:
-        run("umount", str(runs))
+        run(["umount", str(runs)])
 
 
 def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Product) -> None:
