@@ -21,7 +21,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -33,7 +33,7 @@ from shakedown import private
 from shakedown import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Finding, Verdict, worst
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates import Gate, NodeLog, read_log
 from shakedown.smoke.job import job_name
@@ -194,7 +194,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
         return path
     if path.is_dir():
         raise ValueError(f"{name}: no run directory, for it has no run.json. {_there_are(root)}")
-    raise ValueError(f"{name}: no such run. {_there_are(root)}")
+    raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
 
 
 def _runs_in(root: Path) -> list[str]:
@@ -349,6 +349,16 @@ def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str,
         raise ValueError(f"{directory.path}: the run ended before its plan was made")
     judgements = [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
     return [gate for judgement in judgements for gate in judgement.gates]
+
+
+def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
+    """What a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One that took
+    no part, and a run that nobody finished, are never better than unknown."""
+    verdicts = [finding.verdict for finding in record.findings] + [gate.verdict for gate in judged]
+    verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("left out", "unreached")]
+    if record.finished_at is None or not judged:
+        verdicts.append(Verdict.UNKNOWN)
+    return worst(verdicts)
 
 
 def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Judgement:

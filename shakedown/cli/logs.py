@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from shakedown.findings import Verdict, worst
+from shakedown.findings import Verdict
 from shakedown.smoke import gates
-from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import Gate, NodeLog, Recorded
+
+_COUNT = click.IntRange(min=1, max=10**9)
 
 
 def _unusable(message: str) -> NoReturn:
@@ -20,20 +23,32 @@ def _unusable(message: str) -> NoReturn:
 
 
 @click.command()
-@click.argument("log", type=click.Path(exists=True, allow_dash=True))
+@click.argument("log")
 def parse(log: str) -> None:
     """One JSON object per iteration line of a training LOG (- for standard input); null where the line has no value.
 
-    Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second.
+    Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second; plain,
+    gzip, bzip2 or UTF-16. A log that is not whole is told, and exits with 4.
     """
-    from shakedown.smoke.log import parse as parse_lines
+    from shakedown.smoke.log import LogReader
+    from shakedown.smoke.source import Source
 
+    reader, source = LogReader(), Source(log)
     try:
-        with click.open_file(log, encoding="utf-8", errors="replace") as lines:
-            for iteration in parse_lines(lines):
+        for chunk in source:
+            for iteration in reader.feed(chunk):
                 click.echo(iteration.model_dump_json())
-    except OSError as error:
-        _unusable(f"{log}: {error.strerror}")
+        for iteration in reader.close():
+            click.echo(iteration.model_dump_json())
+    except (OSError, ValueError) as error:
+        _unusable(_words(log, error))
+    if source.incomplete:
+        click.echo(f"shakedown: {source.incomplete}", err=True)
+        sys.exit(Verdict.UNKNOWN.exit_code)
+
+
+def _words(name: str, error: OSError | ValueError) -> str:
+    return f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 class Expectation(click.ParamType[tuple[str, float]]):
@@ -50,100 +65,114 @@ class Expectation(click.ParamType[tuple[str, float]]):
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("logs", nargs=-1, required=True)
 @click.option("--recipe", help="a recipe whose figures are expected (with --gpu)")
 @click.option("--gpu", help="the GPU profile the recipe's figures are for: mi300x, mi325x, ...")
-@click.option("--iterations", type=click.IntRange(min=1), help="how many there must be; otherwise as the lines say")
+@click.option("--nodes", type=_COUNT, help="of the run; otherwise as the logs say, or one for each log")
+@click.option("--iterations", type=_COUNT, help="how many there must be; otherwise as the lines say")
+@click.option("--seq-length", type=_COUNT, help="tokens; where no line has tokens/s, they are derived from it")
+@click.option("--global-batch", type=_COUNT, help="sequences; the same")
+@click.option("--world-size", type=_COUNT, help="ranks of all nodes; the same")
+@click.option(
+    "--transport", type=click.Choice(["rdma", "sockets"]), help="between nodes; rdma unless sockets are meant"
+)
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-def judge(
-    logs: tuple[Path, ...],
-    recipe: str | None,
-    gpu: str | None,
-    iterations: int | None,
-    expect: tuple[tuple[str, float], ...],
-    form: str,
-) -> None:
-    """Apply the gates to training LOGs from anywhere (one per node), or judge a run directory again, offline.
+def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, **said: Any) -> None:
+    """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
+    offline: by its id, a part that only its id begins with, latest, or its directory.
 
     Metrics: throughput_per_gpu (TFLOP/s/GPU) and tokens_per_gpu (tokens/s/GPU) at least,
     elapsed_time_per_iteration (ms) and mem_usage (fraction) at most.
     """
-    if len(logs) == 1 and (logs[0].is_dir() or logs[0].name == "run.json"):
-        if recipe or gpu or iterations or expect:
-            _unusable("a run directory is judged by its own plan: leave --recipe, --gpu, --iterations and --expect out")
-        _judge_run(logs[0] if logs[0].is_dir() else logs[0].parent, form)
+    if len(logs) == 1 and _is_run(logs[0]):
+        if any(value is not None for value in said.values()) or expect:
+            _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
+        _judge_run(logs[0], form)
+    from shakedown.smoke.offline import Asked, judge_logs
+
+    if logs.count("-") > 1:
+        _unusable("standard input (-) can be one log only")
     try:
-        expected = _expected_of(recipe, gpu) | dict(expect)
-        nodes = {_name(path, logs): gates.read_log(path) for path in logs}
-        judged = gates.judge_log(nodes, expected, iterations)
-    except (ValueError, KeyError) as error:
-        _unusable(str(error.args[0]))
+        asked = Asked(**said, expect=dict(expect))
+        nodes = {name: _read(path) for name, path in _names(logs).items()}
+        judged, notes = judge_logs(nodes, asked)
+    except ValueError as error:
+        _unusable(str(error))
+    _finish(judged.gates, gates.verdict(judged.gates), form, notes, judged.recorded)
+
+
+_OF_LOGS = "--recipe, --gpu, --nodes, --iterations, --seq-length, --global-batch, --world-size, --transport"
+
+
+def _is_run(name: str) -> bool:
+    """Whether this one argument means a run and not a log: a log of that name goes first."""
+    path = Path(name)
+    return name != "-" and (path.name == "run.json" or not path.exists() or path.is_dir())
+
+
+def _names(logs: tuple[str, ...]) -> dict[str, str]:
+    """A log's own name, or its whole path where two have the same -> the log."""
+    short = [Path(log).name or log for log in logs]
+    return {name if short.count(name) == 1 else log: log for name, log in zip(short, logs, strict=True)}
+
+
+def _read(log: str) -> NodeLog:
+    from shakedown.smoke.source import Source
+
+    try:
+        return gates.read_log(Source(log))
     except OSError as error:
-        _unusable(f"{error.filename}: {error.strerror}")
-    _finish(judged, gates.verdict(judged), form)
+        raise ValueError(_words(log, error)) from error
 
 
-def _name(path: Path, logs: tuple[Path, ...]) -> str:
-    """A log's own name; its whole path where two have the same."""
-    return path.name if sum(other.name == path.name for other in logs) == 1 else str(path)
+def _judge_run(name: str, form: str) -> NoReturn:
+    from shakedown.runs import RunDirectory, find_run, judge_run, verdict_of
 
-
-def _expected_of(recipe: str | None, gpu: str | None) -> dict[str, float]:
-    if recipe is None:
-        return {}
-    from shakedown.smoke.recipe import recipes
-
-    if recipe not in recipes():
-        raise ValueError(f"--recipe {recipe}: there are {', '.join(recipes())}")
-    entries = recipes()[recipe].entry.expect
-    if gpu is None:
-        raise ValueError(f"--recipe {recipe}: figures are per GPU model, so --gpu is needed with it")
-    for entry in entries:
-        if gpu in entry.gpus:
-            return dict(entry.figures)
-    known = sorted({name for entry in entries for name in entry.gpus})
-    raise ValueError(f"--recipe {recipe}: no figures for {gpu!r} (there are for {', '.join(known) or 'none'})")
-
-
-def _judge_run(path: Path, form: str) -> None:
-    from shakedown.runs import RunDirectory, judge_run
-
-    directory = RunDirectory(path)
     try:
+        directory = RunDirectory(find_run(name))
         record = directory.load()
         judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged, worst([*(finding.verdict for finding in record.findings), gates.verdict(judged)]), form)
+    _finish(judged, verdict_of(record, judged), form)
 
 
-def _finish(judged: list[Gate], verdict: Verdict, form: str) -> None:
+def _finish(
+    judged: list[Gate], verdict: Verdict, form: str, notes: Sequence[str] = (), recorded: Sequence[Recorded] = ()
+) -> NoReturn:
+    measured = [figure for figure in recorded if figure.value is not None]
     if form == "json":
         rows = [gate.model_dump(mode="json") for gate in judged]
-        click.echo(json.dumps({"verdict": verdict, "gates": rows}, indent=1))
+        figures = [figure.model_dump(mode="json") for figure in measured]
+        document = {"verdict": verdict, "gates": rows, "recorded": figures, "notes": list(notes)}
+        click.echo(json.dumps(document, indent=1))
     else:
         from shakedown.report import terminal
 
         console = terminal.console()
         console.print(terminal.gates_table(judged))
+        for figure in measured:
+            console.print(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}", markup=False)
+        for note in notes:
+            console.print(note, markup=False)
         console.print(f"\n{terminal.verdict_text(verdict)}")
     sys.exit(verdict.exit_code)
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, path_type=Path))
+@click.argument("run")
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
-def report(run: Path, form: str) -> None:
+def report(run: str, form: str) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
-    RUN is a run directory (runs/latest is the newest). Exits as the run did.
+    RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
     """
     from shakedown.report import terminal
-    from shakedown.runs import RunDirectory
+    from shakedown.runs import RunDirectory, find_run
 
     try:
-        record = RunDirectory(run).load()
+        record = RunDirectory(find_run(run)).load()
     except (OSError, ValueError) as error:
         _unusable(str(error))
     if form == "json":

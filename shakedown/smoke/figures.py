@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.smoke.log import Iteration
+from shakedown.smoke.log import Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
@@ -62,6 +62,7 @@ class Figure(BaseModel):
     spread: float | None
     count: int
     derived: bool = False  # computed from batch, sequence length, time and world size; not printed by the job
+    summary: bool = False  # a mean that the job's script printed at its end; no iteration line has it
 
 
 class Figures(BaseModel):
@@ -86,6 +87,8 @@ def measure(
     warmup: int = WARMUP,
     seq_length: int | None = None,
     world_size: int | None = None,
+    global_batch: int | None = None,
+    summary: Summary | None = None,
 ) -> Figures:
     """The figures over the iterations without the first `warmup` and the last.
 
@@ -93,20 +96,32 @@ def measure(
     its time is none of a training step's, and the first real step still has to set the optimizer up.
 
     Tokens per second and GPU are derived, as global batch x `seq_length` x 1000 / (ms x `world_size`), only where no
-    line has them. A metric with a value that is not finite, or that no machine has, has no figure: there is no
+    line has them; `global_batch` counts where a line does not tell its own. What no line has and cannot be derived is
+    taken from the `summary` of the job's script.
+
+    A metric with a value that is not finite, or that no machine has, has no figure: there is no
     telling what it would have been.
     """
     steady = iterations[loss_scale(iterations).lines :][warmup:-1]
     figures = {name: _figure(metric, _values(steady, metric.source)) for name, metric in METRICS.items()}
     if figures["tokens_per_gpu"] is None and figures["elapsed_time_per_iteration"] and seq_length and world_size:
         tokens = [
-            it.global_batch_size * seq_length * 1000.0 / (it.elapsed_ms * world_size)
+            batch * seq_length * 1000.0 / (it.elapsed_ms * world_size)
             for it in steady
-            if it.global_batch_size is not None and it.elapsed_ms is not None and it.elapsed_ms > 0
+            if (batch := it.global_batch_size or global_batch) and it.elapsed_ms is not None and it.elapsed_ms > 0
         ]
         if not any(it.tokens_per_gpu_per_s is not None for it in steady):
             figures["tokens_per_gpu"] = _figure(METRICS["tokens_per_gpu"], tokens, derived=True)
+    for name, metric in METRICS.items():
+        if figures[name] is None and summary is not None and not _values(steady, metric.source):
+            figures[name] = _of_summary(metric, getattr(summary, name), len(steady))
     return Figures(steady=len(steady), **figures)
+
+
+def _of_summary(metric: Metric, value: float | None, steady: int) -> Figure | None:
+    if value is None or not metric.possible(value):
+        return None
+    return Figure(metric=metric, value=value, mean=value, spread=None, count=steady, summary=True)
 
 
 def _values(iterations: Sequence[Iteration], field: str) -> list[float]:

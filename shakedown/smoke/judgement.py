@@ -12,6 +12,7 @@ from shakedown.hca import devices_of, others_of
 from shakedown.smoke import gates
 from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
+from shakedown.smoke.gates.evidence import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.state import NodeState
@@ -46,8 +47,7 @@ def judge(
     if stopped and not any(read.values()):  # nothing ran: there is one thing to say
         nothing = measure([], plan.warmup)
         return Judgement([_stopped_gate(stopped)], [], nothing, gates.recorded(plan.expect, nothing))
-    environment = plan.nodes[-1].environment
-    multi_node_rdma = len(plan.nodes) > 1 and all(node.hca for node in plan.nodes)
+    rdma = wants_rdma(plan)
     judged = [
         *([_stopped_gate(stopped)] if stopped else []),
         gates.exit_codes(exit_codes, [node.name for node in plan.nodes]),
@@ -59,15 +59,28 @@ def judge(
             warmup=plan.warmup,
             seq_length=plan.seq_length,
             world_size=plan.world_size,
-            rdma=multi_node_rdma,
-            nccl_debug=environment.get("NCCL_DEBUG", "") if multi_node_rdma else None,
+            global_batch=plan.global_batch or None,
+            rdma=rdma,
+            nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
         ),
     ]
     if any(counters_before.values()) or any(counters_after.values()):  # none: the nodes have nothing that counts
         judged.append(gates.counters(counters_before, counters_after))
     iterations, _damaged = gates.iterations_of(read)
-    figures = measure(iterations, plan.warmup, plan.seq_length, plan.world_size)
+    sizes = (plan.seq_length, plan.world_size, plan.global_batch or None)
+    figures = measure(iterations, plan.warmup, *sizes, gates.summary_of(read))
     return Judgement(judged, iterations, figures, gates.recorded(plan.expect, figures))
+
+
+def wants_rdma(plan: LaunchPlan) -> bool:
+    """Whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then have
+    none to speak with it. Sockets by intent are a plan without devices, or what the site says of them itself."""
+    asked_for_sockets = any(
+        node.environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
+        or node.environment.get("NCCL_NET", "").lower() == "socket"
+        for node in plan.nodes
+    )
+    return len(plan.nodes) > 1 and any(node.hca for node in plan.nodes) and not asked_for_sockets
 
 
 def never_started(why: str) -> Judgement:

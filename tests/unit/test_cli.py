@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -11,6 +12,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
+from shakedown.findings import Verdict
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, now
+from shakedown.smoke.gates.model import TOGETHER
+from shakedown.smoke.kept import LogFile, Room
+from tests.plans import small
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 
@@ -50,7 +56,7 @@ def test_parse_reads_standard_input() -> None:
         ("rocm.log", ["--expect", "throughput_per_gpu"], 2),
         ("rocm.log", ["--recipe", "no-such"], 2),
         ("rocm.log", ["--recipe", "llama3.1-8b-fp8"], 2),
-        ("rocm.log", ["--recipe", "llama3.1-8b-fp8", "--gpu", "mi300x"], 1),
+        ("rocm.log", ["--recipe", "llama3.1-8b-fp8", "--gpu", "mi300x"], 4),  # its sizes are not the recipe's
     ],
 )
 def test_judge_exits_as_the_gates_say(log: str, options: list[str], code: int) -> None:
@@ -100,3 +106,99 @@ def test_help_teaches_the_exit_codes() -> None:
     assert "3  drift" in text
     for command in ("show", "plan", "drift", "run", "parse", "judge", "report"):
         assert command in text
+
+
+def test_parse_and_judge_take_the_same_kinds_of_input(tmp_path: Path) -> None:
+    content = (LOGS / "rocm.log").read_bytes()
+    packed = gzip.compress(content)
+    (tmp_path / "log.gz").write_bytes(packed)
+    (tmp_path / "log.txt").write_bytes(content.decode().encode("utf-16"))
+    for argument, stdin in (("-", content), ("-", packed), (tmp_path / "log.gz", b""), (tmp_path / "log.txt", b"")):
+        assert len(call("parse", argument, stdin=stdin).stdout.splitlines()) == 20
+        assert call("judge", argument, stdin=stdin).exit_code == 0
+    (tmp_path / "log.gz").write_bytes(packed[:-200])
+    for command in ("parse", "judge"):
+        cut = call(command, tmp_path / "log.gz")
+        assert "was cut" in cut.output
+        assert cut.exit_code == 4
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF" + bytes(range(256)) * 40, b"\xfd7zXZ\x00" + bytes(99), bytes(5000)])
+@pytest.mark.parametrize("command", ["parse", "judge"])
+def test_what_is_no_log_is_refused_in_words(tmp_path: Path, command: str, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    for arguments, stdin in (([tmp_path / "file"], b""), (["-"], content)):
+        result = call(command, *arguments, stdin=stdin)
+        assert result.exit_code == 2
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert result.output.startswith("shakedown: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--gpu", "mi999"], "mi999: there are"),
+        (["--gpu", "mi300x"], "--recipe is needed"),
+        (["-", "-"], "one log only"),
+        (["--nodes", "0"], "--nodes"),
+        (["--seq-length", "99999999999"], "--seq-length"),
+        (["--transport", "tcp"], "--transport"),
+    ],
+)
+def test_judge_refuses_in_words(options: list[str], words: str) -> None:
+    result = call("judge", LOGS / "rocm.log", *options)
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_two_nodes_that_fell_back_to_tcp_fail_unless_sockets_are_meant(tmp_path: Path) -> None:
+    fallback = "h:1:1 [0] NCCL INFO NET/IB : No device found\nh:1:1 [0] NCCL INFO NET/Socket : Using [0]eth0\n"
+    (tmp_path / "a.log").write_text(fallback + (LOGS / "rocm.log").read_text())
+    (tmp_path / "b.log").write_text(fallback)
+    logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    assert call("judge", *logs).exit_code == 1
+    assert call("judge", *logs, "--transport", "sockets").exit_code == 0
+    assert call("judge", logs[0]).exit_code == 0
+
+
+def a_run(root: Path, run: str, verdict: Verdict = Verdict.OK) -> None:
+    directory = RunDirectory.create(run, root)
+    log = LogFile("leader.log", directory.logs / "node01/leader.log", Room())
+    log.write((LOGS / "rocm.log").read_bytes())
+    log.size = log.kept
+    kept = log.close().model_copy(update={"path": "logs/node01/leader.log"})
+    record = RunRecord(run_id=run, started_at=now(), finished_at=now(), inventory="i[/]", desired_digest="0")
+    record.verdict = verdict
+    record.jobs = [JobRecord(plan=small(iterations=20), logs={"node01": [kept.path]})]
+    directory.save(record, {TOGETHER: Evidence(exit_codes={"node01": 0}, logs={"node01": [kept]})})
+
+
+@pytest.mark.parametrize("command", ["judge", "report"])
+def test_a_run_is_named_by_id_prefix_latest_or_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    assert "there are none" in call(command, "latest").output
+    a_run(tmp_path, "20260101T000000-aaaaaa")
+    a_run(tmp_path, "20260101T000001-bbbbbb")
+    for name in ("latest", "20260101T000000-aaaaaa", "20260101T000001", tmp_path / "latest"):
+        result = call(command, name)
+        assert result.exit_code == 0, result.output
+        assert "ok" in result.output
+    for name, words in (("2026", "2 runs"), ("2025", "20260101T000000-aaaaaa"), (tmp_path, "no run.json")):
+        result = call(command, name)
+        assert (result.exit_code, words in result.output) == (2, True), result.output
+    assert call("judge", "latest", "--nodes", "2").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [({"finished_at": None}, "unknown"), ({"nodes": [{"name": "n", "verdict": "ok", "part": "left out"}]}, "unknown")],
+)
+def test_a_run_that_its_record_does_not_call_good_is_not_judged_so(
+    tmp_path: Path, change: dict[str, object], verdict: str
+) -> None:
+    a_run(tmp_path, "a")
+    path = tmp_path / "a/run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert json.loads(call("judge", tmp_path / "a", "--format", "json").stdout)["verdict"] == verdict

@@ -24,7 +24,7 @@ from shakedown.smoke.gates import (
     unknown_metrics,
     verdict,
 )
-from shakedown.smoke.log import Iteration
+from shakedown.smoke.log import Iteration, Summary
 from shakedown.state import Unreadable
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -139,7 +139,7 @@ def test_a_good_run_passes_every_gate(name):
 
 
 def test_a_figure_the_log_does_not_have_fails_and_one_that_can_be_derived_does_not():
-    rocm = read_log(LOGS / "rocm.log")
+    rocm = read_log(LOGS / "rocm.log").model_copy(update={"summary": Summary()})
     assert judged(rocm, EXPECT)["tokens_per_gpu"].verdict is FAIL
     assert judged(rocm, EXPECT)["tokens_per_gpu"].actual is None
     derived = judged(rocm, EXPECT, seq_length=2048, world_size=8)["tokens_per_gpu"]

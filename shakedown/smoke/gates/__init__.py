@@ -6,7 +6,7 @@ evidence as plain data.
 
 from shakedown.smoke.gates.evidence import counters, exit_codes, logs_complete
 from shakedown.smoke.gates.figures import Recorded, recorded
-from shakedown.smoke.gates.judge import iterations_of, judge_log, unknown_metrics
+from shakedown.smoke.gates.judge import iterations_of, judge_log, summary_of, unknown_metrics
 from shakedown.smoke.gates.model import Gate, verdict
 from shakedown.smoke.gates.node_log import NodeLog, read_log
 
@@ -21,6 +21,7 @@ __all__ = [
     "logs_complete",
     "read_log",
     "recorded",
+    "summary_of",
     "unknown_metrics",
     "verdict",
 ]

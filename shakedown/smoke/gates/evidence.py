@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from shakedown.findings import Verdict
@@ -10,7 +10,9 @@ from shakedown.smoke.gates.model import Gate, some
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.signatures import Match, advice, load
 
-_SILENT_LEVELS = {"", "NONE", "VERSION", "ERROR"}  # of NCCL_DEBUG: warnings are not printed
+# The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.
+# https://github.com/NVIDIA/nccl, src/debug.cc, ncclDebugInit, as read on 2026-11-21
+HEARD = {"WARN", "INFO", "ABORT", "TRACE"}
 
 
 def exit_codes(codes: Mapping[str, int | None], participants: Collection[str] = ()) -> Gate:
@@ -54,12 +56,18 @@ def rccl_tuning(logs: Mapping[str, NodeLog | None], rdma: bool = False, nccl_deb
     only_rdma = {signature.name for signature in load().rccl if signature.rdma}
     found = [(name, match) for name, log in logs.items() if log for match in log.rccl]
     found = [(name, match) for name, match in found if rdma or match.name not in only_rdma]
-    if not found and nccl_debug is not None and nccl_debug.upper() in _SILENT_LEVELS:
+    if not found and nccl_debug is not None and nccl_debug.upper() not in HEARD:
         silent = f"RCCL was silent: NCCL_DEBUG was {nccl_debug or 'not set'}"
         remedy = "run with NCCL_DEBUG=WARN or more"
         return Gate(name="rccl_tuning", verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     level = f"NCCL_DEBUG={nccl_debug}" if nccl_debug else "NCCL_DEBUG of the run is not known"
     return _lines_gate("rccl_tuning", logs, found, seen=f"no such line in {_count(logs)} lines; {level}")
+
+
+def quietest(levels: Iterable[str]) -> str:
+    """Of the NCCL_DEBUG of several nodes one that keeps warnings back, where there is one."""
+    every = list(levels)
+    return next((level for level in every if level.upper() not in HEARD), every[0] if every else "")
 
 
 def _count(logs: Mapping[str, NodeLog | None]) -> int:

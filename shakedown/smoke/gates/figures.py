@@ -51,6 +51,8 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
         return "no steady iterations: more than 3 are needed, since the first two and the last do not count"
     if figure is None:
         return f"none of the {figures.steady} steady iterations has it, or a value is not finite"
+    if figure.summary:
+        return "the mean that the job's script printed at its end; no iteration line has it"
     spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
     return f"median of {figure.count} steady iterations, mean {figure.mean:.6g}{spread}{derived}"

@@ -13,7 +13,7 @@ from shakedown.smoke.gates.figures import figure_gate
 from shakedown.smoke.gates.iterations import iterations_complete, loss_falling, loss_finite, no_skipped_or_nan
 from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog
-from shakedown.smoke.log import MAX_ITERATIONS, Iteration
+from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.signatures import advice
 
 
@@ -25,6 +25,7 @@ def judge_log(
     warmup: int = WARMUP,
     seq_length: int | None = None,
     world_size: int | None = None,
+    global_batch: int | None = None,
     rdma: bool = False,
     nccl_debug: str | None = None,
 ) -> list[Gate]:
@@ -47,7 +48,7 @@ def judge_log(
     elif missing and not seen:
         gates = _unjudged(expect, f"no iteration line, and no log of {some(missing)}", Verdict.UNKNOWN)
     else:
-        figures = measure(seen, warmup, seq_length, world_size)
+        figures = measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs))
         gates = [
             iterations_complete(seen, iterations, damaged),
             loss_finite(seen, damaged),
@@ -81,6 +82,11 @@ def iterations_of(logs: Mapping[str, NodeLog | None]) -> tuple[list[Iteration], 
     """
     log = _fullest(logs)
     return list(log.iterations), set(log.damaged)
+
+
+def summary_of(logs: Mapping[str, NodeLog | None]) -> Summary:
+    """What the job's script printed at its end, on the node that has the iteration lines: on the others it is NaN."""
+    return _fullest(logs).summary
 
 
 def _fullest(logs: Mapping[str, NodeLog | None]) -> NodeLog:

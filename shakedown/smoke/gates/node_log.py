@@ -9,9 +9,11 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
+from shakedown.smoke.setting import Setting, SettingReader
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
+from shakedown.smoke.source import Source
 
-CHUNK = 1 << 18  # bytes read at a time: a log may be larger than memory
+_HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
 class NodeLog(BaseModel):
@@ -30,17 +32,18 @@ class NodeLog(BaseModel):
     summary: Summary = Summary()
     failure: Match | None = None
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
+    setting: Setting = Setting()  # what it says of the job
     incomplete: str = ""
 
 
 def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     """Reads a log, from a file or in chunks (or lines) of any size, in one pass. Raises OSError for a file that cannot
-    be read."""
+    be read, NotALog (a ValueError) for one that is no text."""
     if isinstance(source, Path):
-        with source.open("rb") as file:
-            return read_log(iter(lambda: file.read(CHUNK), b""))
+        source = Source(source)
     splitter, reader = LineSplitter(), LogReader()
-    failure, rccl = FailureScanner(), Scanner(load().rccl, rdma=True)
+    failure, rccl, setting = FailureScanner(), Scanner(load().rccl, rdma=True), SettingReader()
+    hole = ""
     iterations: list[Iteration] = []
     beyond = 0
 
@@ -53,8 +56,14 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             beyond += len(found) - len(kept)
         failure.batch(lines)
         rccl.batch(lines)
+        setting.batch(lines)
 
+    tail = b""
     for chunk in source:
+        if isinstance(chunk, bytes):
+            if _HOLE in tail + chunk[: len(_HOLE)] or _HOLE in chunk:
+                hole = "it has a stretch of NUL bytes: a part of it was lost in a crash, or cut out"
+            tail = chunk[-len(_HOLE) :]
         take(splitter.feed(chunk))
     take(splitter.close())
     failure.close()
@@ -66,4 +75,6 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         summary=reader.summary,
         failure=failure.first,
         rccl=tuple(rccl.matches),
+        setting=setting.setting(),
+        incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, Source) else ""))),
     )

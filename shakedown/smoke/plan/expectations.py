@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.smoke.launch import Derived
@@ -25,16 +25,17 @@ def expected(
 
 
 def _of_recipe(chosen: Chosen, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
-    entry = chosen.recipe.entry
-    models = sorted({each.gpu.profile for each in desired.values()})
-    fitting = [expect for expect in entry.expect if models == [gpu for gpu in models if gpu in expect.gpus]]
-    if not fitting:
-        return {}, []
+    return published(chosen, sorted({each.gpu.profile for each in desired.values()}), len(desired))
+
+
+def published(chosen: Chosen, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
+    """The recipe's figures for so many nodes with GPUs of these models, and why others of its figures are not used."""
+    fitting = [each for each in chosen.recipe.entry.expect if all(gpu in each.gpus for gpu in models)]
     told = []
-    for expect in fitting:
+    for expect in sorted(fitting, key=lambda each: each.nodes != nodes):
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
-        if expect.nodes != len(desired):
-            why = f"not judged: they hold for {expect.nodes} node(s), not for {len(desired)}"
+        if expect.nodes != nodes:
+            why = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"
         elif chosen.changed:
             why = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
         else:

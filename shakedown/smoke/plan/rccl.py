@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shakedown.smoke.gates.evidence import HEARD
+
 LEVEL = "NCCL_DEBUG"
 FILE = "NCCL_DEBUG_FILE"
 WARN = "WARN"
-
-# The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.
-# https://github.com/NVIDIA/nccl, src/debug.cc, ncclDebugInit, as read on 2026-11-21
-_HEARD = {"WARN", "INFO", "ABORT", "TRACE"}
 
 
 def audible(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
@@ -18,7 +16,7 @@ def audible(environment: Mapping[str, str], distributed: bool) -> dict[str, str]
     and none is given a file. `distributed`: GPUs of several nodes, where RCCL's tuning matters and is always heard."""
     found = dict(environment)
     asked = found.get(LEVEL)
-    if (asked is not None or distributed) and (asked or "").upper() not in _HEARD:
+    if (asked is not None or distributed) and (asked or "").upper() not in HEARD:
         found[LEVEL] = WARN
     if LEVEL in found:
         found.pop(FILE, None)

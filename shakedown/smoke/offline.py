@@ -1,0 +1,160 @@
+"""Logs from anywhere, judged without a plan: what a plan would say is taken from the logs, from who asks, or from a
+recipe, in this order, and what could not be held against anything is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shakedown.desired import profiles
+from shakedown.desired.models import Smoke
+from shakedown.findings import Verdict
+from shakedown.smoke import gates
+from shakedown.smoke.figures import WARMUP, measure
+from shakedown.smoke.gates import Gate, NodeLog
+from shakedown.smoke.judgement import Judgement
+from shakedown.smoke.options import Chosen, choose
+from shakedown.smoke.plan.expectations import published
+from shakedown.smoke.recipe import recipes
+from shakedown.smoke.setting import RANKS_PER_NODE, Setting, setting_of
+
+RDMA, SOCKETS = "rdma", "sockets"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What somebody says of the run. None: as the logs or the recipe say."""
+
+    recipe: str | None = None
+    gpu: str | None = None
+    nodes: int | None = None
+    iterations: int | None = None
+    seq_length: int | None = None
+    global_batch: int | None = None
+    world_size: int | None = None
+    transport: str | None = None  # between nodes; None: RDMA where there are several
+    expect: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the run was, and where that is known from."""
+
+    nodes: int
+    seq_length: int | None
+    global_batch: int | None
+    world_size: int | None
+
+
+def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, list[str]]:
+    """The judgement of one run's logs, one for each node or one for all, and what a person should know of it.
+
+    Raises ValueError with every fault of what was asked.
+    """
+    chosen = _chosen(asked)
+    said = setting_of([log.setting for log in logs.values()])
+    seen, _damaged = gates.iterations_of(logs)
+    batch = next((it.global_batch_size for it in seen if it.global_batch_size), None) or said.global_batch
+    sizes = _sizes(asked, said, chosen, len(logs))
+    expect, notes = _expected(asked, chosen, sizes, asked.global_batch or batch)
+    expect |= asked.expect
+    rdma = sizes.nodes > 1 and asked.transport != SOCKETS
+    notes.insert(0, _told(sizes, rdma, asked))
+    judged = gates.judge_log(
+        logs,
+        expect,
+        asked.iterations,
+        seq_length=sizes.seq_length,
+        world_size=sizes.world_size,
+        global_batch=sizes.global_batch,
+        rdma=rdma,
+    )
+    if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes):
+        judged.insert(0, _another(chosen))
+    if any(log.incomplete for log in logs.values()):
+        judged.insert(0, gates.logs_complete(logs))
+    figures = measure(seen, WARMUP, sizes.seq_length, sizes.world_size, sizes.global_batch, gates.summary_of(logs))
+    return Judgement(judged, seen, figures, gates.recorded(expect, figures)), notes
+
+
+def _chosen(asked: Asked) -> Chosen | None:
+    """The recipe's own options. Raises ValueError for a recipe or a GPU that there is none of."""
+    faults = []
+    known = [name for name in profiles.names("gpu") if name != "cpu"]
+    if asked.recipe is not None and asked.recipe not in recipes():
+        faults.append(f"--recipe {asked.recipe}: there are {', '.join(recipes())}")
+    if asked.recipe is not None and asked.gpu is None:
+        faults.append(f"--recipe {asked.recipe}: figures are per GPU model, so --gpu is needed with it")
+    if asked.gpu is not None and asked.gpu not in known:
+        faults.append(f"--gpu {asked.gpu}: there are {', '.join(known)}")
+    if asked.gpu is not None and asked.recipe is None:
+        faults.append(f"--gpu {asked.gpu}: the figures are a recipe's, so --recipe is needed with it")
+    if faults:
+        raise ValueError("; ".join(faults))
+    if asked.recipe is None:
+        return None
+    chosen, _problems = choose(recipes()[asked.recipe], Smoke(recipe=asked.recipe))
+    return chosen
+
+
+def _of_recipe(chosen: Chosen | None, role: str) -> int | None:
+    """A size of the recipe; None where its program alone knows it."""
+    option = chosen.recipe.family.roles.items().get(role) if chosen else None
+    value = chosen.value(option) if chosen and option else None
+    return int(value) if value is not None else None
+
+
+def _sizes(asked: Asked, said: Setting, chosen: Chosen | None, logs: int) -> Sizes:
+    if asked.nodes is not None and asked.nodes < logs:
+        raise ValueError(f"--nodes {asked.nodes}: there are {logs} logs, and each is of a node of its own")
+    nodes = asked.nodes or said.node_count(logs)
+    ranks = chosen.recipe.ranks_per_node or RANKS_PER_NODE if chosen else None
+    return Sizes(
+        nodes=nodes,
+        seq_length=asked.seq_length or said.seq_length or _of_recipe(chosen, "seq_length"),
+        global_batch=asked.global_batch or said.global_batch or _of_recipe(chosen, "global_batch"),
+        world_size=asked.world_size or said.world_size or (nodes * ranks if ranks else None),
+    )
+
+
+def _expected(
+    asked: Asked, chosen: Chosen | None, sizes: Sizes, batch: int | None
+) -> tuple[dict[str, float], list[str]]:
+    """The recipe's figures, where they hold for what was run."""
+    if chosen is None or asked.gpu is None:
+        return {}, []
+    entries = chosen.recipe.entry.expect
+    if not any(asked.gpu in entry.gpus for entry in entries):
+        known = sorted({name for entry in entries for name in entry.gpus})
+        raise ValueError(
+            f"--recipe {asked.recipe}: no figures for {asked.gpu} (there are for {', '.join(known) or 'none'})"
+        )
+    for role, value in (("seq_length", sizes.seq_length), ("global_batch", batch)):
+        own = _of_recipe(chosen, role)
+        if own is not None and value is not None and value != own:
+            chosen.changed.append(f"{chosen.recipe.family.roles.items()[role]} = {own}, and the run had {value}")
+    figures, told = published(chosen, [asked.gpu], sizes.nodes)
+    return figures, [f"{each.name} {each.value}: {each.why}" for each in told]
+
+
+def _published_for(chosen: Chosen, gpu: str | None, nodes: int) -> bool:
+    return any(each.nodes == nodes and gpu in each.gpus for each in chosen.recipe.entry.expect)
+
+
+def _another(chosen: Chosen) -> Gate:
+    """Who names a recipe wants its figures judged: where they cannot be, the answer is not yes."""
+    return Gate(
+        name="recipe",
+        verdict=Verdict.UNKNOWN,
+        wanted=chosen.recipe.name,
+        actual="another job",
+        evidence=f"the recipe has {', '.join(chosen.changed)}",
+        remedy="judge the log of a run of this recipe, or leave --recipe out and say with --expect what is wanted",
+    )
+
+
+def _told(sizes: Sizes, rdma: bool, asked: Asked) -> str:
+    nodes = "one node" if sizes.nodes == 1 else f"{sizes.nodes} nodes"
+    how = "" if sizes.nodes == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
+    says = " (--nodes)" if asked.nodes else ""
+    return f"judged as a run of {nodes}{says}{how}"

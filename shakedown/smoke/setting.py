@@ -1,0 +1,101 @@
+"""What a log says of the job it belongs to: sizes, and how many nodes there were.
+
+The sources: Megatron-LM's list of arguments and its line `using world size`, torchrun's options where a script shows
+its command, and RCCL's lines (NCCL_DEBUG=INFO), which name the host and, per communicator, ranks and nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.text import strip_escapes
+
+RANKS_PER_NODE = 8  # where nothing is said of it: one for each GPU of an Instinct board
+_MAX_HOSTS = 4096
+_MAX_LINE = 4096  # characters that are looked at
+
+_HINTS = ("....", "world size", "nnodes", "nproc", "node_rank", " NCCL ")
+_ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) \.{3,80} (\d{1,12})\s{0,20}$")
+_WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
+_OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
+_HOST = re.compile(r"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
+_RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7}) localRanks (\d{1,5})\b")
+
+
+class Setting(BaseModel):
+    """What one log says, or several. None: nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    world_size: int | None = None
+    ranks_per_node: int | None = None
+    seq_length: int | None = None
+    global_batch: int | None = None
+    nodes: int | None = None  # as RCCL or torchrun counts them
+    hosts: frozenset[str] = frozenset()  # that RCCL's lines name
+
+    def node_count(self, logs: int = 1) -> int:
+        """How many nodes the job had, seen from that many logs: as it says itself, or as its hosts or ranks show."""
+        if self.nodes is not None:
+            return max(self.nodes, logs)
+        ranks = math.ceil((self.world_size or 1) / (self.ranks_per_node or RANKS_PER_NODE))
+        return max(ranks, len(self.hosts), logs)
+
+
+class SettingReader:
+    """Collects it from the lines of a log."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, int] = {}
+        self._hosts: set[str] = set()
+
+    def batch(self, lines: Sequence[str]) -> None:
+        """Many lines at once: most batches have nothing of it."""
+        text = "".join(lines)
+        if any(hint in text for hint in _HINTS):
+            for line in lines:
+                if any(hint in line for hint in _HINTS):
+                    self._line(strip_escapes(line[:_MAX_LINE]))
+
+    def setting(self) -> Setting:
+        """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
+        return Setting(**self._found, hosts=frozenset(self._hosts))
+
+    def _line(self, line: str) -> None:
+        if found := _ARGUMENT.search(line):
+            self._note({"global_batch_size": "global_batch"}.get(found[1], found[1]), int(found[2]))
+        if found := _WORLD.search(line):
+            self._note("world_size", int(found[1]))
+        for option, number in _OPTION.findall(line):
+            name = option.replace("-", "_")
+            if name == "node_rank":
+                if int(number):
+                    self._note("nodes", int(number) + 1)
+            else:
+                self._note("nodes" if name == "nnodes" else "ranks_per_node", int(number))
+        if " NCCL " in line:
+            if found := _RANKS.search(line):
+                self._note("world_size", int(found[1]))
+                self._note("nodes", int(found[2]))
+                self._note("ranks_per_node", int(found[3]))
+            if (found := _HOST.search(line)) and len(self._hosts) < _MAX_HOSTS:
+                self._hosts.add(found[1])
+
+    def _note(self, name: str, number: int) -> None:
+        if number > 0:
+            self._found[name] = max(number, self._found.get(name, 0))
+
+
+def setting_of(settings: Mapping[str, Setting] | Sequence[Setting]) -> Setting:
+    """What several logs of one job say together."""
+    every = list(settings.values()) if isinstance(settings, Mapping) else list(settings)
+    numbers = {
+        name: max(values)
+        for name in ("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes")
+        if (values := [value for each in every if (value := getattr(each, name)) is not None])
+    }
+    return Setting(**numbers, hosts=frozenset().union(*(each.hosts for each in every)))

@@ -1,0 +1,151 @@
+"""Logs from anywhere: how many nodes they are of, what is expected of them, and TCP where RDMA was meant."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate, NodeLog, read_log
+from shakedown.smoke.offline import Asked, judge_logs
+
+DATA = Path(__file__).parents[1] / "data/logs"
+FP8 = {"recipe": "llama3.1-8b-fp8", "gpu": "mi300x"}
+
+
+def rocm(
+    *more: str, seq: int = 8192, batch: int = 128, ms: float = 12000.0, world: int = 8, arguments: bool = True
+) -> NodeLog:
+    """A log of the ROCm fork, which prints no tokens per second."""
+    lines = [f"using world size: {world}, data-parallel size: {world}"] if arguments else []
+    lines += [f"  seq_length ...................................... {seq}"] if arguments else []
+    lines += [
+        f"[2026-09-24 09:43:42] iteration {i}/20 | elapsed time per iteration (ms): {ms} | "
+        f"throughput per GPU (TFLOP/s/GPU): 600.0 | global batch size: {batch} | lm loss: {12 - i / 10:.4E} | "
+        "number of skipped iterations: 0 | number of nan iterations: 0 |"
+        for i in range(1, 21)
+    ]
+    return read_log([f"{line}\n" for line in [*lines, *more]])
+
+
+def judged(*logs: NodeLog, **asked: object) -> tuple[dict[str, Gate], list[str]]:
+    judgement, notes = judge_logs({f"n{number}": log for number, log in enumerate(logs)}, Asked(**asked))
+    return {gate.name: gate for gate in judgement.gates}, notes
+
+
+def other(*more: str) -> NodeLog:
+    return read_log(["a node that prints no iterations\n", *(f"{line}\n" for line in more)])
+
+
+def test_tokens_are_derived_and_held_against_the_recipe() -> None:
+    gates, _ = judged(rocm(), **FP8)
+    assert gates["tokens_per_gpu"].actual == pytest.approx(128 * 8192 / 12 / 8)
+    assert {gate.verdict for gate in gates.values()} == {Verdict.OK}
+    slow, _ = judged(rocm(ms=22000.0), **FP8)
+    assert slow["tokens_per_gpu"].verdict is slow["elapsed_time_per_iteration"].verdict is Verdict.FAIL
+
+
+def test_what_the_log_does_not_say_is_the_recipe_s() -> None:
+    gates, _ = judged(rocm(arguments=False), **FP8)
+    assert gates["tokens_per_gpu"].actual == pytest.approx(128 * 8192 / 12 / 8)
+
+
+@pytest.mark.parametrize("asked", [{"seq_length": 4096}, {"world_size": 16}, {"nodes": 1}])
+def test_what_is_said_wins(asked: dict[str, int]) -> None:
+    judgement, _ = judge_logs({"a": rocm()}, Asked(**asked))
+    figure = judgement.figures.tokens_per_gpu
+    assert figure is not None
+    assert figure.value == pytest.approx(128 * asked.get("seq_length", 8192) / 12 / asked.get("world_size", 8))
+
+
+def test_a_summary_of_the_script_is_read_where_no_line_has_the_figure() -> None:
+    log = rocm("tokens/GPU/s: 6600.5", "mem usages: 0.5", arguments=False)
+    gates, _ = judged(log, expect={"tokens_per_gpu": 6500.0, "mem_usage": 0.6, "throughput_per_gpu": 600.0})
+    assert gates["tokens_per_gpu"].actual == 6600.5
+    assert "script" in gates["tokens_per_gpu"].evidence
+    assert gates["mem_usage"].verdict is Verdict.OK
+    assert gates["throughput_per_gpu"].actual == 600.0
+    nan, _ = judged(rocm("tokens/GPU/s: nan", arguments=False), expect={"tokens_per_gpu": 1.0})
+    assert nan["tokens_per_gpu"].verdict is Verdict.FAIL
+
+
+def test_figures_of_one_node_are_not_held_against_four() -> None:
+    logs = [rocm(world=32, ms=1000.0), other(), other(), other()]
+    gates, notes = judged(*logs, recipe="llama3.1-8b-fp8-mi350x", gpu="mi350x")
+    assert "tokens_per_gpu" not in gates
+    assert any("not for 4" in note for note in notes)
+    four, _ = judged(*logs, **FP8)
+    assert four["tokens_per_gpu"].wanted == 12000.0
+    one, _ = judged(rocm(), **FP8)
+    assert one["tokens_per_gpu"].wanted == 6500.0
+    said, _ = judged(rocm(), nodes=4, **FP8)
+    assert said["tokens_per_gpu"].wanted == 12000.0
+
+
+@pytest.mark.parametrize("sizes", [{"seq": 2048}, {"batch": 16}])
+def test_the_log_of_another_job_is_no_pass_of_the_recipe(sizes: dict[str, int]) -> None:
+    gates, _ = judged(rocm(**sizes), **FP8)
+    assert gates["recipe"].verdict is Verdict.UNKNOWN
+    assert "tokens_per_gpu" not in gates
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"gpu": "mi999"}, "mi999"),
+        ({"gpu": "mi300x"}, "--recipe is needed"),
+        ({"recipe": "llama3.1-8b-fp8"}, "--gpu is needed"),
+        ({"recipe": "nothing", "gpu": "mi999"}, "nothing.*mi999"),
+        ({"recipe": "llama3.1-8b-fp8", "gpu": "mi355x"}, "no figures for mi355x"),
+        ({"nodes": 1}, "2 logs"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(asked: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        judged(rocm(), other(), **asked)
+
+
+FALLBACKS = [
+    "rack7-n1:812:812 [0] NCCL INFO NET/IB : No device found.",
+    "rack7-n1:812:812 [0] NCCL INFO NET/Socket : Using [0]eth0:10.7.0.1<0>",
+    "rack7-n1:812:812 [0] NCCL INFO Using network Socket",
+    "rack7-n1:812:900 [0] NCCL INFO Assigned NET plugin Socket to comm",
+    "rack7-n1:812:900 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/Socket/0",
+]
+
+
+@pytest.mark.parametrize("line", FALLBACKS)
+def test_several_nodes_that_fell_back_to_tcp_fail(line: str) -> None:
+    for logs in itertools.permutations([rocm(line), other()]):
+        assert judged(*logs)[0]["rccl_tuning"].verdict is Verdict.FAIL
+    assert judged(rocm(), other(line))[0]["rccl_tuning"].verdict is Verdict.FAIL
+    assert judged(rocm(line), other(), transport="sockets")[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(rocm(line), other(), transport="rdma")[0]["rccl_tuning"].verdict is Verdict.FAIL
+    assert judged(rocm(line))[0]["rccl_tuning"].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ["using world size: 16, data-parallel size: 16"],
+        ["torchrun --nnodes 2 --node_rank 0"],
+        ["NODE_RANK: node_rank=1"],
+        ["b:1:1 [0] NCCL INFO x", "c:1:1 [0] NCCL INFO x"],
+    ],
+)
+def test_one_log_of_several_nodes_that_fell_back_to_tcp_fails(shown: list[str]) -> None:
+    log = rocm(*shown, FALLBACKS[1])
+    assert judged(log)[0]["rccl_tuning"].verdict is Verdict.FAIL
+    assert judged(log, nodes=1)[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(log, transport="sockets")[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(rocm(FALLBACKS[1]), nodes=2)[0]["rccl_tuning"].verdict is Verdict.FAIL
+
+
+def test_logs_that_are_not_whole_have_a_gate_that_says_so() -> None:
+    gates, _ = judged(rocm(), other().model_copy(update={"incomplete": "cut"}))
+    assert gates["logs_complete"].verdict is Verdict.UNKNOWN
+    assert gates["iterations_complete"].verdict is Verdict.OK, "the log with the lines is whole"
+    assert gates["no_failure_signature"].verdict is Verdict.UNKNOWN
+    assert "logs_complete" not in judged(rocm())[0]

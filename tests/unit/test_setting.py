@@ -1,0 +1,72 @@
+"""What logs say of their job: ranks, nodes and sizes, from the lines of the programs that print them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.gates import read_log
+from shakedown.smoke.setting import Setting, setting_of
+
+LOGS = Path(__file__).parents[1] / "data/logs"
+
+
+def said(*lines: str) -> Setting:
+    return read_log([f"{line}\n" for line in lines]).setting
+
+
+def test_megatron_s_arguments_are_read() -> None:
+    setting = read_log(LOGS / "rocm.log").setting
+    assert (setting.world_size, setting.seq_length, setting.global_batch) == (8, 2048, 16)
+    assert setting.node_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes"),
+    [
+        ("using world size: 8, data-parallel size: 8", 1),
+        ("using world size: 9, data-parallel size: 9", 2),
+        ("0:   world_size ...................................... 32", 4),
+        ("node1:81:90 [0] NCCL INFO comm 0x55 rank 3 nRanks 16 nNodes 2 localRanks 8 localRank 3 MNNVL 0", 2),
+        ("torchrun --nproc_per_node 8 --nnodes 4 --node_rank 0 pretrain_gpt.py", 4),
+        ("torchrun --nproc-per-node=8 --nnodes=3 --node-rank=0 pretrain_gpt.py", 3),
+        ("NODE: node_rank: 2", 3),
+        ("node_rank=0", 1),
+        ("a line of nothing", 1),
+    ],
+)
+def test_the_number_of_nodes(line: str, nodes: int) -> None:
+    assert said(line).node_count() == nodes
+
+
+def test_hosts_that_rccl_names_are_nodes() -> None:
+    lines = [f"[default{rank}]:gpu-{host}:8{rank}:90 [{rank}] NCCL INFO x" for host in "ab" for rank in range(8)]
+    assert said(*lines).node_count() == 2
+    assert said(*lines[:8]).node_count() == 1
+
+
+def test_more_logs_than_nodes_said_are_nodes() -> None:
+    assert said("a").node_count(3) == 3
+    assert said("--nnodes 4").node_count(3) == 4
+
+
+def test_ranks_of_a_node_that_are_said_count() -> None:
+    assert said("--nproc_per_node 16", "using world size: 16, x").node_count() == 1
+    assert said("--nproc_per_node 4", "using world size: 16, x").node_count() == 4
+
+
+def test_a_small_communicator_does_not_hide_the_whole_job() -> None:
+    comm = "node1:81:90 [0] NCCL INFO comm 0x55 rank 0 nRanks {} nNodes {} localRanks {} localRank 0 MNNVL 0"
+    assert said(comm.format(16, 2, 8), comm.format(8, 1, 8)).node_count() == 2
+
+
+def test_several_logs_together() -> None:
+    both = setting_of([Setting(world_size=8, hosts=frozenset("a")), Setting(seq_length=4, hosts=frozenset("b"))])
+    assert (both.world_size, both.seq_length, both.nodes, both.hosts) == (8, 4, None, frozenset("ab"))
+
+
+def test_hostile_numbers_and_lines_are_bounded() -> None:
+    assert said("using world size: " + "9" * 400).world_size is None
+    assert said("world size" + "." * 1_000_000 + " 4").seq_length is None
+    assert len(said(*(f"h{number}:1:1 [0] NCCL INFO" for number in range(5000))).hosts) == 4096

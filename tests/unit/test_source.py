@@ -1,0 +1,141 @@
+"""Logs as they come: read, or refused in words; never taken for whole where they are not, never without a bound."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke.gates import read_log
+from shakedown.smoke.source import NotALog, Source
+
+TEXT = b"".join(b"a line of a log, number %d\n" % number for number in range(20_000))
+
+
+def read(path: Path, content: bytes, limit: int = 1 << 30) -> tuple[bytes, str]:
+    path.write_bytes(content)
+    source = Source(path, limit)
+    return b"".join(source), source.incomplete
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        TEXT,
+        b"\xef\xbb\xbf" + TEXT,
+        gzip.compress(TEXT),
+        gzip.compress(TEXT[:5000]) + gzip.compress(TEXT[5000:]),
+        bz2.compress(TEXT),
+        TEXT.decode().encode("utf-16"),
+        b"\xfe\xff" + TEXT.decode().encode("utf-16-be"),
+        TEXT.decode().encode("utf-32"),
+        gzip.compress(TEXT.decode().encode("utf-16")),
+    ],
+)
+def test_a_log_is_read_in_whatever_it_came(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path / "log", content) == (TEXT, "")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe", b"one line without an end", b"\xe4\xf6\xfc in latin-1\n", b"\x1b[31mred\x1b[0m\a\n"]
+)
+def test_what_may_be_text_is_not_refused(tmp_path: Path, content: bytes) -> None:
+    assert read(tmp_path / "log", content)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lzma.compress(TEXT), "xz -dc"),
+        (b"\x28\xb5\x2f\xfd" + os.urandom(99), "zstd -dc"),
+        (b"PK\x03\x04" + os.urandom(99), "zip"),
+        (TEXT.decode().encode("utf-16-le"), "UTF-16"),
+        (TEXT.decode().encode("utf-16-be"), "UTF-16"),
+        (bytes(4096), "nothing but NUL"),
+        (bytes(range(256)) * 64, "binary"),
+        (gzip.compress(gzip.compress(os.urandom(100_000))), "binary"),
+        (Path(sys.executable).resolve().read_bytes()[:300_000], "binary"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_words(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(NotALog, match=words) as told:
+        read(tmp_path / "log", content)
+    assert str(tmp_path / "log") in str(told.value)
+
+
+def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
+    with pytest.raises(NotALog, match="is a folder"):
+        list(Source(tmp_path))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+@pytest.mark.parametrize("end", [-1, -20, 2000])
+def test_packed_data_that_was_cut_is_not_whole(tmp_path: Path, pack, end: int) -> None:
+    text, incomplete = read(tmp_path / "log", pack(TEXT)[:end])
+    assert TEXT.startswith(text)
+    assert "was cut" in incomplete
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_packed_data_that_is_damaged_is_not_whole(tmp_path: Path, pack) -> None:
+    packed = bytearray(pack(TEXT))
+    packed[len(packed) // 2] ^= 0xFF
+    assert (
+        "damaged" in read(tmp_path / "log", bytes(packed))[1] or "was cut" in read(tmp_path / "log", bytes(packed))[1]
+    )
+
+
+@pytest.mark.parametrize("more", [b"no gzip", b"\x1f\x8b no gzip either"])
+def test_something_behind_packed_data_is_told(tmp_path: Path, more: bytes) -> None:
+    assert "damaged" in read(tmp_path / "log", gzip.compress(TEXT) + more)[1]
+
+
+@pytest.mark.parametrize(("limit", "whole"), [(len(TEXT), True), (len(TEXT) - 1, False)])
+def test_no_more_is_unpacked_than_the_limit(tmp_path: Path, limit: int, whole: bool) -> None:
+    text, incomplete = read(tmp_path / "log", gzip.compress(TEXT), limit)
+    assert text == TEXT[:limit]
+    assert (incomplete == "") is whole
+    assert read(tmp_path / "plain", TEXT, 10) == (TEXT, "")
+
+
+def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
+    bomb = tmp_path / "bomb.gz"
+    with gzip.open(bomb, "wb", compresslevel=1) as file:
+        for _ in range(256):
+            file.write(b"a" * (1 << 20))
+    code = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
+from shakedown.smoke.source import Source
+print(sum(map(len, Source(sys.argv[1], 200 << 20))))
+"""
+    ran = subprocess.run([sys.executable, "-c", code, bomb], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) == 200 << 20
+    assert resource.getrlimit(resource.RLIMIT_AS)[0] != 600 << 20
+
+
+def test_standard_input_is_read_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(TEXT))))
+    source = Source("-")
+    assert (b"".join(source), source.incomplete, source.name) == (TEXT, "", "standard input")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT)))
+    source = Source("-", 100)
+    assert b"".join(source) == TEXT[:100]
+    assert "first 100 bytes of standard input" in source.incomplete
+
+
+@pytest.mark.parametrize(("length", "hole"), [(15, False), (16, True), (100_000, True)])
+def test_a_hole_in_a_log_is_not_whole(tmp_path: Path, length: int, hole: bool) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(TEXT + bytes(length) + TEXT)
+    assert ("NUL" in read_log(path).incomplete) is hole
+    halves = [TEXT + bytes(length // 2), bytes(length - length // 2) + TEXT]
+    assert ("NUL" in read_log(halves).incomplete) is hole
