@@ -11,6 +11,8 @@ from typing import Any
 from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.facts import FactBase
 
+from facts.records import guarded
+
 # What we changed in a checkout ourselves: the SHA-256 of the difference to HEAD, and of each patch that made it.
 RECORD = ".git/shakedown"
 LONGEST = 96 << 10  # of a packed patch: the shell takes 128 KiB in one word, and base64 adds a third
@@ -60,7 +62,8 @@ class Checkout(FactBase[dict[str, Any]]):
         return {"error": "nothing was said about it"}
 
     def command(self, path: str, commit: str) -> str:
-        return _READ.format(path=shlex.quote(path), commit=_commit(commit), record=RECORD)
+        read = _READ.format(path=shlex.quote(path), commit=_commit(commit), record=RECORD)
+        return guarded(path, read)  # git runs what a checkout's configuration says
 
     def process(self, output: Any) -> dict[str, Any]:
         said: dict[str, list[str]] = {}

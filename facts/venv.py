@@ -9,6 +9,8 @@ from typing import Any
 from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.facts import FactBase
 
+from facts.records import guarded
+
 RECORD = "shakedown.sha256"  # in the environment: the digest of what was asked for, written when all of it is there
 
 
@@ -28,13 +30,14 @@ class Environment(FactBase[dict[str, str]]):
 
     def command(self, path: str, modules: list[str], rocm: bool = False) -> str:
         program = shlex.quote(imports(modules, rocm))
-        return (
+        return guarded(
+            path,
             f"p={shlex.quote(path)}; "
             'if [ ! -e "$p" ]; then echo kind absent; exit 0; fi; '
             'if [ ! -e "$p/pyvenv.cfg" ]; then echo kind foreign; exit 0; fi; echo kind venv; '
             f'[ ! -e "$p/{RECORD}" ] || echo "digest $(cat "$p/{RECORD}")"; '
             f'why=$(cd / && "$p/bin/python" -c {program} 2>&1) || '
-            'echo "import_error $(printf %s "$why" | tail -n 1)"; true'
+            'echo "import_error $(printf %s "$why" | tail -n 1)"; true',
         )
 
     def process(self, output: Any) -> dict[str, str]:

@@ -1,11 +1,24 @@
-"""Files of ours on a node: written whole or not at all, marked with a header, foreign lines kept."""
+"""Files of ours on a node: written whole or not at all, marked with a header, foreign lines kept.
+
+All of them go through assets/files.py on the node, which follows no link and writes nothing where another user than
+root, or the one who connects, could redirect it.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
-from pathlib import PurePosixPath
+from pathlib import Path
+from typing import Any
 
-from pyinfra.api.command import QuoteString, StringCommand
+import click
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+
+from operations.commands import refused
+from operations.scripts import run_script
+from shakedown.text import printable
 
 HEADER = "# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file."
 MARK = "# Written by shakedown"
@@ -21,14 +34,47 @@ def body(lines: Iterable[str] | None) -> list[str]:
     return [line for line in lines or () if line.strip() and not line.startswith(MARK)]
 
 
-def write(path: str, lines: Iterable[str], mode: str = "0644") -> StringCommand:
-    """Write a file beside its place and move it there, so that a full disk or a cut connection leaves the old one.
+def write(path: str, lines: Iterable[str], mode: str = "0644") -> FunctionCommand:
+    """Write a file beside its place and move it there, so that a full disk or a cut connection leaves the old one."""
+    return command("write", path=path, lines=list(lines), mode=mode)
 
-    `env printf`, since dash's own says no more than "I/O error" of a full disk.
-    """
-    folder = str(PurePosixPath(path).parent)
-    return StringCommand(
-        f"p={path}; t=$p.shakedown.$$; mkdir -p {folder} && env printf '%s\\n'",
-        *(QuoteString(line) for line in lines),
-        f'> "$t" && chmod {mode} "$t" && mv -f "$t" "$p" || {{ rm -f "$t"; echo "$p was not written" >&2; exit 1; }}',
-    )
+
+def remove(*paths: str, marked: bool = False) -> FunctionCommand:
+    """Remove files; with `marked` those alone that carry our header then."""
+    return command("remove", paths=list(paths), marked=MARK if marked else None)
+
+
+def keep(path: str, kept: str) -> FunctionCommand:
+    """Keep what stands at a path, a link as a link, unless something is kept there already."""
+    return command("keep", path=path, kept=kept)
+
+
+def safe(path: str) -> FunctionCommand:
+    """Refuse a folder in which another user could redirect what is done there."""
+    return command("folder", path=path)
+
+
+def place(source: str, path: str, mode: str = "0644") -> FunctionCommand:
+    """Put a file of the controller in its place."""
+    return FunctionCommand(placed, (source, path, mode), {})
+
+
+def command(do: str, **rest: Any) -> FunctionCommand:
+    """What assets/files.py is to do."""
+    return FunctionCommand(on_node, ({"do": do, **rest},), {})
+
+
+def on_node(state: State, host: Host, document: dict[str, Any]) -> bool:
+    """Do it, and fail the host with the script's words where it is not done."""
+    if state.print_input:
+        what = document.get("path") or document.get("folder") or " ".join(document.get("paths", []))
+        click.echo(f"{host.print_prefix}>>> {document['do']} {what}", err=True)
+    done, output = run_script(host, "files.py", document, show=False)
+    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
+    return done or refused(state, host, said)
+
+
+def placed(state: State, host: Host, source: str, path: str, mode: str) -> bool:
+    """Put a file of the controller in its place: its content travels on standard input, past no temporary file."""
+    content = base64.b64encode(Path(source).read_bytes()).decode()
+    return on_node(state, host, {"do": "place", "path": path, "content": content, "mode": mode})

@@ -11,6 +11,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from facts.git import RECORD, Checkout
+from operations import atomic
 from operations.commands import INSTALL_S, Commands, refuse, verify
 
 # A server need not give a commit by its hash; then everything is fetched. No question for a password: nobody is there.
@@ -56,6 +57,7 @@ def git(url: str, path: str, commit: str) -> Commands:
         host.noop(f"{path} is at {commit[:12]}")
         return
     where, what = QuoteString(path), QuoteString(commit)
+    yield atomic.safe(path)
     if now["kind"] != "checkout":
         yield StringCommand("git init --quiet", where)
     if not now["has_commit"]:
@@ -64,7 +66,7 @@ def git(url: str, path: str, commit: str) -> Commands:
         yield StringCommand(*(words.get(part, part) for part in parts), _separator="", _timeout=INSTALL_S)
     force = ["--force"] if now["ours"] else []
     yield StringCommand("git -C", where, "-c advice.detachedHead=false checkout --quiet --detach", *force, what)
-    yield StringCommand("rm -f", QuoteString(f"{path}/{RECORD}"))
+    yield atomic.remove(f"{path}/{RECORD}")
 
     def wrong() -> str | None:
         then = host.get_fact(Checkout, path=path, commit=commit)

@@ -14,6 +14,7 @@ from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from facts.git import RECORD, Checkout, PatchFits, packed
+from operations import atomic
 from operations.commands import Commands, refuse, verify
 
 _NO_COMMIT = "0" * 40
@@ -66,6 +67,7 @@ def apply(path: str, patch_file: str) -> Commands:
         yield refuse(f"{patch_file} does not apply to {path}, which is unchanged:\n{rejected(text, errors)}")
         return
     where = QuoteString(path)
+    yield atomic.safe(f"{path}/.git")
     # All files or none: git applies to a copy in memory first. The record follows at once.
     yield StringCommand(
         "set -e; p=", where, "; printf %s ", word, ' | base64 -d | gunzip | git -C "$p" apply --index -; ',

@@ -5,9 +5,8 @@ The libibverbs provider of a NIC family on the host: the site's library in its p
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from pyinfra.api.command import FileUploadCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
@@ -16,6 +15,7 @@ from facts.settings import Contents
 from operations import atomic
 from operations.commands import Commands, refuse, verify
 from operations.record import FOLDER, Step, remember
+from shakedown.text import file_name
 
 KEPT = f"{FOLDER}/files"
 _ELF_X86_64 = (b"\x7fELF\x02\x01", 18, b"\x3e\x00")  # magic of 64-bit little-endian, offset and value of the machine
@@ -50,10 +50,7 @@ def library(source: str, path: str) -> Commands:
         host.noop(f"{path} is {source} already (sha256 {wanted[:12]})")
         return
     yield from _keep("provider.library", path, path in there)
-    fresh = f"{path}.shakedown"
-    yield StringCommand("mkdir -p", QuoteString(str(PurePosixPath(path).parent)))
-    yield FileUploadCommand(source, fresh)
-    yield StringCommand("chmod 0644", QuoteString(fresh), "&& mv -f", QuoteString(fresh), QuoteString(path))
+    yield atomic.place(source, path)
 
     def wrong() -> str | None:
         now = host.get_fact(Digests, paths=[path]).get(path, "nothing")
@@ -95,12 +92,9 @@ def driver(provider: str, folder: str = "/etc/libibverbs.d") -> Commands:
 
 def _keep(setting: str, path: str, exists: bool) -> Commands:
     """Before the first change: note what stood there, and keep it as it is, links as links."""
-    kept = f"{KEPT}/{path.strip('/').replace('/', '_')}"
+    kept = f"{KEPT}/{file_name(path.strip('/'))}"
     if exists:
-        yield StringCommand(
-            f"umask 077; mkdir -p {KEPT} && {{ [ -e", QuoteString(kept), "] || [ -L", QuoteString(kept), "] ||",
-            "cp -a", QuoteString(path), QuoteString(kept), "; }",
-        )  # fmt: skip
+        yield atomic.keep(path, kept)
     yield remember(f"{setting}.{path.strip('/')}", [Step("kept", path, kept) if exists else Step("created", path)])
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.command import FunctionCommand
+
+from operations import atomic
+from shakedown.text import file_name
 
 FOLDER = "/var/lib/shakedown/before"
 
@@ -19,17 +22,16 @@ class Step:
     value: str = ""
 
 
-def remember(setting: str, steps: list[Step]) -> StringCommand:
+def remember(setting: str, steps: list[Step]) -> FunctionCommand:
     """Keep what stood there, unless an earlier change of the same setting has done so. Needs root, as every change
     does, and so is the command that says it."""
-    name = setting.replace("/", "_")
     text = json.dumps({"setting": setting, "restore": [asdict(step) for step in steps]}, sort_keys=True)
-    return StringCommand(
-        '[ "$(id -u)" = 0 ] ||',
-        "{ echo",
-        QuoteString(f"changing {setting} needs root: use _sudo=True"),
-        ">&2; exit 1; };",
-        f"d={FOLDER}; p=$d/{name}.json; t=$p.$$; [ -e \"$p\" ] || {{ umask 077; mkdir -p $d && env printf '%s\\n'",
-        QuoteString(text),
-        '> "$t" && mv -f "$t" "$p"; } || { rm -f "$t"; echo "$p was not written, so nothing is changed" >&2; exit 1; }',
+    return atomic.command(
+        "write",
+        path=f"{FOLDER}/{file_name(setting)}.json",
+        lines=[text],
+        mode="0600",
+        folder_mode="0700",
+        once=True,
+        root=f"changing {setting} needs root: use _sudo=True",
     )

@@ -4,17 +4,22 @@ The way back: what stood on a node before the first change to each setting.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping
 
-from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from facts.records import Records
 from facts.settings import Contents, Tools
 from operations import atomic, boot, cmdline, devices, sysctl_d, tuning
 from operations.commands import Commands, refuse, verify
+from operations.provider import KEPT
 from operations.record import FOLDER, Step
+from shakedown.text import load_json, printable
+
+RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
 
 # Removed where they carry our header. The unit goes first: it must not run without its script.
 OUR_FILES = [
@@ -74,21 +79,12 @@ def _partition(step: Step) -> StringCommand:
     return StringCommand(command, QuoteString(step.value))
 
 
-def _kept(step: Step) -> StringCommand:
-    # -T: a link to a folder is replaced, not filled.
-    return StringCommand("mv -fT", QuoteString(step.value), QuoteString(step.target))
-
-
 def _service(step: Step) -> StringCommand:
     unit = QuoteString(step.target)
     stop = [] if "active" in step.value.split() else [StringCommand("systemctl stop", unit)]
     disable = [] if "enabled" in step.value.split() else [StringCommand("systemctl disable", unit)]
     commands = [command.get_raw_value() for command in (*disable, *stop)]
     return StringCommand(" && ".join(commands) or "true")
-
-
-def _created(step: Step) -> StringCommand:
-    return StringCommand("rm -f", QuoteString(step.target))
 
 
 UNDO: dict[str, Callable[[Step], StringCommand]] = {
@@ -100,9 +96,26 @@ UNDO: dict[str, Callable[[Step], StringCommand]] = {
     "module": _module,
     "access": _access,
     "partition": _partition,
-    "kept": _kept,
-    "created": _created,
     "service": _service,
+}
+# By assets/files.py, one command each.
+FILES: dict[str, Callable[[Step], FunctionCommand]] = {
+    "kept": lambda step: atomic.command("restore", kept=step.value, path=step.target),
+    "created": lambda step: atomic.remove(step.target),
+}
+# What a step of each kind looks like, "target=value": nothing else is restored, whoever wrote it.
+SHAPES = {
+    "file": r"/(proc/sys|sys)(/(?!\.\.?/)[^/\0]+)+=[^\0]*",
+    "pci": r"[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.[0-7] [A-Z_]+\+[\da-fx]+\.[bwl]=[\da-f]+(:[\da-f]+)?",
+    "member": r"[^\n:/=-][^\n:/=]*=[^\n:/=-][^\n:/=]*",
+    "group": r"[^\n:/=-][^\n:/=]*=",
+    "parameter": r"[\w.,:=+/@%-]+=",
+    "module": r"[\w-]+=(absent|loaded)",
+    "access": r"/dev(/[\w.:@+-]+)+=0?[0-7]{3,4} \S+",
+    "partition": r"[\da-f:.]+ (memory|compute)=\w+",
+    "service": r"[\w.:@\\-]+=(active|enabled|active enabled)?",
+    "kept": rf"/[^\0]*={re.escape(KEPT)}/[\w@.~-]+",
+    "created": r"/[^\0]*=",
 }
 
 
@@ -118,15 +131,16 @@ def rollback() -> Commands:
         from operations import rollback
         rollback.rollback(name="As it was before")
     """
-    files = host.get_fact(Contents, patterns=[FOLDER, f"{FOLDER}/*.json", boot.ENABLED, *OUR_FILES])
+    records = host.get_fact(Records, folder=FOLDER)
+    files = host.get_fact(Contents, patterns=[boot.ENABLED, *OUR_FILES])
     ours = [path for path in OUR_FILES if atomic.is_ours(files.get(path))]
-    if files.get(FOLDER, []) is None:
-        yield refuse(f"{FOLDER} can be read by root only: use _sudo=True")
+    if records["problem"]:
+        yield refuse(f"nothing is restored: {records['problem']}")
         return
-    if FOLDER not in files and not ours:
+    if not records["there"] and not ours:
         host.noop("nothing of ours is on this node")
         return
-    steps, broken = _steps(files)
+    steps, broken = _steps(records["files"])
     if broken:
         yield refuse(f"not a record of ours, so nothing is restored: {', '.join(broken)}")
         return
@@ -134,7 +148,7 @@ def rollback() -> Commands:
     if boot.ENABLED in files:
         yield StringCommand("systemctl disable --now shakedown-boot.service")
     if ours:
-        yield StringCommand("rm -f", *(QuoteString(path) for path in ours))
+        yield atomic.remove(*ours, marked=True)
     if boot.UNIT in ours:
         yield StringCommand("systemctl daemon-reload")
     if boot.CONF in ours:
@@ -143,22 +157,27 @@ def rollback() -> Commands:
         yield StringCommand(host.get_fact(Tools, names=["update-grub"]).get("update-grub", "update-grub"))
     yield from _undo(steps)
     yield verify(lambda: _wrong(steps))
-    yield StringCommand(f"rm -rf {FOLDER} && {{ rmdir {FOLDER.rpartition('/')[0]} 2>/dev/null || true; }}")
+    yield atomic.command("forget", path=FOLDER)
 
 
-def _steps(files: Mapping[str, list[str] | None]) -> tuple[list[Step], list[str]]:
-    """The steps of all records, and the records that make no sense. A group goes after its members."""
+def _steps(records: Mapping[str, str]) -> tuple[list[Step], list[str]]:
+    """The steps of all records, and what makes no sense. A group goes after its members."""
     steps: list[Step] = []
     broken: list[str] = []
-    for path, lines in files.items():
-        if not path.startswith(f"{FOLDER}/"):
-            continue
+    for name, text in records.items():
         try:
-            steps += [Step(**step) for step in json.loads("\n".join(lines or []))["restore"]]
+            found = [Step(**step) for step in load_json(text, RECORD_LIMIT)["restore"]]
         except (ValueError, KeyError, TypeError):
-            broken.append(path)
-    broken += [f"a step of kind {step.kind}" for step in steps if step.kind not in UNDO]
+            broken.append(f"{FOLDER}/{printable(name)}")
+            continue
+        steps += found
+        broken += [f"{FOLDER}/{printable(name)}: {printable(str(step), 200)}" for step in found if not _fits(step)]
     return sorted(steps, key=lambda step: step.kind == "group"), broken
+
+
+def _fits(step: Step) -> bool:
+    shape = SHAPES.get(step.kind) if isinstance(step.kind, str) else None
+    return shape is not None and re.fullmatch(shape, f"{step.target}={step.value}", re.ASCII) is not None
 
 
 def _undo(steps: list[Step]) -> Commands:
@@ -167,6 +186,9 @@ def _undo(steps: list[Step]) -> Commands:
     for step in steps:
         together.setdefault(step.kind, []).append(step)
     for kind, same in together.items():
+        if kind in FILES:
+            yield from map(FILES[kind], same)
+            continue
         commands = [UNDO[kind](step).get_raw_value() for step in same]
         for first in range(0, len(commands), 200):
             yield StringCommand("set -e;", "; ".join(commands[first : first + 200]))

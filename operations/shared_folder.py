@@ -4,15 +4,16 @@ A folder that several nodes must share, proved and not assumed.
 
 from __future__ import annotations
 
-import re
-
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
+from operations import atomic
 from operations.commands import Commands, refused
+from operations.scripts import run_script
+from shakedown.text import file_name
 
 PATIENCE_S = 15  # a network file system may take some time to show a new file
 
@@ -34,8 +35,7 @@ def write_token(folder: str, token: str) -> Commands:
         shared_folder.see_token(folder="/shared/cache", token="20260101T000000-abcdef")
         shared_folder.remove_token(folder="/shared/cache", token="20260101T000000-abcdef")
     """
-    path = _path(folder, token, host.name)
-    yield StringCommand("mkdir -p", QuoteString(folder), "&& echo", QuoteString(host.name), ">", QuoteString(path))
+    yield atomic.command("token", folder=folder, name=_name(token, host.name), content=host.name)
 
 
 @operation(is_idempotent=False)
@@ -71,22 +71,19 @@ def remove_token(folder: str, token: str) -> Commands:
         from operations import shared_folder
         shared_folder.remove_token(folder="/shared/cache", token="20260101T000000-abcdef")
     """
-    yield StringCommand("rm -f", QuoteString(_path(folder, token, host.name)))
+    yield atomic.command("untoken", folder=folder, name=_name(token, host.name))
 
 
 def _see(state: State, host: Host, folder: str, token: str) -> bool:
     active = set(state.inventory.get_active_hosts())
     first = next(each for each in state.inventory if each in active)
-    path = QuoteString(_path(folder, token, first.name))
-    wait = StringCommand(
-        "for i in $(seq", str(PATIENCE_S), "); do cat", path, "2>/dev/null && exit 0; sleep 1; done; exit 1"
-    )
-    done, output = host.run_shell_command(wait, print_output=False, print_input=False)
-    if done and output.stdout_lines[-1:] == [first.name]:
+    asked = {"folder": folder, "name": _name(token, first.name), "content": first.name}
+    done, _output = run_script(host, "files.py", {"do": "see", **asked, "patience_s": PATIENCE_S}, show=False)
+    if done:
         return True
-    host.run_shell_command(StringCommand("rm -f", QuoteString(_path(folder, token, host.name))))
+    run_script(host, "files.py", {"do": "untoken", **asked, "name": _name(token, host.name)}, show=False)
     return refused(state, host, f"{folder} is not the folder that {first.name} has: mount the same file system there")
 
 
-def _path(folder: str, token: str, node: str) -> str:
-    return f"{folder}/.shakedown-{token}-{re.sub(r'[^A-Za-z0-9._-]', '_', node)}"
+def _name(token: str, node: str) -> str:
+    return f".shakedown-{file_name(token)}-{file_name(node)}"

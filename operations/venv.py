@@ -17,6 +17,7 @@ from pyinfra.context import host
 
 from facts.files import Digests
 from facts.venv import RECORD, Environment, imports
+from operations import atomic
 from operations.commands import INSTALL_S, Commands, refuse, verify
 
 
@@ -107,8 +108,8 @@ def _problem(asked: _Asked, contents: Mapping[str, str], now: Mapping[str, Any])
     absent = [file for file in asked.files if file not in contents]
     if absent:
         return f"{asked.path}: no such file of requirements: {', '.join(absent)}"
-    if not now:
-        return f"{asked.path} could not be read"
+    if not now or "error" in now:
+        return f"{asked.path} could not be read: {now.get('error', 'the node said nothing')}"
     if now["kind"] not in ("absent", "venv"):
         return f"{asked.path} is there and is no virtual environment: move it away, or name another path"
     return None
@@ -116,16 +117,17 @@ def _problem(asked: _Asked, contents: Mapping[str, str], now: Mapping[str, Any])
 
 def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
     """Install, prove it by import, and only then record it: one that is cut short must not look like a whole one."""
-    where, record = QuoteString(asked.path), QuoteString(f"{asked.path}/{RECORD}")
+    where, record = QuoteString(asked.path), f"{asked.path}/{RECORD}"
+    yield atomic.safe(asked.path)
     if anew:
         yield StringCommand(QuoteString(asked.python), "-m venv", where)
-    yield StringCommand("rm -f", record)
+    yield atomic.remove(record)
     for step in asked.steps:
         yield StringCommand(*_pip(asked.path, step), _timeout=INSTALL_S)
     if asked.editable:
         yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable), _timeout=INSTALL_S)
     yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-c", QuoteString(program))
-    yield StringCommand("printf '%s\\n'", wanted, ">", record)
+    yield atomic.write(record, [wanted])
 
 
 def _lacking(asked: _Asked, wanted: str) -> str | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from shakedown.sent import PYTHONS, bare
 
 _NODE = Path(__file__).parent / "node"
-_SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "places.py"}
+_SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py"}
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
 # preferred, so ours is kept off the ordinary search path.

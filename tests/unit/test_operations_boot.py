@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,8 +15,9 @@ from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
 from facts.settings import Contents, PciRegisters
-from operations import boot
+from operations import atomic, boot
 from operations.atomic import HEADER
+from operations.record import FOLDER
 
 ASSETS = Path(boot.__file__).parent / "assets"
 SCRIPT = (ASSETS / "shakedown-boot").read_text().splitlines()
@@ -60,17 +62,16 @@ class Node:
 
 
 def short(command: Any) -> str:
-    if isinstance(command, FunctionCommand):
+    if isinstance(command, StringCommand):
+        return command.get_raw_value().replace("'", "")
+    assert isinstance(command, FunctionCommand)
+    if command.function is not atomic.on_node:
         return f"{command.function.__name__}{''.join(str(each) for each in command.args)}"
-    assert isinstance(command, StringCommand)
-    text = command.get_raw_value().replace("'", "")
-    if "/var/lib/shakedown/before" in text:
-        return "remember " + text.partition('"setting": "')[2].partition('"')[0]
-    if text.startswith("p="):
-        path = text[2:].partition(";")[0]
-        body = text.partition("removes this file.")[2].partition(' > "$t"')[0].strip()
-        return f"write {path}: {body if path == boot.CONF else '...'}"
-    return text
+    (document,) = command.args
+    if document["path"].startswith(FOLDER):
+        return f"remember {json.loads(document['lines'][0])['setting']}"
+    assert document["lines"][0] == HEADER or HEADER in document["lines"]
+    return f"write {document['path']}: {' '.join(document['lines'][1:]) if document['path'] == boot.CONF else '...'}"
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # a FIFO must not be waited for
 LINKS = 40
 ROOTS_STATE = "/var/lib/shakedown"
+ROOTS_LOCKS = "/run/shakedown"
 
 
 class Unsafe(Exception):
@@ -36,6 +37,14 @@ class Folder:
 
     def __init__(self, fd: int, path: str, problem: str) -> None:
         self.fd, self.path, self.problem = fd, path, problem
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     def look(self, name: str) -> Optional[os.stat_result]:
         """What stands under a name, a link as a link; None where nothing does."""
@@ -129,7 +138,7 @@ class Folder:
             for each in inner.names():
                 inner.remove_tree(each)
         finally:
-            os.close(inner.fd)
+            inner.close()
         os.rmdir(name, dir_fd=self.fd)
 
     def lock(self, name: str, patience_s: float, waiting: Callable[[str], Any] = lambda holder: None) -> int:
@@ -186,11 +195,11 @@ def look(fd: int, name: str) -> Optional[os.stat_result]:
         return None
 
 
-def walk(path: str, make: Optional[int] = None) -> Folder:
+def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
     """Open a folder by its absolute path; missing ones are made with the mode `make`.
 
     Raises Unsafe where a link stands in the way that another user could have laid, OSError where there is no such
-    folder. That other users can write on the way is not refused here, but told by `problem`.
+    folder. That other users can write on the way is told by `problem`; with `strict` it is Unsafe, and nothing is made.
     """
     if not path.startswith("/"):
         raise Unsafe("{!r} is no absolute path".format(path))
@@ -206,6 +215,8 @@ def walk(path: str, make: Optional[int] = None) -> Folder:
             parent, there = os.fstat(fd), os.path.join(here, name)
             found = look(fd, name)
             if found is None:
+                if strict and not closed(parent) and not (trusted(parent.st_uid) and parent.st_mode & stat.S_ISVTX):
+                    raise Unsafe(problem or open_to_others(here, parent))
                 if make is None:
                     raise FileNotFoundError(2, "no such folder", there)
                 try:
@@ -216,7 +227,7 @@ def walk(path: str, make: Optional[int] = None) -> Folder:
                 continue
             if stat.S_ISLNK(found.st_mode):
                 if not closed(parent) or not trusted(found.st_uid):
-                    words = "{} is a link of {}, which is not followed: name the folder itself"
+                    words = "{} is a link that another user could have laid (it is of {}): name the folder itself"
                     raise Unsafe(words.format(there, who(found.st_uid)))
                 links += 1
                 if links > LINKS:
@@ -228,6 +239,8 @@ def walk(path: str, make: Optional[int] = None) -> Folder:
             os.close(fd)
             fd, now = inner, os.fstat(inner)
             problem = problem or unsound(here, parent, there, now)
+            if strict and problem:
+                raise Unsafe(problem)
             here = there
         return Folder(fd, here, problem or ("" if closed(os.fstat(fd)) else open_to_others(here, os.fstat(fd))))
     except BaseException:
@@ -266,9 +279,9 @@ def open_to_others(path: str, found: os.stat_result) -> str:
 
 def sound(path: str, make: Optional[int] = None) -> Folder:
     """`walk`, and Unsafe where another user could lay something on the way or in the folder."""
-    folder = walk(path, make)
+    folder = walk(path, make, strict=True)
     if folder.problem:
-        os.close(folder.fd)
+        folder.close()
         raise Unsafe(folder.problem)
     return folder
 
@@ -290,6 +303,11 @@ def state_path() -> str:
     if os.geteuid() == 0:
         return ROOTS_STATE
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".local", "state", "shakedown")
+
+
+def lock_path() -> str:
+    """Where locks of this node are."""
+    return ROOTS_LOCKS if os.geteuid() == 0 else state_path()
 
 
 def holder_of(inode: int) -> str:
