@@ -280,6 +280,7 @@ class Image(_Part):
     tags: list[str]
     digests: list[str]  # "name@sha256:..."
     size_bytes: int
+    labels: dict[str, str] = {}  # those that name a version
 
 
 class Containers(_Part):
@@ -339,6 +340,16 @@ class BootUnit(_Part):
     settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
 
 
+_NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
+
+
+class Software(_Part):
+    """What a job finds besides ROCm itself."""
+
+    mpi: Reading[str] = _NOT_READ  # "Open MPI (/usr/bin/mpirun)"
+    rccl: Reading[str] = _NOT_READ  # "2.22.3 (/opt/rocm/lib/librccl.so.1)"
+
+
 class NodeState(_Part):
     """Everything read on one node in one round trip. `schema_version` changes when a field changes its meaning."""
 
@@ -359,6 +370,7 @@ class NodeState(_Part):
     gpu_processes: Reading[list[GpuProcess]]
     kfd: Kfd
     rocm_version: Reading[str]  # /opt/rocm/.info/version, /opt/rocm/core-*/.info/version
+    software: Software = Software()
     rdma: Reading[list[RdmaDevice]]  # in PCI order, then by name
     interfaces: Reading[list[Interface]]
     routes: Reading[list[Route]]

@@ -61,6 +61,23 @@ def compare_setting(
     )
 
 
+def installed(name: str, node: str, wanted: str, reading: Reading[str], remedy: Remedy) -> Finding:
+    """Software that is there, whatever its version. That it is missing is known, and is drift that a person mends."""
+    if not is_unreadable(reading):
+        return Finding(name=name, node=node, verdict=Verdict.OK, wanted=wanted, actual=reading)
+    if reading.unreadable != "missing":
+        return unknown(name, node, wanted, reading)
+    return Finding(
+        name=name,
+        node=node,
+        verdict=Verdict.DRIFT,
+        wanted=wanted,
+        actual="not there",
+        evidence=str(reading),
+        remedy=remedy,
+    )
+
+
 def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
     """What our boot unit would set for a key at the next boot: None where it does not run or does not name the key."""
     if is_unreadable(unit.enabled):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shakedown.checks import check
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import compare_several, missing, nothing_there
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
@@ -273,6 +273,16 @@ def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding 
         evidence="/opt/rocm/.info/version" if version else str(installed),
         remedy=None if right else remedy,
     )
+
+
+@check("rccl")
+def rccl(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """ROCm's communication library on the node. Drift and not failure where it is not: a job may bring its own, as
+    PyTorch's packages and images do, and nobody should read it as a pass."""
+    if desired.gpu.rccl is None:
+        return None
+    remedy = Remedy(text="install the package rccl of the node's ROCm")
+    return installed("rccl", node, desired.gpu.rccl, state.software.rccl, remedy)
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:

@@ -1,16 +1,19 @@
-"""Whether the recipe's program supports the node's GPUs, as its document says."""
+"""What the recipe's document says of GPUs and image, held against the node."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from shakedown import images as references
 from shakedown.checks import check
+from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState
+from shakedown.state import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
-    from shakedown.smoke.recipe import Limits
+    from shakedown.smoke.recipe import Limits, Recipe
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.DRIFT, "not supported": Verdict.FAIL}
 
@@ -19,11 +22,7 @@ _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.DRIFT, "not s
 def support(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Support in part is drift: the node may train, and nobody reads it as a pass. gpu_model compares the profile with
     the hardware."""
-    if desired.smoke is None:
-        return None
-    from shakedown.smoke.recipe import recipes  # 80 ms that a drift check without a recipe does not need
-
-    recipe = recipes().get(desired.smoke.recipe)
+    recipe = _recipe(desired)
     limits = recipe.family.limits if recipe else None
     if recipe is None or limits is None or not limits.gpus:
         return None
@@ -39,6 +38,65 @@ def support(desired: DesiredState, state: NodeState, node: str) -> Finding | Non
         evidence=f"{limits.why} ({recipe.document})",
         remedy=None if verdict == Verdict.OK else remedy,
     )
+
+
+@check("image_version")
+def image_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """The job's image is the document's very one, by digest, or has in it what the document names, by the image's own
+    labels. A tag is a name that anybody may give, and proves nothing."""
+    recipe = _recipe(desired)
+    versions = recipe.family.container.versions if recipe else {}
+    if recipe is None or not versions or desired.smoke is None or desired.smoke.image not in desired.images:
+        return None
+    name, wanted = "image_version", ", ".join(f"{part} {version}" for part, version in versions.items())
+    reference = references.parse(desired.images[desired.smoke.image].reference)
+    store, engine = state.containers.images, state.containers.engine
+    if is_unreadable(store):
+        return unknown(name, node, wanted, store)
+    held = references.held(store, reference, engine)
+    documented = references.parse(recipe.family.container.image or reference.name).digest
+    if not held:
+        # Pinned to the document's digest it can be no other once it is there, which is the finding of images.
+        verdict, actual = Verdict.UNKNOWN, None
+        evidence = f"not there yet: see images.{desired.smoke.image}"
+    elif documented in [entry.partition("@")[2] for entry in held[0].digests]:
+        verdict, actual, evidence = Verdict.OK, wanted, f"the image that {recipe.document} names, by its digest"
+    else:
+        verdict, actual, evidence = _by_labels(held[0], versions)
+    remedy = Remedy(text=f"use {recipe.family.container.image}, or label the image with the versions that are in it")
+    return Finding(
+        name=name,
+        node=node,
+        verdict=verdict,
+        wanted=wanted,
+        actual=actual,
+        evidence=evidence,
+        remedy=None if verdict == Verdict.OK else remedy,
+    )
+
+
+def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | None, str]:
+    told: dict[str, str] = {}
+    for label, value in image.labels.items():
+        part = re.sub(r"[_-]", ".", label.lower()).removesuffix(".version").rpartition(".")[2]
+        if part in versions:
+            told[part] = value
+    wrong = [part for part, value in told.items() if not re.match(re.escape(versions[part]) + r"(?!\d)", value)]
+    silent = [part for part in versions if part not in told]
+    shown = ", ".join(f"{part} {value}" for part, value in told.items()) or None
+    if wrong:
+        return Verdict.FAIL, shown, f"by the image's labels another {' and '.join(wrong)}"
+    if silent:
+        return Verdict.UNKNOWN, shown, f"another digest than the document's, and no label tells of {', '.join(silent)}"
+    return Verdict.OK, shown, "by the image's labels"
+
+
+def _recipe(desired: DesiredState) -> Recipe | None:
+    if desired.smoke is None:
+        return None
+    from shakedown.smoke.recipe import recipes  # 80 ms that a drift check without a recipe does not need
+
+    return recipes().get(desired.smoke.recipe)
 
 
 def _level(profile: str, limits: Limits) -> str:

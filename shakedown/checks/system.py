@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import unknown
+from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
 from shakedown.places import file_system
 from shakedown.state import NodeState, is_unreadable
 
+# Kernel, firmware and an integrated GPU keep up to a tenth of a small machine's memory; a module that is missing is a
+# quarter or more.
+RAM_SHARE = 0.9
 # As the distributions name them, in order of preference.
 TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service", "ntpsec.service", "ntpd.service"]
 ENGINES = ["docker.service"]  # podman has no daemon
@@ -79,6 +82,37 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
         evidence=service + offset,
         remedy=None if right else remedy,
     )
+
+
+@check("memory")
+def memory(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """RAM, as the kernel has it."""
+    wanted = desired.system.memory
+    if wanted is None:
+        return None
+    total = state.memory.total_bytes
+    right = total >= wanted * RAM_SHARE
+    return Finding(
+        name="memory",
+        node=node,
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=wanted,
+        actual=total,
+        unit="bytes",
+        evidence="MemTotal of /proc/meminfo",
+        remedy=None if right else Remedy(text="add memory, or look for modules that the firmware does not show"),
+    )
+
+
+@check("mpi")
+def mpi(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+    """MPI on the node. Drift and not failure where it is not: the recipes' ranks are started by torchrun."""
+    if desired.system.mpi is None:
+        return None
+    remedy = Remedy(
+        text="install Open MPI (openmpi-bin on Debian, openmpi on RHEL), for ROCm where ranks exchange with it"
+    )
+    return installed("mpi", node, desired.system.mpi, state.software.mpi, remedy)
 
 
 @check("disk_free")

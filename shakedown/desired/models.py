@@ -51,6 +51,7 @@ class Gpu(Section):
     compute_partition: Text | None = None  # "SPX"
     memory_partition: Text | None = None  # "NPS1"
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
+    rccl: Literal["installed"] | None = None  # on the node, for jobs that run without a container
     modules: list[Text] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
     environment: dict[Text, str] = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
 
@@ -124,11 +125,18 @@ class System(Section):
     container_engine: Literal["any", "docker", "podman"] | None = None
     clock_synchronised: bool | None = None
     clock_skew_s: float | None = None  # across the nodes of an inventory
+    memory: Positive | None = None  # bytes of RAM at least ("32G")
+    mpi: Literal["installed"] | None = None  # on the node, for jobs that are started with it
     disk_free: dict[Text, int] = {}  # mount or path -> bytes ("50G")
     reboot: Literal["never", "when needed"] = "never"
     reboot_at_once: Positive = 1  # nodes that may be down together
     reboot_timeout_s: Positive = 900
     kernel_log_clean: bool | None = None  # no fault signature in the kernel's log since boot
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
 
     @field_validator("disk_free", mode="before")
     @classmethod

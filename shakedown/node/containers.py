@@ -34,6 +34,7 @@ def parse_docker_images(entries: list[dict[str, Any]]) -> list[Part]:
             "tags": [tag for tag in entry.get("RepoTags") or [] if tag != "<none>:<none>"],
             "digests": [digest for digest in entry.get("RepoDigests") or [] if not digest.startswith("<none>")],
             "size_bytes": int(entry["Size"]),
+            "labels": versions(entry.get("Labels")),
         }
         for entry in entries
     ]
@@ -47,9 +48,16 @@ def parse_podman_images(entries: list[dict[str, Any]]) -> list[Part]:
             "tags": entry.get("Names") or [],
             "digests": entry.get("RepoDigests") or [],
             "size_bytes": int(entry["Size"]),
+            "labels": versions(entry.get("Labels")),
         }
         for entry in entries
     ]
+
+
+def versions(labels: Any) -> dict[str, str]:
+    """The labels that name a version; an image may have hundreds of others."""
+    pairs = [(str(key), str(value)) for key, value in (labels or {}).items() if str(key).lower().endswith("version")]
+    return {key: value[:100] for key, value in sorted(pairs)[:50]}
 
 
 def _ask_docker(path: str, request: str) -> Any:

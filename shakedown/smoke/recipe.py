@@ -153,6 +153,7 @@ class Container(_Data):
     """The documented container options."""
 
     image: Text | None = None  # documented; the desired state decides
+    versions: dict[Text, Text] = {}  # what the document says is in it: compared with what the image's labels say
     devices: list[Text] = []
     optional_devices: list[Text] = []  # given to the container where the node has them
     network: Text = "host"

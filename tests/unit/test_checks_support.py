@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shakedown.checks import evaluate
 from shakedown.checks.environment import environment
-from shakedown.checks.support import support
+from shakedown.checks.support import image_version, support
 from shakedown.findings import Finding, Verdict
 from shakedown.images import parse
 from shakedown.smoke.recipe import families
-from tests.states import desired, healthy
+from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
 
 
 def told(result: Finding | Iterable[Finding] | None) -> list[Finding]:
@@ -72,3 +74,88 @@ def test_the_image_is_the_one_that_the_document_links_to() -> None:
     image = parse(families()["stanford"].container.image or "")
     assert (image.name, image.tag) == (f"docker.io/{name}", tag)
     assert image.digest == rest.replace("sha256-", "sha256:")
+
+
+DOCUMENTED = parse(families()["stanford"].container.image or "")
+WANTED = "rocm 6.3.0, pytorch 2.4.0, python 3.12, ubuntu 24.04"
+ALL = {"rocm_version": "6.3.0.60300-39", "com.site.pytorch-version": "2.4.0+rocm6.3", "python.version": "3.12.9"}
+ALL |= {"ubuntu.version": "24.04"}
+
+
+def version_of(stored: dict[str, Any], reference: str = "site/stanford:1", engine: str = "docker") -> Finding:
+    wanted = desired("mi300x", None, smoke=SMOKE, images={"stanford": reference})
+    state = with_(healthy(), {"containers.images": [stored], "containers.engine": engine})
+    (finding,) = told(image_version(wanted, state, "node"))
+    assert finding.wanted == WANTED and finding.name == "image_version"
+    assert (finding.remedy is None) == (finding.verdict == "ok")
+    return finding
+
+
+def test_the_documents_own_image_is_ok_by_its_digest_under_any_name() -> None:
+    assert version_of(image("site/stanford:1", DOCUMENTED.digest or "")).verdict == "ok"
+    mirrored = image("registry:5000/mirror/stanford:1", DOCUMENTED.digest or "")
+    assert version_of(mirrored, "registry:5000/mirror/stanford:1").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("labels", "verdict", "actual", "says"),
+    [
+        (ALL, "ok", "rocm 6.3.0.60300-39, pytorch 2.4.0+rocm6.3, python 3.12.9, ubuntu 24.04", "labels"),
+        ({}, "unknown", None, "no label tells of rocm, pytorch, python, ubuntu"),
+        ({**ALL, "ubuntu.version": DELETED}, "unknown", None, "no label tells of ubuntu"),
+        ({**ALL, "rocm_version": "6.4.0"}, "fail", None, "another rocm"),
+        ({**ALL, "python.version": "3.120"}, "fail", None, "another python"),
+        ({"rocm_version": "6.3.01"}, "fail", "rocm 6.3.01", "another rocm"),
+        ({**ALL, "rocm_version": "6.3"}, "fail", None, "another rocm"),
+    ],
+)
+def test_another_image_is_judged_by_its_labels(labels: Any, verdict: str, actual: str | None, says: str) -> None:
+    kept = {key: value for key, value in labels.items() if value is not DELETED}
+    finding = version_of({**image("site/stanford:1", "sha256:" + "5" * 64), "labels": kept})
+    assert finding.verdict == verdict and says in finding.evidence
+    assert actual is None or finding.actual == actual
+
+
+def test_a_tag_that_sounds_right_proves_nothing() -> None:
+    named = f"{DOCUMENTED.repository}:{DOCUMENTED.tag}"
+    assert version_of(image(named, "sha256:" + "5" * 64), named).verdict == "unknown"
+
+
+def test_an_image_that_is_not_there_is_unknown_and_a_recipe_that_names_no_version_is_not_asked() -> None:
+    assert "see images.stanford" in version_of(image("other:1", "sha256:" + "5" * 64)).evidence
+    closed = with_(healthy(), {"containers.images": unreadable("not permitted")})
+    (finding,) = told(image_version(desired("mi300x", None, smoke=SMOKE, images=IMAGES), closed, "node"))
+    assert finding.verdict == "unknown"
+    assert image_version(desired(), healthy(), "n") is None
+    mine = desired(images={"it": "rocm/x:1"}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
+    assert image_version(mine, healthy(), "n") is None
+    without = desired("mi300x", None, smoke={"recipe": "stanford-gpt"})
+    assert image_version(without, healthy(), "n") is None
+
+
+def test_the_versions_are_those_of_the_tag_that_the_document_links_to() -> None:
+    versions, tag = families()["stanford"].container.versions, DOCUMENTED.tag or ""
+    for part, version in (("rocm", "rocm"), ("ubuntu", "ubuntu"), ("python", "py"), ("pytorch", "pytorch")):
+        assert f"{version}{versions[part]}" in tag
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts"),
+    [
+        ({}, {"memory": "ok", "mpi": "ok", "rccl": "ok"}),
+        ({"memory.total_bytes": int(32 * GIB * 0.9)}, {"memory": "fail"}),
+        ({"memory.total_bytes": int(32 * GIB * 0.9) + 1}, {"memory": "ok"}),
+        ({"software.mpi": unreadable("missing", "mpirun")}, {"mpi": "drift"}),
+        ({"software.rccl": unreadable("missing", "librccl.so.1")}, {"rccl": "drift"}),
+        ({"software.mpi": unreadable("not permitted", "x")}, {"mpi": "unknown"}),
+        ({"software": {}}, {"mpi": "unknown", "rccl": "unknown"}),
+    ],
+)
+def test_what_the_adaptation_guide_asks_of_the_node(changes: dict[Any, Any], verdicts: dict[str, str]) -> None:
+    there = {"software": {"mpi": "Open MPI (/usr/bin/mpirun)", "rccl": "2.22.3 (/opt/rocm/lib/librccl.so.1)"}}
+    state = with_(with_(healthy(), there), changes)
+    found = {finding.name: finding for finding in evaluate(desired("radeon", None), state, "n")}
+    assert {name: found[name].verdict for name in verdicts} == verdicts
+    for name in verdicts:
+        assert (found[name].mended_by == "person") == (verdicts[name] != "ok")
+    assert not {"memory", "mpi", "rccl"} & {finding.name for finding in evaluate(desired(), state, "n")}

@@ -35,14 +35,17 @@ EVERYTHING = desired(
     },
     rdma={"provider": {"sha256": "ab" * 32}},
     images={"pinned": {"reference": f"rocm/x:1@{DIGEST}"}, "tagged": "rocm/y:2", "local": "localhost/z"},
-    system={"disk_free": {"/": "100G", "/data": "1G"}},
-    smoke={"recipe": "stanford-gpt", "environment": {"HSA_ENABLE_SDMA": "0"}},
+    system={"disk_free": {"/": "100G", "/data": "1G"}, "memory": "1024G", "mpi": "installed"},
+    smoke={"recipe": "stanford-gpt", "image": "pinned", "environment": {"HSA_ENABLE_SDMA": "0"}},
 )
+EVERYTHING = EVERYTHING.model_copy(update={"gpu": EVERYTHING.gpu.model_copy(update={"rccl": "installed"})})
+VERSIONS = {"rocm.version": "6.3.0", "pytorch.version": "2.4.0", "python.version": "3.12.9", "ubuntu.version": "24.04"}
 HEALTHY = with_(
     healthy(gpus=2, hcas=2),
     {
+        "software": {"mpi": "Open MPI (/usr/bin/mpirun)", "rccl": "2.22.3 (/opt/rocm/lib/librccl.so.1)"},
         "containers.images": [
-            image("rocm/x:1", DIGEST),
+            {**image("rocm/x:1", DIGEST), "labels": VERSIONS},
             image("rocm/y:2", DIGEST),
             image("localhost/z:latest", DIGEST),
         ],

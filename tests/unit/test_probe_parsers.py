@@ -26,6 +26,7 @@ from shakedown.node import (
     mtu,
     pci,
     rdma,
+    software,
     sysctl,
     system,
     verbs,
@@ -165,8 +166,14 @@ class TestMtu:
 
 INFO = {"ServerVersion": "27.5.1", "DockerRootDir": "/var/lib/docker", "ContainersRunning": 2}
 IMAGES = [
-    {"Id": "sha256:1", "RepoTags": ["a:1"], "RepoDigests": ["a@sha256:2"], "Size": 5},
-    {"Id": "sha256:3", "RepoTags": ["<none>:<none>"], "RepoDigests": None, "Size": 6},
+    {
+        "Id": "sha256:1",
+        "RepoTags": ["a:1"],
+        "RepoDigests": ["a@sha256:2"],
+        "Size": 5,
+        "Labels": {"maintainer": "x", "rocm_Version": "6.3"},
+    },
+    {"Id": "sha256:3", "RepoTags": ["<none>:<none>"], "RepoDigests": None, "Size": 6, "Labels": None},
 ]
 PODMAN = """#!/bin/sh
 case $1 in
@@ -208,8 +215,14 @@ class TestContainers:
             "docker", "27.5.1", "/var/lib/docker", 2,
         )  # fmt: skip
         assert part["images"] == [
-            {"id": "sha256:1", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5},
-            {"id": "sha256:3", "tags": [], "digests": [], "size_bytes": 6},
+            {
+                "id": "sha256:1",
+                "tags": ["a:1"],
+                "digests": ["a@sha256:2"],
+                "size_bytes": 5,
+                "labels": {"rocm_Version": "6.3"},
+            },
+            {"id": "sha256:3", "tags": [], "digests": [], "size_bytes": 6, "labels": {}},
         ]
 
     def test_a_daemon_in_trouble(self, tree: Tree, serve: Callable[[int, dict[str, Any]], None]) -> None:
@@ -231,7 +244,9 @@ class TestContainers:
         (tmp_path / "var/lib/containers/storage").mkdir(parents=True)
         part = containers.read(tree)
         assert (part["engine"], part["version"], part["running"]) == ("podman", "5.4.0", 1)
-        assert part["images"][0] == {"id": "sha256:ab", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5}
+        assert part["images"] == [
+            {"id": "sha256:ab", "tags": ["a:1"], "digests": ["a@sha256:2"], "size_bytes": 5, "labels": {}}
+        ]
 
 
 def test_pci_configuration_space() -> None:
@@ -350,3 +365,25 @@ def test_a_file_server_that_is_gone_costs_its_own_room(
     alive, dead = disks.read(tree)
     assert (alive["total_bytes"], alive["free_bytes"]) == (10, 5)
     assert (dead["total_bytes"]["unreadable"], dead["mount"]) == ("timed out", "/dead")
+
+
+def test_mpi_and_rccl_are_found_where_they_are_put(tree: Tree, write: Write) -> None:
+    nothing = software.read(tree)
+    assert {part["unreadable"] for part in nothing.values()} == {"missing"}
+    write("/usr/lib64/openmpi/bin/mpirun", "")
+    assert software.read(tree)["mpi"] == "MPI (/usr/lib64/openmpi/bin/mpirun)"
+    write("/usr/lib64/openmpi/bin/ompi_info", "")
+    assert software.read(tree)["mpi"] == "Open MPI (/usr/lib64/openmpi/bin/mpirun)"
+    write("/usr/lib/x86_64-linux-gnu/librccl.so.1.0.60304", "")
+    Path(tree.path("/usr/lib/x86_64-linux-gnu/librccl.so.1")).symlink_to("librccl.so.1.0.60304")
+    assert software.read(tree)["rccl"] == "1.0.60304 (/usr/lib/x86_64-linux-gnu/librccl.so.1)"
+    write("/opt/rocm/lib/librccl.so.1", "")
+    write("/opt/rocm/include/rccl/rccl.h", "#define NCCL_MAJOR 2\n#define NCCL_MINOR 22\n#define NCCL_PATCH 3\n")
+    assert software.read(tree)["rccl"] == "2.22.3 (/opt/rocm/lib/librccl.so.1)"
+    assert software.parse_version(["#define NCCL_MAJOR 2", "#define NCCL_MINOR 22"]) is None
+
+
+def test_only_labels_that_name_a_version_are_kept_and_not_without_end() -> None:
+    assert containers.versions(None) == {} == containers.versions({"maintainer": "x"})
+    assert containers.versions({"A.VERSION": "1" * 1000}) == {"A.VERSION": "1" * 100}
+    assert len(containers.versions({f"{number}.version": "1" for number in range(1000)})) == 50

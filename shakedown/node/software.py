@@ -1,0 +1,52 @@
+"""What a job finds on the node besides ROCm itself: MPI, and ROCm's communication library. Files are looked for and
+nothing is started, so it costs no time."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .smi import rocm_home
+from .tree import Part, Tree, Unreadable, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+# PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
+_MPI = ["/usr/bin", "/usr/local/bin", "/usr/lib64/openmpi/bin", "/usr/lib64/mpich/bin", "/opt/ompi/bin"]
+_MPI += ["/opt/openmpi/bin"]
+_RCCL = "librccl.so.1"
+_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
+
+
+def parse_version(lines: list[str]) -> Optional[str]:
+    """ "2.22.3" of the three lines `#define NCCL_MAJOR 2`, ... of rccl.h."""
+    found = dict(re.findall(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)\s*$", "\n".join(lines), re.M))
+    return "{MAJOR}.{MINOR}.{PATCH}".format(**found) if len(found) == 3 else None
+
+
+def mpi(tree: Tree) -> str:
+    """Which MPI there is, and where."""
+    for folder in _MPI:
+        if tree.exists(folder + "/mpirun"):
+            kind = "Open MPI" if tree.exists(folder + "/ompi_info") else "MPI"
+            return "{} ({}/mpirun)".format(kind, folder)
+    raise Unreadable("missing", "mpirun in {}".format(", ".join(_MPI)))
+
+
+def rccl(tree: Tree) -> str:
+    """The library with its version: NCCL's in the header of the development package, else that of its file name."""
+    home = rocm_home(tree)
+    path = tree.first(*(folder + "/" + _RCCL for folder in ((home + "/lib",) if home else ()) + _LIBRARIES))
+    if path is None:
+        raise Unreadable("missing", _RCCL)
+    header = tree.first(*(home + name for name in ("/include/rccl/rccl.h", "/include/rccl.h"))) if home else None
+    lines = attempt(tree.lines, header) if header else []
+    version = parse_version(lines) if isinstance(lines, list) else None
+    version = version or os.path.basename(os.path.realpath(tree.path(path))).partition(".so.")[2]
+    return "{} ({})".format(version, path)
+
+
+def read(tree: Tree) -> Part:
+    return {"mpi": attempt(mpi, tree), "rccl": attempt(rccl, tree)}
