@@ -25,6 +25,7 @@ from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
+from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
 from shakedown.state import NodeState
 from shakedown.text import file_name
@@ -116,11 +117,18 @@ class Session:
                 self.evidence[job.name].logs[node.name] = kept
         try:
             self._write_states()
-            self.directory.save(self.record, self.evidence)
+            self.directory.save(self._kept(self.record), self.evidence)
             invocation.unrecorded = ""
         except (OSError, ValueError) as error:
             invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
             _complain(invocation.unrecorded)
+
+    def _kept(self, record: RunRecord) -> RunRecord:
+        """The record without the values of secrets, wherever a site wrote them and whoever repeated them."""
+        public = self.examination.not_secret()
+        desired = [state.model_dump(mode="json") for state in self.examination.desired.values()]
+        values = values_of(desired, public)
+        return masked_model(record, public, values) if values else record
 
     def _write_states(self) -> None:
         """The states that the nodes had before anything was changed."""

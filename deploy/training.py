@@ -15,6 +15,7 @@ from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secret_file import read_secret
+from shakedown.secrets import masked_model
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.judgement import watched_counters
@@ -54,13 +55,18 @@ def plan_of(
 
 
 def plans_of(examination: Examination) -> Iterator[tuple[str, LaunchPlan | PlanError]]:
-    """Every job's name with its plan as the nodes are now, or what stands in its way."""
+    """Every job's name with its plan as the nodes are now, to be shown, or what stands in its way."""
     run_id = new_run_id()
     for node in jobs_of(examination):
         try:
-            yield job_name(node), plan_of(examination, run_id, alone=node)
+            yield job_name(node), shown(plan_of(examination, run_id, alone=node), examination)
         except PlanError as error:
             yield job_name(node), error
+
+
+def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
+    """The plan as it may be shown and kept: without the values of secrets."""
+    return masked_model(plan, examination.not_secret())
 
 
 def start_run(current: Session) -> None:
@@ -99,7 +105,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
         if host not in current.state.active_hosts:
             current.left_out.setdefault(host.name, "failed before the smoke run")
     plan = plan_of(current.examination, record.run_id, current.left_out, job.node)
-    record.jobs.append(JobRecord(node=job.node, plan=plan))
+    record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
     evidence = current.evidence[job.name]
     for node in plan.nodes:

@@ -57,6 +57,11 @@ class Examination:
         found = {node: self.readings[node].state for node in self.desired if node in self.readings}
         return {node: state for node, state in found.items() if state is not None}
 
+    def not_secret(self) -> frozenset[str]:
+        """The variables that the sites declare to be no secrets, whatever their names look like."""
+        smokes = [desired.smoke for desired in self.desired.values() if desired.smoke is not None]
+        return frozenset(name for smoke in smokes for name in smoke.not_secret)
+
     def all_findings(self) -> list[Finding]:
         """Every finding, node by node in inventory order."""
         return [finding for node in self.desired for finding in self.findings.get(node, [])]

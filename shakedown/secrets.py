@@ -35,17 +35,22 @@ def is_secret(name: str, public: Collection[str] = ()) -> bool:
     return any(_ENDS.search(word) for word in words)
 
 
-def masked(document: Any, public: Collection[str] = ()) -> Any:
+def values_of(document: Any, public: Collection[str] = ()) -> set[str]:
+    """The values of the secrets in a document that are long enough to be recognised anywhere."""
+    return {value for value in _values(document, public) if len(value) >= _LONG}
+
+
+def masked(document: Any, public: Collection[str] = (), more: Collection[str] = ()) -> Any:
     """The document (of dicts, lists and texts, as of JSON) without the value of any secret: neither under its name, nor
     as `NAME=value` on a line of its own, nor in front of a URL's host, nor, where it is long enough to be recognised,
-    anywhere else."""
-    values = sorted({value for value in _values(document, public) if len(value) >= _LONG}, key=len, reverse=True)
+    anywhere else; nor any of the values `more`."""
+    values = sorted(values_of(document, public).union(more), key=len, reverse=True)
     return _masked(document, public, values)
 
 
-def masked_model(model: Model, public: Collection[str] = ()) -> Model:
+def masked_model(model: Model, public: Collection[str] = (), more: Collection[str] = ()) -> Model:
     """The same for a model: it holds the mask where a text was."""
-    return type(model).model_validate(masked(model.model_dump(mode="json"), public))
+    return type(model).model_validate(masked(model.model_dump(mode="json"), public, more))
 
 
 _ASSIGNED = re.compile(r"(?m)^([A-Za-z_][A-Za-z0-9_]*)=(.+)$")

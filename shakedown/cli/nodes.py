@@ -66,6 +66,7 @@ def show(
 ) -> None:
     """The desired state of one HOST: every value with the layer it came from. Connects to nothing."""
     from shakedown.desired.layers import leaves
+    from shakedown.secrets import masked
 
     with usable_input():
         from deploy.inventory import desired_states
@@ -75,11 +76,13 @@ def show(
             click.echo(f"shakedown: {inventory}: no host {host!r} (there are {', '.join(resolved.merged)})", err=True)
             sys.exit(2)
     merged = resolved.merged[host]
+    smoke = resolved.states[host].smoke
+    values = masked(merged.values, smoke.not_secret if smoke else ())
     if form == "json":
-        rows = {path: {"value": value, "layer": merged.origin_of(path)} for path, value in leaves(merged.values)}
+        rows = {path: {"value": value, "layer": merged.origin_of(path)} for path, value in leaves(values)}
         click.echo(json.dumps({"host": host, "desired": rows}, indent=1))
         return
-    rows_text = [(path, json.dumps(value), merged.origin_of(path)) for path, value in leaves(merged.values)]
+    rows_text = [(path, json.dumps(value), merged.origin_of(path)) for path, value in leaves(values)]
     widths = [max(len(row[column]) for row in rows_text) for column in (0, 1)]
     for path, value, layer in rows_text:
         click.echo(f"{path:<{widths[0]}}  {value:<{min(widths[1], 60)}}  {layer}")

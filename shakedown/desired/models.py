@@ -160,6 +160,7 @@ class Smoke(Section):
     iterations: Annotated[int, Field(ge=4)] | None = None  # fewer than 4 leave no steady iteration
     options: dict[Text, bool | int | float | str] = {}  # the recipe's own, typed there
     environment: dict[Text, str] = {}
+    not_secret: list[Text] = []  # variables and options to be shown and kept, though their names look like secrets'
     expect: dict[
         Text, float
     ] = {}  # metric -> bound, over the recipe's and the profile's; its direction is the metric's

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shakedown.secrets import MASK, is_secret
+
 
 @dataclass(frozen=True, order=True)
 class Problem:
@@ -18,7 +20,8 @@ class Problem:
     hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.path} = {self.value}: expected {self.expected}"
+        value = MASK if is_secret(self.path.rpartition(".")[2]) else self.value
+        return f"{self.where}: {self.path} = {value}: expected {self.expected}"
 
 
 class DesiredStateError(ValueError):

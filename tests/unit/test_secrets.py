@@ -1,0 +1,146 @@
+"""Which variables hold secrets, and that no form of a document keeps their values."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyinfra.api import Config, Inventory, State
+
+from deploy.session import Session
+from deploy.training import shown
+from shakedown.desired.problems import Problem
+from shakedown.examination import Examination
+from shakedown.guard import invocation
+from shakedown.runs import JobRecord
+from shakedown.secrets import MASK, is_secret, masked, values_of
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.plan import render
+from tests.plans import rack, small
+from tests.states import desired
+
+VALUE = "s3cret-value"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "DB_PASSWORD",
+        "REGISTRY_PASSWD",
+        "MY_SECRETS",
+        "GITHUBTOKEN",
+        "apiKey",
+        "dbPassword",
+        "SSH_PASSPHRASE",
+        "GOOGLE_CREDENTIALS",
+        "net.ipv4.tcp_fastopen_key",
+    ],
+)
+def test_names_that_hold_secrets(name: str) -> None:
+    assert is_secret(name)
+    assert is_secret(name.upper()) or name != name.upper()
+    assert not is_secret(name, {name})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NCCL_DEBUG",
+        "TOKENIZER_MODEL",
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "tokens_per_gpu",
+        "AUTHOR",
+        "KEYS_PER_NODE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "password_env",
+        "hf_token_file",
+        "SSH_KEY_PATH",
+        "SECRETARY",
+        "",
+        "_",
+        "OMP_NUM_THREADS",
+    ],
+)
+def test_names_that_do_not(name: str) -> None:
+    assert not is_secret(name)
+
+
+def test_the_value_is_nowhere() -> None:
+    document = {
+        "environment": {"API_KEY": VALUE, "NCCL_DEBUG": "WARN", "URL": f"https://x/?k={VALUE}"},
+        "files": {"environment": f"API_KEY={VALUE}\nNCCL_DEBUG=WARN\n"},
+        "command": ["sh", "-c", f"echo {VALUE}"],
+        "options": {"DB_PASSWORD": 12345678, "USE_TOKEN": True, "EMPTY_TOKEN": "", "NO_TOKEN": None},
+        "url": "https://ada:pw@host/x",
+    }
+    kept = masked(document)
+    assert VALUE not in json.dumps(kept)
+    assert kept["environment"]["NCCL_DEBUG"] == "WARN"
+    assert kept["files"]["environment"] == f"API_KEY={MASK}\nNCCL_DEBUG=WARN\n"
+    assert kept["options"] == {"DB_PASSWORD": MASK, "USE_TOKEN": True, "EMPTY_TOKEN": "", "NO_TOKEN": None}
+    assert kept["url"] == f"https://{MASK}@host/x"
+    assert masked(document, {"API_KEY", "DB_PASSWORD"})["environment"] == document["environment"]
+
+
+@pytest.mark.parametrize(("value", "elsewhere"), [("12345", "12345"), ("123456", MASK)])
+def test_a_value_that_stands_elsewhere_by_chance_stays_there(value: str, elsewhere: str) -> None:
+    assert masked({"A_TOKEN": value, "port": value}) == {"A_TOKEN": MASK, "port": elsewhere}
+    assert values_of({"A_TOKEN": value}) == ({value} if elsewhere is MASK else set())
+
+
+def test_a_value_within_another_leaves_nothing_of_either() -> None:
+    kept = masked({"A_TOKEN": "abcdef", "B_TOKEN": "abcdefghij", "text": "abcdefghij abcdef"})
+    assert kept["text"] == f"{MASK} {MASK}"
+    assert masked({"text": "xyzxyz"}, more=["xyzxyz"]) == {"text": MASK}
+
+
+@pytest.mark.parametrize("public", [False, True])
+def test_plans_are_shown_and_kept_without_secrets(public: bool) -> None:
+    smoke = {"environment": {"WANDB_API_KEY": VALUE}, "not_secret": ["WANDB_API_KEY"] if public else []}
+    own = desired("cpu", None, smoke={"recipe": "gpt-small", **smoke})
+    for plan in (small(2, **smoke), rack("llama3.1-8b-fp8", 2, **smoke)):
+        assert VALUE in plan.model_dump_json(), "the job has it"
+        kept = shown(plan, Examination({"node01": own}))
+        assert (VALUE in kept.model_dump_json()) is (VALUE in render(kept)) is public
+
+
+def test_a_problem_does_not_repeat_a_secret() -> None:
+    assert VALUE not in str(Problem("smoke", "smoke.environment.HF_TOKEN", VALUE, "another"))
+    assert VALUE in str(Problem("smoke", "smoke.environment.NCCL_DEBUG", VALUE, "another"))
+
+
+def test_a_record_keeps_no_secret_that_a_log_or_an_error_repeats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+    monkeypatch.setattr(invocation, "on_exit", [])
+    state = State()
+    state.init(Inventory(([], {})), Config())
+    own = desired("cpu", None, smoke={"recipe": "gpt-small", "environment": {"A_TOKEN": VALUE}})
+    session = Session(state, Examination({"node01": own}))
+    record = session.open_run()
+    record.gates = [Gate(name="x", verdict="fail", evidence=f"line 3: {VALUE} is wrong")]
+    record.jobs = [JobRecord(error=f"refused: {VALUE}")]
+    session.close()
+    assert VALUE not in (tmp_path / "latest/run.json").read_text()
+    assert MASK in (tmp_path / "latest/run.json").read_text()
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_show_does_not_show_secrets(tmp_path: Path, form: str) -> None:
+    environment = {"A_TOKEN": VALUE, "OTHER": f"x {VALUE}", "NCCL_DEBUG": "WARN"}
+    smoke = {"recipe": "gpt-small", "environment": environment}
+    (tmp_path / "site.py").write_text(f"site = (['@local'], {{'gpu': 'cpu', 'smoke': {smoke!r}}})\n")
+    command = [Path(sys.executable).with_name("shakedown"), "show", tmp_path / "site.py", "@local", "--format", form]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "WARN" in ran.stdout
+    assert MASK in ran.stdout
+    assert VALUE not in ran.stdout
