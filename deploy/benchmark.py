@@ -15,7 +15,6 @@ from operations import smoke as smoke_operations
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.secret_file import read_secret
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.judge import figures_of, judge
 from shakedown.smoke.benchmark.plan import launch_plan
@@ -24,6 +23,7 @@ from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.token import TOKEN, token
 from shakedown.state import is_unreadable
 from shakedown.text import file_name
 
@@ -88,8 +88,9 @@ def _job(current: Session, name: str) -> Job:
         current.out.print(f"    benchmark: {event.node or name}: {event.text}", markup=False, highlight=False)
 
     def make_plan() -> LaunchPlan:
-        if wanted.hf_token_file and not invocation.dry:
-            job.secrets = {"HF_TOKEN": read_secret(wanted.hf_token_file).strip()}
+        secret = None if invocation.dry else token(wanted.hf_token_file)
+        if secret:
+            job.secrets = {TOKEN: secret.strip()}
         return plan
 
     logs = current.directory.logs if current.directory else Path()

@@ -14,7 +14,6 @@ from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import JobRecord, judge_job, new_run_id
-from shakedown.secret_file import read_secret
 from shakedown.secrets import masked_model
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
@@ -22,6 +21,7 @@ from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
 from shakedown.smoke.progress import Progress, ProgressOfEach
+from shakedown.smoke.token import TOKEN, token
 
 
 def jobs_of(examination: Examination) -> list[str | None]:
@@ -123,10 +123,9 @@ def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
     smoke = examination.desired[plan.driver].smoke
     values = {}
     for name in {name for node in plan.nodes for name in node.secrets}:
-        if name in os.environ:
-            values[name] = os.environ[name]
-        elif name == "HF_TOKEN" and smoke is not None and smoke.hf_token_file:
-            values[name] = read_secret(smoke.hf_token_file).strip()
+        value = token(smoke.hf_token_file if smoke else None) if name == TOKEN else os.environ.get(name)
+        if value is not None:
+            values[name] = value.strip()
     return values
 
 

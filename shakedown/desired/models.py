@@ -6,15 +6,67 @@ for". Figures come from the profiles (`profiles/*.toml`), which name their sourc
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
 
 Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
+
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("the name of a variable: letters, digits and underscores, no digit first")
+    return name
+
+
+def _line(value: str) -> str:
+    if any(mark in value for mark in "\n\r\0"):
+        raise ValueError("one line: an engine's file of variables has one on each")
+    return value
+
+
+Environment = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, AfterValidator(_line)]]
+
+
+def _volume(text: str) -> str:
+    """A path of `docker run --volume`, which has colons between its parts, or of --mount, which has commas."""
+    if not text.startswith(("/", "{home}")) or any(mark in text for mark in ",\n\r\0"):
+        raise ValueError("an absolute path, without comma")
+    return text
+
+
+def _source(text: str) -> str:
+    if ":" in text:
+        raise ValueError("an absolute path, without colon")
+    return _volume(text)
+
+
+def _target(text: str) -> str:
+    path, _, mode = text.partition(":")
+    if mode and not set(mode.split(",")) <= {"ro", "rw", "z", "Z", "rshared", "rslave", "rprivate", "shared", "slave"}:
+        raise ValueError("an absolute path, with nothing behind a colon but ro, rw, z, Z or a propagation")
+    _volume(path)
+    return text
+
+
+# Host path -> container path, which may have `:ro` and the like behind it.
+Volumes = dict[Annotated[str, AfterValidator(_source)], Annotated[str, AfterValidator(_target)]]
+
+
+def _interface(name: str) -> str:
+    """As dev_valid_name of Linux' net/core/dev.c has it (IFNAMSIZ is 16 with the final zero), and without the marks
+    of NCCL_SOCKET_IFNAME's own language."""
+    if not re.fullmatch(r"[^\s/:,=^]{1,15}", name) or name in (".", ".."):
+        raise ValueError("the name of one network interface")
+    return name
+
+
+Interface = Annotated[str, AfterValidator(_interface)]
 
 
 class Section(BaseModel):
@@ -53,7 +105,7 @@ class Gpu(Section):
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
     rccl: Literal["installed"] | None = None  # on the node, for jobs that run without a container
     modules: list[Text] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
-    environment: dict[Text, str] = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
+    environment: Environment = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
 
     @field_validator("vram_bytes", mode="before")
     @classmethod
@@ -88,7 +140,7 @@ class Rdma(Section):
     max_read_request: Positive | None = None  # bytes
     usual_gid_index: int | None = None  # told when the fact differs; the fact decides
     modules: list[Text] = []
-    environment: dict[Text, str] = {}
+    environment: Environment = {}
     provider: Provider | None = None
     mounts: dict[Text, Text] = {}  # host path -> container path, further files the container needs
 
@@ -159,7 +211,7 @@ class Smoke(Section):
     ranks_per_node: Positive | None = None  # None: one per GPU, or the recipe's
     iterations: Annotated[int, Field(ge=4)] | None = None  # fewer than 4 leave no steady iteration
     options: dict[Text, bool | int | float | str] = {}  # the recipe's own, typed there
-    environment: dict[Text, str] = {}
+    environment: Environment = {}
     not_secret: list[Text] = []  # variables and options to be shown and kept, though their names look like secrets'
     expect: dict[
         Text, float
@@ -168,10 +220,10 @@ class Smoke(Section):
     seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
     privileged: bool = False
     shm_size: Text | None = None  # "64G"
-    volumes: dict[Text, Text] = {}  # host path -> container path
+    volumes: Volumes = {}
     devices: list[Text] | None = None  # None: as the recipe says
     hf_token_file: Text | None = None  # on the controller
-    interface: Text | None = None  # None: the one that routes to the master
+    interface: Interface | None = None  # None: the one that routes to the master
     master_port: Annotated[int, Field(gt=0, lt=65536)] | None = None  # None: a free one
     venv: Text | None = None  # runtime process: the virtual environment on the nodes
     start_timeout_s: Positive = 600  # to the first iteration
@@ -251,7 +303,7 @@ class Benchmark(Section):
     expect: dict[Text, float] = {}  # metric -> bound, judged in the metric's own direction
     privileged: bool = False
     devices: list[Text] | None = None  # None: as documented
-    volumes: dict[Text, Text] = {}  # host path -> container path
+    volumes: Volumes = {}
     timeout_s: Positive = 14400
 
 

@@ -6,6 +6,7 @@ figures that are expected of it.
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -21,6 +22,14 @@ Value = bool | int | float | str
 Text = Annotated[str, Field(min_length=1)]
 
 _ROOT = files("shakedown.smoke") / "recipes"
+
+
+def as_text(value: Value) -> str:
+    """A value as scripts take it: flags as 1 and 0, numbers without loss."""
+    if isinstance(value, bool):
+        return str(int(value))
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 class _Data(BaseModel):
@@ -42,32 +51,53 @@ class Option(_Data):
     micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
     required: bool = False  # the site has to say: a path of its own data
     affects_figures: bool = True  # a changed value makes the expected figures void
+    many: bool = False  # an argument that takes several values, given with spaces between them
+    loose: bool = False  # a text that may be written as a number
 
     def parse(self, value: Value) -> Value:
         """The value as the program takes it. ValueError with what was expected."""
         if isinstance(value, str):
             value = self.aliases.get(value, value)
+        if self.many:
+            return self._parse_many(value)
+        if self.loose and type(value) in (int, float):
+            value = as_text(value)
         kind = type(value)
         if self.type == "flag" and value in (0, 1) and kind in (bool, int) and self._allows(value):
             return bool(value)
         if self.type == "int" and kind is int and self._allows(value):
             return value
-        if self.type == "float" and kind in (int, float) and self._allows(value):
+        if self.type == "float" and kind in (int, float) and math.isfinite(float(value)) and self._allows(value):
             return float(value)
         if self.type in ("choice", "text", "path") and kind is str and value and self._allows(value):
             return value
         raise ValueError(self.expected())
 
+    def _parse_many(self, value: Value) -> str:
+        single = self.model_copy(update={"many": False})
+        words = value.split() if isinstance(value, str) else [as_text(value)]
+        if not words:
+            raise ValueError(self.expected())
+        for word in words:
+            try:
+                single.parse({"int": int, "float": float}.get(self.type, str)(word))
+            except ValueError:
+                raise ValueError(self.expected()) from None
+        return " ".join(words)
+
     def _allows(self, value: Value) -> bool:
         if self.values and value not in self.values:
             return False
         if isinstance(value, str):
-            return "\n" not in value
+            return value.isprintable()
         low, high = self.minimum, self.maximum
         return (low is None or value >= low) and (high is None or value <= high)
 
     def expected(self) -> str:
         """What may stand here, for a person."""
+        if self.many:
+            each = self.model_copy(update={"many": False}).expected()
+            return f"one or more values with spaces between them, each {each}"
         if self.values:
             return f"one of {', '.join(str(value) for value in [*self.values, *self.aliases])}"
         words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
@@ -109,7 +139,7 @@ class Launch(_Data):
     nodes: Text | None = None
     node_rank: Text | None = None
     ranks: Text | None = None  # processes on a node
-    visible_devices: Text | None = None  # set when fewer ranks are wanted than there are GPUs
+    visible_devices: list[Text] = []  # set when fewer ranks are wanted than there are GPUs
     log_dir: Text | None = None
     log: Text | None = None  # the log in log_dir
     cache_dir: Text | None = None  # the option of a cache that all nodes of a run with real data must share
@@ -118,23 +148,44 @@ class Launch(_Data):
 
     def variables(self) -> set[str]:
         """The variables that only a plan sets."""
-        derived = (self.master_address, self.master_port, self.nodes, self.node_rank, self.ranks)
-        return {name for name in (*derived, self.visible_devices, self.log_dir, self.hf_token) if name is not None}
+        derived = (self.master_address, self.master_port, self.nodes, self.node_rank, self.ranks, self.log_dir)
+        return {name for name in derived if name is not None}
 
 
 class Rule(_Data):
-    """With `when`, the options of `require` must have these values: others are errors, none given is set."""
+    """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
+    are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
+    must be given, none of `excludes` may be, and each of `at_least` must be no less than the other or the number."""
 
-    when: dict[Text, Value]
-    require: dict[Text, Value]
+    when: dict[Text, Value] = {}
+    given: list[Text] = []
+    require: dict[Text, Value] = {}
+    needs: list[Text] = []
+    excludes: list[Text] = []
+    at_least: dict[Text, int | Text] = {}
     why: Text
+
+    def names(self) -> list[str]:
+        """The options that are compared."""
+        return [*self.at_least, *(other for other in self.at_least.values() if isinstance(other, str))]
 
 
 class Conditional(_Data):
-    """Environment that goes with some values of the options."""
+    """Environment and arguments that go with some values of the options; in an argument, {NAME} is an option's."""
 
-    when: dict[Text, Value]
-    environment: dict[Text, str]
+    when: dict[Text, Value] = {}
+    given: list[Text] = []
+    environment: dict[Text, str] = {}
+    arguments: list[Text] = []
+    logs: list[Text] = []  # further files of the run's folder that are evidence then
+
+
+class Tokenizer(_Data):
+    """What the program downloads from Hugging Face when nothing is there."""
+
+    option: Text | None = None  # the option that names another, or a folder
+    model: Text  # without it
+    fixed: dict[Text, Text] = {}  # image -> what the program of that image downloads, whatever the option says
 
 
 class Model(_Data):
@@ -217,6 +268,9 @@ class Family(_Data):
     command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
     arguments: Literal["program", "torchrun"] = "program"  # whose command line takes the options that are arguments
     workdir: Text | None = None
+    programs: list[Text] = []  # of programs/: what each version that was read takes. Any of it may be an option
+    images: dict[Text, Text] = {}  # documented image -> the program that is in it
+    script: Text | None = None  # of these programs
     upload: list[Text] = []
     modules: list[Text] = []  # process: what must be importable on the node
     ranks_per_node: int | None = None  # unless asked for; None: one per GPU
@@ -233,6 +287,7 @@ class Family(_Data):
     conditional: list[Conditional] = []
     cautions: list[Caution] = []
     models: list[Model] = []
+    tokenizer: Tokenizer | None = None
     metrics: list[Text] = []  # recorded; judged where a figure is expected
     recipes: dict[Text, Entry]
 
@@ -247,11 +302,13 @@ class Family(_Data):
         used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.roles.items().values()))]
         used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
         used += [("rules", {**rule.when, **rule.require}) for rule in self.rules]
-        used += [("conditional", part.when) for part in self.conditional]
+        used += [("rules", dict.fromkeys(rule.names())) for rule in self.rules]
+        used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in self.conditional]
         used += [("models", {**model.when, **model.sharded}) for model in self.models]
         used += [("launch.real_data", self.launch.real_data)]
         used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
-        used += [(f"recipes.{name}.corrected", dict.fromkeys(entry.corrected)) for name, entry in self.recipes.items()]
+        corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
+        used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
         for where, options in used:
             for name, value in options.items():
                 if name not in self.options:
@@ -295,6 +352,8 @@ def _document(name: str) -> dict[str, Any]:
     if "like" not in own:
         return own
     base = {key: value for key, value in _document(own.pop("like")).items() if key not in ("recipes", "models")}
+    for key in ("rules", "conditional"):
+        own[key] = [*base.get(key, []), *own.get(key, [])]
     return merge([Layer("like", base), Layer(name, own)]).values
 
 

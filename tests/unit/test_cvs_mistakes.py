@@ -67,6 +67,7 @@ def test_7_a_dataset_source_is_refused_by_name(tmp_path: Path) -> None:
 def test_8_no_token_stands_in_a_command_or_an_environment(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("hf_abcdefgh", "utf-8")
+    token.chmod(0o600)
     file = copy_of(tmp_path, SINGLE, {**READY, "config.hf_token_file": str(token)})
     found = import_file(file, ONE)
     plan = planned(found, nodes=1)

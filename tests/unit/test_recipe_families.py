@@ -12,6 +12,7 @@ from tests.plans import rack
 GUIDE = commands("003_commands.txt")
 DATA = {"data-path": "/data/text_document", "vocab-file": "/data/vocab.json"}
 GPT_DATA = {**DATA, "merge-file": "/data/merges.txt"}
+STANFORD = {**GPT_DATA, "titles-data-path": "/data/titles"}
 
 
 def arguments(words: list[str]) -> dict[str, str | None]:
@@ -57,7 +58,8 @@ def test_the_guides_environment_and_its_warning_on_instinct() -> None:
     text = render(plan)
     assert "warning: HSA_ENABLE_SDMA" in text
     assert "warning: NCCL_IB_DISABLE" in text
-    assert plan.nodes[0].environment["HIP_VISIBLE_DEVICES"] == "0,1"
+    for variable in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "PYTORCH_ROCM_DEVICE"):
+        assert plan.nodes[0].environment[variable] == "0,1"
 
 
 def test_paths_that_only_the_site_knows_are_asked_for_at_once() -> None:
@@ -77,7 +79,7 @@ def test_paths_that_only_the_site_knows_are_asked_for_at_once() -> None:
     ],
 )
 def test_stanfords_models_each_run_their_program(recipe: str, program: str) -> None:
-    plan = rack(recipe, 2, options=DATA)
+    plan = rack(recipe, 2, options=STANFORD)
     for node in plan.nodes:
         job = node.command[node.command.index("torchrun") :]
         assert program in job
@@ -87,12 +89,15 @@ def test_stanfords_models_each_run_their_program(recipe: str, program: str) -> N
 
 
 def test_stanfords_features_are_options() -> None:
-    options = {"recompute-granularity": "full", "recompute-method": "uniform", "use-distributed-optimizer": 1}
-    (node,) = rack("stanford-gpt-moe", options={**DATA, **options}).nodes
+    options = {"recompute-granularity": "full", "recompute-method": "uniform"}
+    (node,) = rack("stanford-gpt-moe", options={**GPT_DATA, **options}).nodes
     given = arguments(node.command)
     assert given["--recompute-granularity"] == "full"
     assert given["--moe-num-experts"] == "64"
-    assert "--use-distributed-optimizer" in given
+    (node,) = rack("stanford-gpt", options={**GPT_DATA, **options, "use-distributed-optimizer": 1}).nodes
+    assert "--use-distributed-optimizer" in arguments(node.command)
+    with pytest.raises(PlanError, match="does not work with expert parallelism"):
+        rack("stanford-gpt-moe", options={**GPT_DATA, "use-distributed-optimizer": 1})
 
 
 def test_stanford_supports_few_gpus() -> None:

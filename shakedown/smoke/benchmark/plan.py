@@ -10,6 +10,7 @@ from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan
 from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.recipe import Container
+from shakedown.smoke.token import TOKEN, where_from
 
 FOLDER = "/shakedown"  # the run's folder as the container sees it
 REPORT = "{run_dir}/logs/perf.csv"
@@ -23,7 +24,7 @@ def options(wanted: Benchmark) -> list[str]:
 
 def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str, run_id: str) -> LaunchPlan:
     """One node's benchmark as a job of its own. Batch sizes and iterations are 0: the program chooses them."""
-    secrets = ["HF_TOKEN"] if wanted.hf_token_file else []
+    secrets = [TOKEN] if where_from(wanted.hf_token_file) else []
     name = f"shakedown-{run_id}-benchmark"
     listing = shlex.join(
         [engine, "ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}={run_id}", "--filter", f"name={name}"]

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shakedown.desired.models import EACH
-from shakedown.smoke.options import Chosen
+from shakedown.smoke.options import NO_TOKEN_HERE, TOKENS, Chosen
 from shakedown.smoke.plan import cache, image, memory, network, rccl
 from shakedown.smoke.plan.batch import Split, split
 from shakedown.smoke.plan.devices import container_devices
 from shakedown.smoke.plan.draft import Draft
 from shakedown.smoke.plan.provider import host_files
 from shakedown.smoke.plan.rdma import Hcas, find_hcas
+from shakedown.smoke.program import gated, of_image
 from shakedown.smoke.runtimes import Equipment, Job, Seat
 from shakedown.smoke.runtimes.container import refuses_shm_size
 from shakedown.smoke.runtimes.job import environment as environment_of
 from shakedown.smoke.runtimes.job import wanted
+from shakedown.smoke.token import TOKEN, where_from
 
 
 def node_count(draft: Draft) -> None:
@@ -149,14 +151,48 @@ def environment(draft: Draft, chosen: Chosen) -> None:
             draft.tell(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
     for name, value in draft.smoke.environment.items():
         path = f"smoke.environment.{name}"
-        if name in family.launch.variables():
+        if name in TOKENS:
+            draft.refuse("smoke", path, "(not shown)", NO_TOKEN_HERE)
+        elif name in family.launch.variables():
             draft.refuse("smoke", path, repr(value), "no such variable: it is derived from the nodes")
         elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
             draft.refuse("smoke", path, repr(value), f"smoke.options.{name}")
-        elif "\n" in value:
-            draft.refuse("smoke", path, repr(value), "one line")
         elif name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
             draft.tell(name, value, "typed by the site in smoke.environment, over the derived value")
+
+
+def versions(draft: Draft, chosen: Chosen, image_reference: str | None) -> None:
+    """Options that not every version of the program takes which was read, or that one of them sets itself."""
+    family = draft.recipe.family
+    known = of_image(family, image_reference)
+    for name in chosen.given:
+        option = chosen.option(name)
+        if option is None or option.placed:
+            continue
+        word = (option.argument or name).removeprefix("--")
+        without = [each for each in known if not each.takes(word, family.script)]
+        own = [each for each in without if word in each.sets.get(family.script or "", [])]
+        if without and name not in draft.recipe.entry.corrected:
+            what = "sets it itself" if own else "has no such argument" if option.argument else "reads no such variable"
+            where = ", ".join(f"{each.source} at {each.commit[:7]} ({each.date})" for each in without)
+            draft.tell(f"note: {name}", chosen.given[name], f"{where} {what}")
+
+
+def tokenizer(draft: Draft, chosen: Chosen, image_reference: str | None) -> bool:
+    """Which tokenizer is downloaded, and whether it can be. Returns whether the job gets a token."""
+    wanted, source = draft.recipe.family.tokenizer, where_from(draft.smoke.hf_token_file)
+    has_token = draft.recipe.family.launch.hf_token is not None and source is not None
+    if has_token:
+        draft.tell(TOKEN, "(not shown)", str(source))
+    asked = chosen.value(wanted.option) if wanted and wanted.option else None
+    if wanted is None or str(asked or "").startswith("/"):  # a folder
+        return has_token
+    model = wanted.fixed.get(image_reference or "") or str(asked or wanted.model)
+    if gated(model) and not has_token:
+        folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
+        why = f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
+        draft.tell("warning: tokenizer", model, why)
+    return has_token
 
 
 def warnings_heard(draft: Draft, job: Job, seats: Sequence[Seat]) -> None:

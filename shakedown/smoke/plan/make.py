@@ -60,7 +60,8 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     for name, why in chosen.forced.items():
         draft.tell(name, chosen.given[name], why)
     for name, why in recipe.entry.corrected.items():
-        draft.tell(name, chosen.value(name), why)
+        value = chosen.value(name)
+        draft.tell(name, "left out" if value is None else value, why)
     derive.node_count(draft)
     derive.supported_gpus(draft)
     ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
@@ -70,6 +71,9 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     hcas = derive.hcas(draft)
     image, equipment = derive.equipment(draft, chosen) if runtime == "container" else (None, {})
     derive.environment(draft, chosen)
+    reference = _reference(draft)
+    derive.versions(draft, chosen, reference)
+    token = derive.tokenizer(draft, chosen, reference)
     figures, recorded, told = expected(chosen, smoke, draft.desired)
     draft.derived += told
     if draft.problems or ranks is None or sizes is None or meeting is None or port is None:
@@ -77,7 +81,6 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
 
     places = meeting.places
     address = places[draft.master].address
-    token = smoke.hf_token_file is not None
     job = Job(draft.run_id, chosen, sizes, len(places), ranks, address, port, image, hf_token=token)
     seats = [_seat(draft, rank, name, places[name], hcas, equipment) for rank, name in enumerate(places)]
     derive.warnings_heard(draft, job, seats)
@@ -106,6 +109,12 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
         timeout_s=smoke.timeout_s,
         unreachable_s=smoke.unreachable_s,
     )
+
+
+def _reference(draft: Draft) -> str | None:
+    """The image as the desired state names it; None: none, or none of that name."""
+    images = draft.desired[draft.master].images
+    return images[draft.smoke.image].reference if draft.smoke.image in images else None
 
 
 def _seat(

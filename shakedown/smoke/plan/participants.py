@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.smoke.launch import Derived
+from shakedown.smoke.plan import visible
 from shakedown.smoke.recipe import Recipe
 from shakedown.state import NodeState, is_unreadable
 
@@ -78,10 +79,16 @@ def ranks_per_node(
     derived: list[Derived],
 ) -> int | None:
     """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
-    family = recipe.family
-    limit = family.limits.ranks_per_node if family.limits else None
     counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}
+    gpus, wrong = visible.chosen(smoke.environment)
+    problems += [
+        Problem("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
+        for name, expected in wrong.items()
+    ]
     asked = smoke.ranks_per_node or recipe.ranks_per_node
+    if gpus is not None:
+        problems += _beyond(gpus, asked, counts)
+        return _within(recipe, len(gpus), f"one for each of the GPUs {','.join(map(str, gpus))}", problems, derived)
     if asked is None:
         for name, count in counts.items():
             if not count:
@@ -97,8 +104,24 @@ def ranks_per_node(
         for name, count in counts.items():
             if count and count < ranks:
                 problems.append(Problem(name, "gpus", str(count), f"at least {ranks}, one for each rank"))
-    if ranks and limit is not None and ranks != limit:
-        reason = family.limits.why if family.limits else ""
-        problems.append(Problem("smoke", "smoke.ranks_per_node", str(ranks), f"{limit}: {reason}"))
+    return _within(recipe, ranks, why, problems, derived)
+
+
+def _within(recipe: Recipe, ranks: int, why: str, problems: list[Problem], derived: list[Derived]) -> int | None:
+    """The number, where the program has no other of its own."""
+    limits = recipe.family.limits
+    if ranks and limits is not None and limits.ranks_per_node not in (None, ranks):
+        expected = f"{limits.ranks_per_node}: {limits.why}"
+        problems.append(Problem("smoke", "smoke.ranks_per_node", str(ranks), expected))
     derived.append(Derived(name="ranks per node", value=str(ranks), why=why))
     return ranks or None
+
+
+def _beyond(gpus: list[int], asked: int | None, counts: Mapping[str, int | None]) -> Iterator[Problem]:
+    """GPUs that a node has not, and as many ranks as there are GPUs."""
+    shown = ",".join(map(str, gpus))
+    if asked is not None and asked != len(gpus):
+        yield Problem("smoke", "visible GPUs", shown, f"{asked} of them, one for each rank of a node")
+    for name, count in counts.items():
+        if count is not None and max(gpus) >= count:
+            yield Problem(name, "gpus", str(count), f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")

@@ -35,6 +35,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
         written["verbs.sh"] = _VERBS
         setup.append(_run(job, seat, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *seat.hca], "--rm"))
     log = family.launch.log
+    further = [name for part in job.chosen.conditions() for name in part.logs]
     return NodePlan(
         name=seat.name,
         node_rank=seat.node_rank,
@@ -50,7 +51,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
         upload=family.upload,
         setup=setup,
         cleanup=[_remove(seat.engine, job.run_id, name), _remove_stopped(seat.engine)],
-        logs=[f"{{run_dir}}/logs/{log}"] if log else [],
+        logs=[f"{{run_dir}}/{name}" for name in (*([f"logs/{log}"] if log else []), *further)],
     )
 
 

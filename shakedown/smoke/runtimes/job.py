@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.smoke.options import Chosen
-from shakedown.smoke.plan import rccl
+from shakedown.smoke.plan import rccl, visible
 from shakedown.smoke.plan.batch import Split
 from shakedown.state import NodeState, is_unreadable
 
@@ -80,9 +80,8 @@ def wanted(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
     """What is asked for. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
     found = {**seat.desired.gpu.environment, **family.environment}
-    for part in family.conditional:
-        if job.chosen.matches(part.when):
-            found |= part.environment
+    for part in job.chosen.conditions():
+        found |= part.environment
     if job.nodes > 1 and seat.hca:
         found |= seat.desired.rdma.environment
     found |= _network(job, seat)
@@ -127,8 +126,8 @@ def _launch(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
         names.log_dir: f"{run_dir}/logs",
     }
     gpus = seat.state.gpus
-    if not is_unreadable(gpus) and 0 < job.ranks < len(gpus):
-        values[names.visible_devices] = ",".join(str(index) for index in range(job.ranks))
+    if not is_unreadable(gpus) and 0 < job.ranks < len(gpus) and not visible.named(seat.smoke.environment):
+        values |= dict.fromkeys(names.visible_devices, ",".join(str(index) for index in range(job.ranks)))
     return {name: value for name, value in values.items() if name is not None}
 
 

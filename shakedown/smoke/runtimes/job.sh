@@ -35,6 +35,9 @@ export -f torchrun
 mkdir -p "$SHAKEDOWN_FOLDER/logs"
 "$@"
 code=$?
+shopt -s nullglob
+traces=("$SHAKEDOWN_FOLDER"/logs/*.pt.trace.json*)
+((${#traces[@]} == 0)) || tar -czf "$SHAKEDOWN_FOLDER/logs/traces.tar.gz" -C "$SHAKEDOWN_FOLDER/logs" "${traces[@]##*/}"
 if [[ -f $SHAKEDOWN_FOLDER/torchrun.exit ]]; then
     code=$(<"$SHAKEDOWN_FOLDER/torchrun.exit")
 elif ((code == 0)); then
