@@ -24,6 +24,7 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from shakedown.smoke.job import Event
+from shakedown.smoke.remote import Remote as JobRemote
 from shakedown.smoke.supervise import Job, run_job
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
@@ -91,12 +92,16 @@ def _drive(state: State, host: Host, jobs: Sequence[Job]) -> bool:
     there = {each.name: each for each in hosts}
     remote = Remote(state, there, operation_hash)
     with interrupts() as interrupted:
-        ready = [job for job in jobs if job.node is None or job.node in there]
-        gevent.joinall([gevent.spawn(_carry_out, job, remote, interrupted) for job in ready])
+        carry_out([job for job in jobs if job.node is None or job.node in there], remote, interrupted)
     return True
 
 
-def _carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) -> None:
+def carry_out(jobs: Sequence[Job], remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
+    """Run the jobs at the same time, each to its own end."""
+    gevent.joinall([gevent.spawn(_carry_out, job, remote, interrupted) for job in jobs])
+
+
+def _carry_out(job: Job, remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
     """Plan and run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
     try:
         job.plan = job.make_plan()
@@ -112,7 +117,7 @@ def _carry_out(job: Job, remote: Remote, interrupted: Callable[[], str | None]) 
         )
     except Exception as error:
         job.error = str(error) or type(error).__name__
-        job.on_event(Event("end", f"not started: {job.error}", job.node))
+        job.on_event(Event("end", f"{'no result' if job.plan else 'not started'}: {job.error}", job.node))
         logger.debug("the job ended without a result", exc_info=True)
 
 

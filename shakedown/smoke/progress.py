@@ -47,7 +47,7 @@ class _Screen:
         if self._live is not None:
             self._live.stop()
             self._live = None
-        node = f"{event.node}: " if event.node and not event.text.startswith(event.node) else ""
+        node = f"{event.node}: " if event.node and not event.text.startswith(f"{event.node}: ") else ""
         style = "bold red" if event.kind == "failure" else ""
         mark = "FAILED " if event.kind == "failure" else ""
         self._console.print(Text(f"    {prefix}: {mark}{printable(node + event.text)}", style=style))

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from shakedown.smoke.job import Event
 from shakedown.smoke.log import Iteration
-from shakedown.smoke.progress import Progress
+from shakedown.smoke.progress import Progress, ProgressOfEach
 
 
 def shown(events: list[Event], *, terminal: bool = False, tokens: float | None = None, every_s: float = 0) -> str:
@@ -78,3 +78,38 @@ def test_a_failure_ends_the_live_line_and_names_the_node_once() -> None:
     assert output.count("b: killed") == 1
     assert "FAILED" in output
     assert output.index("iteration 1/40") < output.index("FAILED")
+
+
+def each(events: list[tuple[str, Event]], nodes: str = "abc", *, terminal: bool = False, every_s: float = 600) -> str:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, width=120, highlight=False)
+    progress = ProgressOfEach(list(nodes), every_s, console)
+    for node, event in events:
+        progress.of(node)(event)
+    return output.getvalue()
+
+
+def test_jobs_at_the_same_time_share_a_line_that_names_the_slowest() -> None:
+    shown = each([("a", step(9)), ("b", step(3)), ("c", step(5))], every_s=0).splitlines()
+    assert shown[0] == "    each: 0 of 3 done, slowest b before its first iteration"
+    assert shown[-1] == "    each: 0 of 3 done, slowest b at iteration 3/40"
+
+
+def test_a_job_that_is_over_is_told_once_and_counted() -> None:
+    end = Event("end", "completed: every leader exited with 0")
+    shown = each([("a", step(9)), ("b", step(40)), ("b", end), ("c", step(2)), ("c", end), ("a", end)]).splitlines()
+    assert [line for line in shown if "completed" in line] == [
+        f"    each: {node}: completed: every leader exited with 0" for node in "bca"
+    ]
+    assert len(shown) == 4, "of how it stands there is a line now and then"
+    live = each([("b", end), ("c", step(2))], terminal=True)
+    assert "1 of 3 done, slowest a before its first iteration" in live
+
+
+def test_a_node_that_fails_is_named_though_others_go_on() -> None:
+    shown = each([("a", Event("failure", "a: killed (line 3 of its log)", "a")), ("a", Event("end", "failed: killed"))])
+    assert shown.count("FAILED a: killed") == 1 and "each: a: failed: killed" in shown
+
+
+def test_phases_of_many_jobs_are_not_shown() -> None:
+    assert "preparing" not in each([(node, Event("phase", f"preparing {node}")) for node in "abc"], every_s=0)
