@@ -13,13 +13,12 @@ from pyinfra.operations import python
 
 from deploy.examine import reread
 from deploy.session import Mender, Session, session
-from deploy.training import conclude_run, judge_jobs, passed, start_run
+from deploy.training import conclude_run, judge_each, passed, start_run
 from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
 from operations import images as image_operations
 from operations import reboot as reboots
 from operations import smoke as smoke_operations
-from shakedown.desired.models import EACH
 from shakedown.findings import Finding, Risk, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.images import agreed_digest, parse
@@ -237,7 +236,7 @@ def _mend_now(current: Session, host: Host, finding: Finding) -> bool:
 def _judge_each(state: State, host: Host) -> bool:
     """A node that has not passed by itself fails at the end of the deploy, when its evidence is complete."""
     current = session()
-    current.once("judge each node", lambda: judge_jobs(current, EACH))
+    current.once("judge each node", lambda: judge_each(current))
     return True
 
 

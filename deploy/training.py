@@ -139,6 +139,15 @@ def conclude_run(current: Session) -> None:
     show_judgement(current)
 
 
+def judge_each(current: Session) -> None:
+    """Judge the nodes' own jobs; with another job to follow, show already what they came to."""
+    judge_jobs(current, EACH)
+    if current.record is not None and any(job.node is None for job in current.jobs):
+        current.out.print()
+        current.out.print(terminal.nodes_table(current.record))
+        current.out.print()
+
+
 def judge_jobs(current: Session, scope: str | None = None) -> None:
     """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
     each. A node that has not passed by itself is left out of what follows; one that was left out before its job has

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lab.conftest import RackMaker
-from tests.lab.product import Product, smoke
+from tests.lab.namespaces import Node, Rack
+from tests.lab.product import PROJECT, SMALL, Product, finish, one_rank, smoke, until
 
 BOTH = ["each", "together"]
 
@@ -17,13 +22,121 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
+def start(lab: Rack, product: Product, **more: object) -> subprocess.Popen[str]:
+    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, **more))
+    return product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
+
+
+def until_alone(node: Node) -> None:
+    """Wait until the node's own job is in the middle."""
+    log = "cat /root/.cache/shakedown/runs/*-each-*/leader.log"
+    until(lambda: "iteration" in node.exec(log, check=False).stdout, 120)
+
+
+def nothing_left(lab: Rack) -> None:
+    for node in lab:
+        assert node.processes() == []
+        assert node.exec("ls -A /root/.cache/shakedown/runs").stdout == ""
+
+
+def gates(record: dict[str, Any], node: str | None) -> dict[str, str]:
+    return {gate["name"]: gate["verdict"] for gate in record["gates"] if gate["node"] == node}
+
+
 def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, product: Product) -> None:
     lab = rack(2)
     inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH))
+    planned = product.run("shakedown", "plan", inventory)
+    assert planned.code == 0 and re.findall(r"^(\S+): gpt-small .* on 1 node", planned.out, re.M) == [
+        "each/node1",
+        "each/node2",
+    ]
+    assert "\ngpt-small (process) on 2 nodes" in planned.out
+    dry = product.deploy(inventory, "megatron", "--dry")
+    assert "each/node2: gpt-small" in dry.text and "on 2 nodes" in dry.text
     ran = product.deploy(inventory, "megatron", "-y")
-    print(ran.text)
-    print(product.run("shakedown", "report", "runs/latest").text)
-    print(product.run("shakedown", "judge", "runs/latest").text)
-    print(product.run("shakedown", "plan", inventory).text)
-    print(product.run("sh", "-c", "find runs/; cat runs/latest/evidence.json").text)
     assert ran.code == 0, ran.text
+    assert "each node by itself: PASSED, 2 of 2 passed" in ran.text and "smoke run: PASSED" in ran.text
+    record = product.record()
+    assert record["verdict"] == "ok"
+    assert [(job["node"], len(job["plan"]["nodes"])) for job in record["jobs"]] == [
+        ("node1", 1),
+        ("node2", 1),
+        (None, 2),
+    ]
+    assert [len(job["iterations"]) for job in record["jobs"]] == [20, 20, 20]
+    assert record["plan"] == record["jobs"][2]["plan"]
+    for node in ("node1", "node2", None):
+        assert set(gates(record, node).values()) == {"ok"}
+    logs = sorted(
+        str(path.relative_to(product.folder / "runs/latest"))
+        for path in product.folder.glob("runs/latest/**/leader.log")
+    )
+    assert logs == [f"{folder}/{node}/leader.log" for folder in ("each", "logs") for node in ("node1", "node2")]
+    again = product.run("shakedown", "judge", "runs/latest", "--format", "json")
+    assert again.code == 0, again.text
+    nothing_left(lab)
+
+
+def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
+    rack: RackMaker, product: Product
+) -> None:
+    lab = rack(3)
+    process = start(lab, product, min_nodes=2, iterations=300)
+    until_alone(lab["node2"])
+    lab["node2"].exec(f"kill -9 {one_rank(lab['node2'])}")
+    code, text = finish(process, 240)
+    assert code == 1, text
+    assert "each node by itself: FAILED, 2 of 3 passed, not node2" in text
+    assert "smoke run: PASSED" in text and "node2 took no part in what followed: did not pass by itself" in text
+    record = product.record()
+    assert record["verdict"] == "fail"
+    assert {node["name"]: node["part"] for node in record["nodes"]} == {
+        "node1": "trained",
+        "node2": "left out",
+        "node3": "trained",
+    }
+    assert gates(record, "node2")["ran_to_its_end"] == "fail"
+    for node in ("node1", "node3", None):
+        assert set(gates(record, node).values()) == {"ok"}, node
+    assert [node["name"] for node in record["plan"]["nodes"]] == ["node1", "node3"]
+    assert "by itself" in record["plan"]["missing"]["node2"]
+    assert product.run("shakedown", "judge", "runs/latest").code == 1
+    nothing_left(lab)
+
+
+def test_a_node_that_is_slow_by_itself_is_named_and_without_it_the_others_wait(
+    rack: RackMaker, product: Product
+) -> None:
+    """It is slow since it has far more to do: a model of other sizes, which only nodes by themselves may have."""
+    lab = rack(2)
+    slow = {"smoke": {"options": {**SMALL, "hidden_size": 512, "num_layers": 4, "seq_length": 256}, "iterations": 8}}
+    site = smoke(scope=BOTH, expect={"elapsed_time_per_iteration": 300})
+    inventory = lab.inventory(product.folder / "lab.py", site, hosts={"node2": slow})
+    ran = product.deploy(inventory, "megatron", "-y", timeout=300)
+    assert ran.code == 1, ran.text
+    assert "each node by itself: FAILED, 1 of 2 passed, not node2" in ran.text
+    record = product.record()
+    assert gates(record, "node2")["elapsed_time_per_iteration"] == "fail"
+    assert set(gates(record, "node1").values()) == {"ok"}
+    (together,) = [gate for gate in record["gates"] if gate["node"] is None]
+    assert (together["name"], together["verdict"]) == ("ran_to_its_end", "fail")
+    assert "min_nodes is not set (node2: did not pass by itself: " in together["evidence"]
+    nothing_left(lab)
+
+
+def test_ctrl_c_ends_every_nodes_own_job_and_nothing_follows(rack: RackMaker, product: Product) -> None:
+    lab = rack(2)
+    process = start(lab, product, min_nodes=1, iterations=100_000)
+    for node in lab:
+        until_alone(node)
+    process.send_signal(signal.SIGINT)
+    code, text = finish(process, 60)
+    assert code == 130, text
+    record = product.record()
+    assert record["verdict"] == "fail"
+    assert {job["node"] for job in record["jobs"] if job["plan"]} == {"node1", "node2"}
+    for name in ("node1", "node2"):
+        assert "Ctrl-C" in str([gate for gate in record["gates"] if gate["node"] == name])
+    assert "iteration" not in str(list(product.folder.glob("runs/latest/logs/*")))
+    nothing_left(lab)
