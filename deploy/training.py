@@ -144,7 +144,7 @@ def judge_each(current: Session) -> None:
     judge_jobs(current, EACH)
     if current.record is not None and any(job.node is None for job in current.jobs):
         current.out.print()
-        current.out.print(terminal.nodes_table(current.record))
+        current.out.print(terminal.nodes_table(current.record.gates, current.record.jobs))
         current.out.print()
 
 
@@ -206,7 +206,7 @@ def show_judgement(current: Session) -> None:
     out, record = current.out, current.record
     assert record is not None and current.directory is not None
     own = {gate.node for gate in record.gates}
-    for part in terminal.judgement(record):
+    for part in terminal.judgement(record.gates, record.jobs):
         out.print()
         out.print(part)
     out.print()

@@ -151,7 +151,8 @@ def _finish(
         from shakedown.report import terminal
 
         console = terminal.console()
-        console.print(terminal.gates_table(judged))
+        for part in terminal.judgement(judged):
+            console.print(part)
         for figure in measured:
             console.print(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}", markup=False)
         for note in notes:

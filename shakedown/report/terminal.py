@@ -18,7 +18,7 @@ from shakedown.findings import Finding, Verdict
 from shakedown.text import printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
-    from shakedown.runs import RunRecord
+    from shakedown.runs import JobRecord, RunRecord
     from shakedown.smoke.figures import Figures
     from shakedown.smoke.gates import Gate
 
@@ -133,26 +133,26 @@ def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
     return f"{nodes} node{'s' if nodes != 1 else ''}, {len(findings)} findings: {', '.join(parts) or 'none'}"
 
 
-def judgement(record: RunRecord) -> Iterator[Any]:
-    """The gates and the figures of a run: where several nodes had jobs of their own, a line for each of them, and of
-    their gates those that did not pass."""
-    several = len({gate.node for gate in record.gates if gate.node is not None}) > 1
+def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = ()) -> Iterator[Any]:
+    """The gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each of
+    them, and of their gates those that did not pass."""
+    several = len({gate.node for gate in gates if gate.node is not None}) > 1
     if several:
-        yield nodes_table(record)
-    shown = [gate for gate in record.gates if not several or gate.node is None or gate.verdict != Verdict.OK]
+        yield nodes_table(gates, jobs)
+    shown = [gate for gate in gates if not several or gate.node is None or gate.verdict != Verdict.OK]
     if shown:
         yield gates_table(shown)
-    for job in record.jobs:
+    for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
             yield figures_table(job.figures, job.plan.expect)
 
 
-def nodes_table(record: RunRecord) -> Table:
+def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord]) -> Table:
     """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'."""
     from shakedown.smoke.figures import METRICS
     from shakedown.smoke.gates import verdict as verdict_of
 
-    own = {job.node: job.figures for job in record.jobs if job.node is not None}
+    own = {job.node: job.figures for job in jobs if job.node is not None}
     found = {
         metric: {node: figure.value for node, figures in own.items() if figures and (figure := figures.get(metric))}
         for metric in METRICS
@@ -161,12 +161,12 @@ def nodes_table(record: RunRecord) -> Table:
     columns = [f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values]
     for column in ("by itself", "verdict", "gates", *columns):
         table.add_column(safe(column), overflow="fold")
-    for node in dict.fromkeys(gate.node for gate in record.gates if gate.node is not None):
-        gates = [gate for gate in record.gates if gate.node == node]
-        wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
+    for node in dict.fromkeys(gate.node for gate in gates if gate.node is not None):
+        its = [gate for gate in gates if gate.node == node]
+        wrong = [gate.name for gate in its if gate.verdict != Verdict.OK]
         cells = [_beside_others(node, values) for values in found.values() if values]
-        count = f"{len(gates) - len(wrong)} of {len(gates)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
-        table.add_row(safe(node), verdict_text(verdict_of(gates)), safe(count), *cells)
+        count = f"{len(its) - len(wrong)} of {len(its)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
+        table.add_row(safe(node), verdict_text(verdict_of(its)), safe(count), *cells)
     return table
 
 
@@ -246,4 +246,4 @@ def report(record: RunRecord) -> Iterator[Any]:
     if findings is not None:
         yield findings
     yield findings_summary(record.findings, len(record.nodes))
-    yield from judgement(record)
+    yield from judgement(record.gates, record.jobs)

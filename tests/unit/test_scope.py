@@ -178,6 +178,7 @@ def recorded(folder: Path, logs: dict[str, str]) -> RunDirectory:
     """A run of nodes by themselves, each with one of the logs of tests/data/logs, judged and saved."""
     directory = RunDirectory.create(new_run_id(), folder)
     record = RunRecord(run_id=directory.path.name, started_at=now(), inventory="i.py", desired_digest="0")
+    record.finished_at = now()
     evidence = {}
     examination = rack(len(logs), scope="each", iterations=20)
     for name, log in logs.items():
@@ -214,9 +215,10 @@ def test_judge_and_report_show_every_job_offline(tmp_path: Path, third: str, cod
     gates = json.loads(result.stdout)["gates"]
     assert {gate["node"] for gate in gates} == {"node01", "node02", "node03"}
     assert {gate["job"] for gate in gates} == {"each/node01", "each/node02", "each/node03"}
-    shown = CliRunner().invoke(main, ["report", str(directory.path)]).output
-    assert ("not loss_finite" in shown) == bool(code)
-    assert all(name in shown for name in ("node01", "node02", "node03"))
+    for command in ("report", "judge"):
+        shown = CliRunner().invoke(main, [command, str(directory.path)]).output
+        assert ("not loss_finite" in shown) == bool(code)
+        assert all(name in shown for name in ("node01", "node02", "node03"))
 
 
 def text(parts: Any) -> str:
@@ -232,7 +234,7 @@ def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds
     record = directory.load()
     for job, tokens in zip(record.jobs, (10.0, 20.0, 40.0), strict=True):
         job.figures = judged_figures(tokens)
-    shown = text(terminal.judgement(record))
+    shown = text(terminal.judgement(record.gates, record.jobs))
     assert "10 (others 30)" in shown and "20 (others 25)" in shown and "40 (others 15)" in shown
     assert shown.count("exit_codes") == 0 and shown.count("node03") > 1
     closing = list(terminal.closing(record.gates))
