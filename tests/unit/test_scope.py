@@ -152,6 +152,21 @@ def test_the_sites_figures_for_one_node_are_not_used_for_four() -> None:
     assert told.value == "tokens_per_gpu 1" and "not judged" in told.why
 
 
+def test_an_index_that_nodes_by_themselves_would_write_together_is_told() -> None:
+    nfs = {"mount": "/mnt", "device": "filer:/x", "fstype": "nfs4", "total_bytes": 1, "free_bytes": 1, "network": True}
+    disks = [*with_(healthy(), {}).model_dump()["disks"], nfs]
+    options = {"MOCK_DATA": 0, "DATA_PATH": "/data/bookcorpus_text_sentence", "DATA_CACHE_PATH": "/cache/index"}
+
+    def warnings(host: str) -> list[str]:
+        examination = gpus(2, "llama3.1-8b-fp8", scope="each", options=options, volumes={host: "/cache"})
+        shared = {name: Reading(with_(state, {"disks": disks})) for name, state in examination.states.items()}
+        found = plan(Examination(examination.desired, readings=shared), "node02").derived
+        return [item.value for item in found if item.name == "node02: warning"]
+
+    assert warnings("/mnt/cache") == ["/mnt/cache/index is on filer:/x"]
+    assert warnings("/cache") == []
+
+
 def test_a_cvs_file_for_one_node_is_as_many_jobs_as_there_are_nodes(tmp_path: Path) -> None:
     file = copy_of(tmp_path, SINGLE, {"config.training_iterations": "30", "config.nnodes": "4"})
     own, states = imported_nodes(file, ONE, 4)

@@ -45,6 +45,18 @@ def shared(
     return [Derived(name=option, value=inside, why=f"every node has {next(iter(found.values()))} there")], []
 
 
+def of_one(name: str, chosen: Chosen, desired: DesiredState, state: NodeState) -> list[Derived]:
+    """A node that trains by itself shares its cache with nobody, so a folder that others see too is told: they are at
+    the same work at the same time."""
+    folder = host_folder(chosen, desired.smoke.volumes if desired.smoke else {})
+    disk = None if folder is None or is_unreadable(state.disks) else file_system(folder, state.disks)
+    if disk is None or not disk.network:
+        return []
+    why = "every node by itself writes the same index there, at the same time: give each a folder of its own with the"
+    why += " host's smoke.volumes, or let one run fill it before"
+    return [Derived(name=f"{name}: warning", value=f"{folder} is on {disk.device}", why=why)]
+
+
 def host_folder(chosen: Chosen, volumes: Mapping[str, str]) -> str | None:
     """Where the cache of a run with real data lies on a node; None where the run needs none, or has it in no volume."""
     launch = chosen.recipe.family.launch

@@ -120,6 +120,8 @@ def equipment(draft: Draft, chosen: Chosen) -> tuple[str | None, dict[str, Equip
     found = {name: _equipment(draft, name) for name in draft.states}
     if draft.is_distributed:
         draft.add(*cache.shared(chosen, draft.desired, draft.states))
+    elif draft.alone:
+        draft.derived += cache.of_one(draft.master, chosen, draft.desired[draft.master], draft.states[draft.master])
     return reference, found
 
 
