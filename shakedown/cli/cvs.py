@@ -16,8 +16,11 @@ from shakedown.desired.cvs.snippet import as_json, as_python
 @click.option("--model", help="which model of the file, where it has several")
 @click.option("--gpu", help="which GPU of the file, where it has several: mi300x, mi325, ...")
 @click.option("--run", help="which run of the file's sweep, where it has several")
+@click.option("--thresholds", help="the threshold file, where several stand beside FILE and it names none")
 @click.option("--format", "form", type=click.Choice(["python", "json"]), default="python")
-def import_cvs(file: Path, model: str | None, gpu: str | None, run: str | None, form: str) -> None:
+def import_cvs(
+    file: Path, model: str | None, gpu: str | None, run: str | None, thresholds: str | None, form: str
+) -> None:
     """One job of a CVS configuration FILE as a site's layer, on standard output.
 
     What the nodes answer, what is not taken over and what may not hold is told, each with the reason. A value that is
@@ -25,7 +28,7 @@ def import_cvs(file: Path, model: str | None, gpu: str | None, run: str | None, 
     The same file can be named by an inventory: "cvs": {"file": FILE, "model": MODEL, "gpu": GPU}.
     """
     try:
-        imported = import_file(file, Choice(model, gpu, run))
+        imported = import_file(file, Choice(model, gpu, run, thresholds))
     except CvsError as error:
         click.echo(f"shakedown: {error}", err=True)
         sys.exit(2)

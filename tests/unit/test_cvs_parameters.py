@@ -72,6 +72,7 @@ OTHER: dict[str, Any] = {
     "enforce_thresholds": False,
     "loss_curve.milestone_steps": [1],
     "loss_curve.enforce": False,
+    "checkpoint.enforce": True,
     "sweep.runs": ["mbs4-mxfp4"],
 }
 # Only here are the values of a parameter seen to be used: elsewhere another takes their place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +107,18 @@ def test_a_rule_that_means_nothing_here_is_refused_by_name(rule: Any, complaint:
     assert complaint in refused_rule(tmp_path, "throughput_per_gpu", rule)
 
 
-def test_an_unknown_metric_and_a_missing_cell_are_errors(tmp_path: Path) -> None:
+def test_a_bound_on_an_unknown_metric_is_an_error_and_a_mere_record_is_told(tmp_path: Path) -> None:
     assert "throughput_per_gpu" in refused_rule(tmp_path, "speed", {"kind": "min", "value": 1})
+    rule = {(CELL, "training.steps_to_target"): {"kind": "info", "value": 0}}
+    told = {remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, {}, rule), RUN).refused}
+    assert "not measured" in told[f"sweep_distributed_threshold.json: {CELL}.training.steps_to_target"]
+
+
+def test_a_run_without_a_cell_is_recorded_and_it_is_told(tmp_path: Path) -> None:
     file = copy_of(tmp_path, SWEEP, {"sweep.combinations.mbs2-fp8.global_batch_size": "256"})
-    assert list(errors(file, RUN)) == ["sweep_distributed_threshold.json: MBS=2,GBS=256,PRECISION=FP8"]
+    found = import_file(file, RUN)
+    told = {remark.path: remark.why for remark in found.refused}
+    assert "no cell" in told["sweep_distributed_threshold.json: MBS=2,GBS=256,PRECISION=FP8"]
     file = copy_of(tmp_path, SWEEP, {}, {"MBS=2": {}})
     assert list(errors(file, RUN)) == ["sweep_distributed_threshold.json: MBS=2"]
 
@@ -117,8 +126,19 @@ def test_an_unknown_metric_and_a_missing_cell_are_errors(tmp_path: Path) -> None
 def test_the_threshold_file_is_found_or_its_absence_told(tmp_path: Path) -> None:
     unnamed = copy_of(tmp_path, SWEEP, {"threshold_json": ""})
     assert import_file(unnamed, RUN).values["smoke"]["expect"]["mem_usage"] == 0.85
-    (tmp_path / "sweep_distributed_threshold.json").unlink()
-    assert "none beside" in errors(unnamed, RUN)["threshold_json"]
+    own = tmp_path / "sweep_distributed_threshold.json"
+    other = own.rename(tmp_path / "aa_threshold.json")
+    assert import_file(unnamed, RUN).values["smoke"]["expect"]["mem_usage"] == 0.85, "the only one in the folder"
+    second = tmp_path / "bb_threshold.json"
+    second.write_text(other.read_text().replace("0.85", "0.95"))
+    assert "aa_threshold.json, bb_threshold.json" in errors(unnamed, RUN)["threshold_json"]
+    chosen = replace(RUN, thresholds=str(second))
+    assert import_file(unnamed, chosen).values["smoke"]["expect"]["mem_usage"] == 0.95
+    own.write_text(other.read_text().replace("0.85", "0.75"))
+    assert import_file(unnamed, RUN).values["smoke"]["expect"]["mem_usage"] == 0.75, "the file's own name"
+    for each in (own, other, second):
+        each.unlink()
+    assert "threshold_json" in {remark.path for remark in import_file(unnamed, RUN).refused}
     named = copy_of(tmp_path, SWEEP, {"threshold_json": "other.json"})
     assert "No such file" in errors(named, RUN)["file"]
 
@@ -134,7 +154,9 @@ def test_without_enforcement_nothing_is_judged_and_it_is_told(tmp_path: Path) ->
     found = import_file(copy_of(tmp_path, SWEEP, {"enforce_thresholds": False, **undecided}), RUN)
     assert "expect" not in found.values["smoke"]
     assert found.open == []
-    assert "enforce_thresholds" in {remark.path for remark in found.refused}
+    paths = {remark.path for remark in found.refused}
+    baseline = {"scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"}
+    assert paths >= {"enforce_thresholds", "threshold_json", *baseline}
 
 
 def test_without_a_baseline_scaling_is_not_judged_and_it_is_told(tmp_path: Path) -> None:
@@ -171,6 +193,7 @@ def test_dockers_arguments_reach_the_container(tmp_path: Path) -> None:
         ("ulimit", ["nofile=1"]),
         ("volumes", ["/data"]),
         ("volumes", ["/lib/libibverbs.d:/etc/libibverbs.d"]),
+        ("volumes", ["/dev/infiniband:/dev/ib"]),
         ("pid", "host"),
     ],
 )
@@ -204,3 +227,14 @@ def test_a_model_without_a_recipe_is_refused_by_name(model: str, tmp_path: Path)
 def test_a_model_size_without_a_recipe_is_refused(tmp_path: Path) -> None:
     found = errors(copy_of(tmp_path, SWEEP, {"model_params.model_size": "405"}), RUN)
     assert found == {"model_params.model_size": "'405': expected one of 8, 70"}
+
+
+def test_file_systems_below_dev_are_volumes_and_usual_folders_stay_the_profile_s(tmp_path: Path) -> None:
+    volumes = ["/dev/shm:/dev/shm", "/dev/infiniband:/dev/infiniband:rw", "/lib/libibverbs.d:/lib/libibverbs.d"]
+    values = import_file(copy_of(tmp_path, SWEEP, {"container.runtime.args.volumes": volumes}), RUN).values
+    assert values["smoke"]["volumes"] == {"/dev/shm": "/dev/shm"}
+    assert "/dev/shm" not in values["smoke"]["devices"] and "/dev/infiniband" in values["smoke"]["devices"]
+    assert "config_dirs" not in values.get("rdma", {}).get("provider", {})
+    volumes = ["/opt/site/libibverbs.d:/opt/site/libibverbs.d"]
+    values = import_file(copy_of(tmp_path, SWEEP, {"container.runtime.args.volumes": volumes}), RUN).values
+    assert values["rdma"]["provider"]["config_dirs"] == ["/opt/site/libibverbs.d"]

@@ -21,6 +21,7 @@ class Draft:
     given: dict[str, Given]
     job: Job | None
     figure_nodes: int | None  # for how many nodes a comment says the figures are
+    thresholds: str | None = None  # the threshold file that a person chose
     family: Family | None = None
     parsed: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)  # smoke.options

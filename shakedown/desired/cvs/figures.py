@@ -61,15 +61,18 @@ def of_thresholds(
 
 def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
     """The bound of one rule, in the metric's own direction."""
-    if name not in METRICS and name != SCALING:
+    rule = given.value
+    kind = rule.get("kind") if isinstance(rule, dict) else None
+    known = name in METRICS or name == SCALING
+    if kind == "info":
+        notes.refuse(
+            given, "it is recorded, as every metric is" if known else "it is no bound, and is not measured here"
+        )
+        return None
+    if not known:
         notes.wrong(given, f"no such metric (there are {', '.join([*METRICS, SCALING])})")
         return None
-    rule = given.value
     kinds = METRICS.get(name, _AT_LEAST)
-    kind = rule.get("kind") if isinstance(rule, dict) else None
-    if kind == "info":
-        notes.refuse(given, "it is recorded, as every metric is")
-        return None
     if kind not in (*kinds, "within"):
         way = "more" if kinds == _AT_LEAST else "less"
         reason = " (a ratio to another metric is no bound here)" if kind == "min_ratio" else f", since {way} is better"

@@ -19,11 +19,13 @@ _TOPOLOGIES = {"single_node": False, "multi_node": True}
 
 @dataclass(frozen=True)
 class Choice:
-    """What a person chooses of a file; None where the file leaves no choice."""
+    """What a person chooses of a file; None where the file leaves no choice. `thresholds` is the path of a threshold
+    file, where several stand beside the file and it names none."""
 
     model: str | None = None
     gpu: str | None = None
     run: str | None = None
+    thresholds: str | None = None
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     document = read(file, notes.where)
     given = {each.name: each for each in parameters(without_comments(document), table())}
     job = choose(given, choice, notes)
-    draft = Draft(notes, file, given, job, nodes_of_figures(document))
+    draft = Draft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
     if job is not None:
         draft.family = family_of(str(job.model.value))
         given |= {each.name: each for each in job.cell.values()}

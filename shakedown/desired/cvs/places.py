@@ -8,6 +8,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 _PROVIDER = re.compile(r"lib(?P<name>\w+)-rdmav\d+\.so")
+_NO_DEVICES = ("/dev/shm", "/dev/hugepages", "/dev/mqueue")  # file systems that are mounted below /dev
+# Where distributions keep libibverbs' configuration: a NIC family's profile looks there by itself.
+_USUAL_CONFIG = ("/etc/libibverbs.d", "/lib/libibverbs.d")
 
 
 def pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, str], list[str]]:
@@ -40,12 +43,14 @@ def sort(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dic
     wrong = []
     for host, target in volumes.items():
         library = _PROVIDER.fullmatch(PurePosixPath(host).name)
-        if host.startswith("/dev/"):
+        if host.startswith("/dev/") and not host.startswith(_NO_DEVICES):
             given.append(host)
+            wrong += [f"{host}:{target}"] if target.partition(":")[0] != host else []
         elif library:
             provider |= _provider(library["name"], host, target)
         elif PurePosixPath(host).name == "libibverbs.d":
-            provider["config_dirs"] = [host]
+            if host not in _USUAL_CONFIG:
+                provider["config_dirs"] = [host]
             wrong += [f"{host}:{target}"] if target.partition(":")[0] != host else []
         else:
             plain[host] = target

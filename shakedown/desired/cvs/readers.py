@@ -11,6 +11,8 @@ from shakedown.desired.cvs.draft import Draft
 from shakedown.desired.cvs.figures import of_results
 from shakedown.desired.models import EACH, TOGETHER
 
+CVS_GPUS, CVS_GPUS_PER_NODE = 32, 8
+
 
 def read_all(draft: Draft) -> None:
     """In the order in which the layer is read: the machine, the job, its container, what is expected."""
@@ -19,6 +21,7 @@ def read_all(draft: Draft) -> None:
     _topology(draft)
     _network(draft)
     _precision(draft)
+    _batch(draft)
     _data(draft)
     _recipe(draft)
     _places(draft)
@@ -79,6 +82,24 @@ def _precision(draft: Draft) -> None:
         draft.notes.wrong(draft.given["model.precision"], f"one of {known}")
     else:
         draft.options |= meaning
+        if precision.lower() == "te_fp16":
+            why = "16 bits; CVS itself trains this name in FP8, so that figures measured with it are FP8's"
+            draft.notes.flag(draft.given["model.precision"], why)
+
+
+def _batch(draft: Draft) -> None:
+    """CVS takes the batch of its older files for 32 GPUs, and trains with it in proportion to its nodes
+    (cvs/lib/megatron_training_lib.py at dddd91430fe4); what stands in the file is trained here."""
+    assert draft.job is not None
+    batch = draft.parsed.get("model.batch_size")
+    if batch is None or batch <= CVS_GPUS or batch % CVS_GPUS:
+        return
+    nodes = draft.parsed.get("config.nnodes") if draft.job.distributed else 1
+    if nodes == CVS_GPUS // CVS_GPUS_PER_NODE:
+        return
+    theirs = f"{batch // CVS_GPUS * CVS_GPUS_PER_NODE * nodes}" if nodes else f"{batch // CVS_GPUS * 8} for each node"
+    why = f"trained as it stands; CVS itself takes it for {CVS_GPUS} GPUs and trains with {theirs}, as did its figures"
+    draft.notes.flag(draft.given["model.batch_size"], why)
 
 
 def _data(draft: Draft) -> None:
@@ -161,6 +182,9 @@ def _expect(draft: Draft) -> None:
     assert draft.job is not None
     if draft.parsed.get("enforce_thresholds") is False:
         draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
+        for name in ("threshold_json", "scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
+            if name in draft.given and draft.given[name].value not in ("", None):
+                draft.notes.refuse(draft.given[name], "it is not read, since enforce_thresholds is false")
         return
     results = draft.given.get("model.result_dict")
     expect: dict[str, Any] = {}

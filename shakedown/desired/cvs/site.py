@@ -24,6 +24,7 @@ class _Named(BaseModel):
     model: str | None = None
     gpu: str | None = None
     run: str | None = None
+    thresholds: str | None = None
 
 
 def named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
@@ -39,7 +40,7 @@ def named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
                 chosen.origin_of("cvs"),
                 ".".join(("cvs", *map(str, item["loc"]))),
                 repr(item["input"]),
-                'cvs = {"file": PATH}, with "model", "gpu" and "run" where the file leaves a choice',
+                'cvs = {"file": PATH}, with "model", "gpu", "run" and "thresholds" where the file leaves a choice',
             )
             for item in error.errors()
         ]
@@ -52,6 +53,6 @@ def named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
 def _import(wanted: _Named, changed: int) -> tuple[Imported | None, list[Problem]]:
     """Read once for all the hosts of a group."""
     try:
-        return import_file(wanted.file, Choice(wanted.model, wanted.gpu, wanted.run)), []
+        return import_file(wanted.file, Choice(wanted.model, wanted.gpu, wanted.run, wanted.thresholds)), []
     except CvsError as error:
         return None, list(error.problems)

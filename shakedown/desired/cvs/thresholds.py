@@ -17,8 +17,7 @@ _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
     """The expected figures with those of the file's cell over them."""
-    named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
-    path = _file(draft, named)
+    path = _file(draft)
     if path is None:
         return expect
     try:
@@ -31,7 +30,8 @@ def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
         if not _CELL.fullmatch(name) or not isinstance(cell, dict):
             draft.notes.wrong(Given(name, f"{path.name}: {name}", cell), "MBS=..,GBS=..,PRECISION=.. and an object")
     if not isinstance(cells.get(key), dict):
-        draft.notes.wrong(Given(key, f"{path.name}: {key}", None), f"a cell for this run ({', '.join(cells)})")
+        asked = Given(key, f"{path.name}: {key}", None)
+        draft.notes.refuse(asked, f"the file has no cell for this run ({', '.join(cells)}): its figures are recorded")
         return expect
     if f"training.{SCALING}" not in cells[key]:
         for each in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
@@ -47,16 +47,26 @@ def over(draft: Draft, expect: dict[str, Any]) -> dict[str, Any]:
     return expect | found
 
 
-def _file(draft: Draft, named: Given) -> Path | None:
-    """The named file, or the only one in the folder."""
+def _file(draft: Draft) -> Path | None:
+    """The chosen or named file, the one with this file's own name, or the only one in the folder."""
+    named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
+    if draft.thresholds:
+        return Path(draft.thresholds).expanduser()
+    folder, stem = draft.file.parent, draft.file.stem
     if named.value:
-        return draft.file.parent / str(named.value)
-    beside = sorted(draft.file.parent.glob("*threshold.json"))
-    if len(beside) != 1:
-        there = ", ".join(each.name for each in beside) or "none"
-        draft.notes.wrong(named, f"the name of a threshold file ({there} beside this one)")
+        return folder / str(named.value)
+    own = [folder / f"{each}_threshold.json" for each in (stem, stem.removesuffix("_config"))]
+    beside = sorted(folder.glob("*threshold.json"))
+    fitting = [path for path in own if path in beside] or beside
+    if not fitting:
+        draft.notes.refuse(named, "no threshold file stands beside the file: every figure is recorded")
         return None
-    return beside[0]
+    if len(fitting) > 1 and fitting[0] not in own:
+        there = ", ".join(each.name for each in fitting)
+        how = '--thresholds, or "thresholds" beside "file" in a layer'
+        draft.notes.wrong(named, f"the name of a threshold file, here or with {how} (beside this one: {there})")
+        return None
+    return fitting[0]
 
 
 def _key(draft: Draft) -> str:
