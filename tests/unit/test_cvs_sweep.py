@@ -214,8 +214,11 @@ def test_deepseek_takes_what_its_script_takes(tmp_path: Path) -> None:
     assert smoke["recipe"] == "deepseek-v2-lite-fp8"
     assert smoke["options"] == {"AC": "full", "GBS": 128, "MBS": 2, "PR": "fp8", "SEQ_LEN": 8192}
     assert "interface" not in smoke
-    wrong = {"model_params.tensor_parallelism": "2", "model_params.fsdp": "1"}
+    wrong = {"model_params.fsdp": "1"}
     assert set(errors(copy_of(tmp_path, SWEEP, changes | wrong), RUN)) == set(wrong)
+    unseen = changes | {"model_params.tensor_parallelism": "8"}
+    told = {remark.path: remark.why for remark in import_file(copy_of(tmp_path, SWEEP, unseen), RUN).refused}
+    assert "never sees" in told["model_params.tensor_parallelism"]
 
 
 @pytest.mark.parametrize("model", ["mixtral_8x7b", "qwen3_32b", "gpt"])
