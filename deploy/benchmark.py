@@ -15,13 +15,13 @@ from operations import smoke as smoke_operations
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
 from shakedown.report import terminal
+from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of
 from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.benchmark.judge import figures_of, judge
+from shakedown.smoke.benchmark.judge import figures_of
 from shakedown.smoke.benchmark.plan import launch_plan
-from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, job_name
+from shakedown.smoke.job import Event, Job
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.token import TOKEN, token
 from shakedown.state import is_unreadable
@@ -101,7 +101,7 @@ def _job(current: Session, name: str) -> Job:
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("benchmark: judge", lambda: _judge_all(current))
-    gates = [gate for gate in current.record.gates if gate.name.endswith(f".{host.name}")] if current.record else []
+    gates = [gate for gate in current.record.gates if gate.node == host.name] if current.record else []
     return bool(gates) and verdict_of(gates) == Verdict.OK
 
 
@@ -110,51 +110,42 @@ def _judge_all(current: Session) -> None:
     assert record is not None and directory is not None
     jobs = {job.node: job for job in current.jobs}
     asked = [name for name, desired in current.examination.desired.items() if desired.benchmark is not None]
-    gates = [
-        gate.model_copy(update={"job": job_name(name), "node": name})
-        for name in asked
-        for gate in _judge_node(current, name, jobs.get(name))
-    ]
+    record.gates = []
+    for name in asked:
+        kept = _job_record(current, name, jobs.get(name))
+        record.jobs.append(kept)
+        current.save()  # the evidence has the logs now
+        _show_figures(current, directory, kept)
+        record.gates += judge_job(directory, kept, current.evidence[kept.name]).gates
     plans = [f"{job.node}: {job.plan.nodes[0].shell()}\n" for job in current.jobs if job.plan]
     directory.write("plan.txt", "".join(plans))
-    record.gates = gates
     current.close()
-    current.out.print(terminal.gates_table(gates))
+    current.out.print(terminal.gates_table(record.gates))
     show_notes(current)
-    passed = verdict_of(gates) == Verdict.OK
-    current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(gates)} gates")
+    passed = verdict_of(record.gates) == Verdict.OK
+    current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
     current.out.print(f"evidence: {directory.path}", markup=False, highlight=False)
 
 
-def _judge_node(current: Session, name: str, job: Job | None) -> list[Gate]:
-    wanted = current.examination.desired[name].benchmark
-    assert wanted is not None and current.directory is not None
+def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
+    """What the record keeps of one node's job: enough to judge it again."""
+    kept = JobRecord(node=name, benchmark=current.examination.desired[name].benchmark)
     if job is None or job.result is None:
         why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
-        return [Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran", actual="not run", evidence=why)]
+        return kept.model_copy(update={"error": why})
     invocation.interrupted |= job.result.outcome == "interrupted"
-    exit_code = job.result.nodes[0].exit_code
-    current.evidence[job.name].exit_codes[name] = exit_code
-    results = _results(job)
-    current.directory.write(f"benchmark/{file_name(name)}.json", results.model_dump_json(indent=1) + "\n")
+    (node,) = job.result.nodes
+    evidence = current.evidence[job.name]
+    evidence.exit_codes[name] = node.exit_code
+    evidence.stopped = None if job.result.completed else job.result.reason
+    kept.logs = {name: [current.relative(path) for path in node.logs]}
+    return kept
+
+
+def _show_figures(current: Session, directory: RunDirectory, kept: JobRecord) -> None:
+    """What the node measured, on the screen and in a file of its own."""
+    results, _incomplete = results_of(directory, kept, current.evidence[kept.name])
+    directory.write(f"benchmark/{file_name(kept.node or '')}.json", results.model_dump_json(indent=1) + "\n")
     for figure in figures_of(results):
         unit = document().metrics[figure.metric].unit
-        current.out.print(f"{name}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)
-    stopped = []
-    if not job.result.completed:
-        why = job.result.reason
-        stopped.append(Gate(name=f"ran.{name}", verdict=Verdict.FAIL, wanted="ran to its end", evidence=why))
-    steps_wanted = wanted.mode in document().models[wanted.model].steps
-    return [*stopped, *judge(name, results, exit_code, wanted.expect, steps_wanted)]
-
-
-def _results(job: Job) -> Results:
-    """The node's log and its report, as they were collected. A log that cannot be read has no results."""
-    assert job.result is not None
-    logs = job.result.nodes[0].logs
-    report = next((path for path in logs if path.name == "perf.csv"), None)
-    try:
-        log = logs[0].read_text("utf-8", errors="replace") if logs else ""
-        return read(log, report.read_text("utf-8", errors="replace") if report else None)
-    except OSError as error:
-        return Results(problems=[str(error)])
+        current.out.print(f"{kept.node}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)

@@ -20,25 +20,28 @@ import hashlib
 import json
 import os
 import secrets
-import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, computed_field, model_validator
 
-from shakedown import private
+from shakedown import copies, private
 from shakedown import secrets as masking
 from shakedown.desired import DesiredState
-from shakedown.desired.models import EACH, TOGETHER
+from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.findings import Finding, Verdict, worst
-from shakedown.smoke.figures import Figures
-from shakedown.smoke.gates import Gate, NodeLog, read_log
+from shakedown.smoke.benchmark.judge import judge as judge_benchmark
+from shakedown.smoke.benchmark.judge import not_run
+from shakedown.smoke.benchmark.plan import REPORT
+from shakedown.smoke.benchmark.results import Results, read
+from shakedown.smoke.figures import Figures, measure
+from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
-from shakedown.smoke.kept import KeptLog
+from shakedown.smoke.kept import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.text import load_json
@@ -70,6 +73,7 @@ class JobRecord(BaseModel):
 
     node: str | None = None  # the node that had the job for itself
     plan: LaunchPlan | None = None  # None: it could not be made
+    benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
     iterations: list[Iteration] = []
@@ -293,52 +297,6 @@ class RunDirectory:
             raise ValueError(f"{self.path / 'evidence.json'}: expected the evidence of each job")
         return {name: Evidence.model_validate(each) for name, each in jobs.items()}
 
-    def inside(self, name: str) -> Path:
-        """A file of this run by the path that its record has. Raises ValueError where that leads out of the directory,
-        or is no file: a record may come from somewhere else."""
-        parts = PurePosixPath(name).parts
-        path = self.path.joinpath(*parts)
-        if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
-            raise ValueError(f"{name}: it is not in the run directory")
-        if path.resolve() != self.path.resolve().joinpath(*parts):
-            raise ValueError(f"{name}: a link leads out of its place")
-        try:
-            mode = path.lstat().st_mode
-        except OSError as error:
-            raise ValueError(f"{name}: {error.strerror}") from error
-        if not stat.S_ISREG(mode):
-            raise ValueError(f"{name}: it is no file")
-        return path
-
-
-class _Fetched:
-    """The bytes of a log in the run directory, held against what was fetched while they are read."""
-
-    def __init__(self, path: Path, kept: KeptLog) -> None:
-        self._path = path
-        self._kept = kept
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def chunks(self) -> Iterator[bytes]:
-        """No more than one byte beyond what was fetched: then it is another file."""
-        with self._path.open("rb") as file:
-            while self._size <= self._kept.kept and (
-                chunk := file.read(min(1 << 18, self._kept.kept + 1 - self._size))
-            ):
-                self._digest.update(chunk)
-                self._size += len(chunk)
-                yield chunk
-
-    def changed(self) -> str:
-        """What differs, when all has been read; empty: nothing."""
-        if self._size != self._kept.kept:
-            size = "more" if self._size > self._kept.kept else self._size
-            return f"{self._kept.path} was changed since: it has {size} bytes, {self._kept.kept} were fetched"
-        if self._digest.hexdigest() != self._kept.sha256:
-            return f"{self._kept.path} was changed since: its SHA-256 is not that of what was fetched"
-        return ""
-
 
 def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Gate]:
     """Apply the gates of every job of a run again to what the run directory holds.
@@ -363,7 +321,9 @@ def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
 
 def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Judgement:
     """Apply the gates to one job: at its end, and again whenever somebody asks."""
-    if job.plan is None:
+    if job.benchmark is not None:
+        judgement = _judge_benchmark(directory, job, job.benchmark, evidence)
+    elif job.plan is None:
         judgement = never_started(job.error or "its plan was never made")
     else:
         judgement = judge(
@@ -373,10 +333,32 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             evidence.counters_before,
             evidence.counters_after,
             evidence.stopped,
-            further_logs_changed(directory, evidence),
+            copies.changed(directory.path, evidence.logs),
         )
     of_this = {"job": job.name, "node": job.node}
     return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judgement.gates])
+
+
+def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:
+    """What a benchmark's log and report say, and why they are not whole."""
+    node = job.node or ""
+    kept = {log.name: log for log in evidence.logs.get(node, [])}
+    if [log.path for log in kept.values()] != job.logs.get(node, []):
+        return Results(), "run.json and evidence.json do not name the same logs of it"
+    log, why = copies.text_of(directory.path, kept.get(LEADER))
+    report, why_report = copies.text_of(directory.path, kept.get(REPORT))
+    return read(log, report), "; ".join(filter(None, (why, why_report)))
+
+
+def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark, evidence: Evidence) -> Judgement:
+    node = job.node or ""
+    if job.error:
+        judged = [not_run(node, job.error)]
+    else:
+        results, incomplete = results_of(directory, job, evidence)
+        judged = judge_benchmark(node, results, evidence.exit_codes.get(node), wanted, incomplete)
+        judged = [not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
+    return Judgement(judged, [], measure([]), [])
 
 
 def _log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
@@ -386,33 +368,7 @@ def _log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Eviden
         return None
     if [log.path for log in kept] != named:
         return NodeLog(incomplete="run.json and evidence.json do not name the same logs of it")
-    return read_kept(directory, kept[0])
-
-
-def read_kept(directory: RunDirectory, kept: KeptLog) -> NodeLog:
-    """A log of the run directory, with what it lacks: of what the node had, and of what was fetched."""
-    try:
-        fetched = _Fetched(directory.inside(kept.path), kept)
-        log = read_log(fetched.chunks())
-    except (ValueError, OSError) as error:
-        return NodeLog(incomplete=str(error))
-    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, log.incomplete)))
-    return log.model_copy(update={"incomplete": why})
-
-
-def further_logs_changed(directory: RunDirectory, evidence: Evidence) -> list[str]:
-    """What of the logs behind each node's first is not as it was fetched, each as a sentence."""
-    said = []
-    for node, logs in evidence.logs.items():
-        for kept in logs[1:]:
-            try:
-                fetched = _Fetched(directory.inside(kept.path), kept)
-                for _chunk in fetched.chunks():
-                    pass
-                said += [f"{node}: {why}" for why in [fetched.changed()] if why]
-            except (ValueError, OSError) as error:
-                said.append(f"{node}: {error}")
-    return said
+    return copies.read_kept(directory.path, kept[0])
 
 
 def _document(path: Path) -> Any:

@@ -13,10 +13,13 @@ import pytest
 from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Verdict
+from shakedown.runs import Evidence, JobRecord, RunDirectory, judge_job
 from shakedown.smoke.benchmark.document import excluded
 from shakedown.smoke.benchmark.judge import figures_of, judge
+from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
 from shakedown.smoke.benchmark.results import Results, read
+from shakedown.smoke.kept import LogFile, Room
 from tests.documents import commands
 from tests.states import desired
 
@@ -46,8 +49,12 @@ def log(steps: int = 50, total: int = 50, nan_at: int | None = None, tps: str = 
     return "\n".join(lines) + "\n"
 
 
-def verdicts(results: Results, code: int | None = 0, steps: bool = True, **expect: float) -> dict[str, Verdict]:
-    return {gate.name.removesuffix(".node1"): gate.verdict for gate in judge("node1", results, code, expect, steps)}
+def verdicts(
+    results: Results, code: int | None = 0, steps: bool = True, incomplete: str = "", **expect: float
+) -> dict[str, Verdict]:
+    asked = wanted(expect=expect, mode="pretrain" if steps else "finetune_fw")
+    gates = judge("node1", results, code, asked, incomplete)
+    return {gate.name.removesuffix(".node1"): gate.verdict for gate in gates}
 
 
 @pytest.mark.parametrize("words", commands("002_commands.txt")["Benchmarking examples"])
@@ -208,3 +215,43 @@ def test_a_checkout_without_the_scripts_is_told(mad: Path) -> None:
     (mad / "mad/scripts/pytorch_train/pytorch_benchmark_report.sh").unlink()
     done = run(mad, setup=0)
     assert done.returncode == 1 and "no pytorch_benchmark_report.sh" in done.stderr
+
+
+def test_of_a_log_that_is_not_whole_only_a_failure_that_was_seen_stands() -> None:
+    def of_a_part(text: str, report: str | None, **expect: float) -> dict[str, Verdict]:
+        return verdicts(read(text, report), incomplete="15 of 78 bytes", **expect)
+
+    good = of_a_part(log(), REPORT, tokens_per_gpu=1.0)
+    assert good.pop("exit_code") is Verdict.OK
+    assert set(good.values()) == {Verdict.UNKNOWN}
+    assert len(good) == 5
+    assert of_a_part(log(steps=20), None)["report"] is Verdict.UNKNOWN
+    assert of_a_part(log(steps=20), None)["steps_complete"] is Verdict.UNKNOWN
+    assert of_a_part(log(nan_at=3), REPORT)["loss_finite"] is Verdict.FAIL
+    assert of_a_part(log(), REPORT, tokens_per_gpu=1e9)["tokens_per_gpu"] is Verdict.FAIL
+
+
+def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> None:
+    directory = RunDirectory.create("20260101T000000-aaaaaa", tmp_path)
+    kept = []
+    for name, file, text in (("leader.log", "leader.log", log()), (PERF, "perf.csv", REPORT)):
+        copy = LogFile(name, directory.logs / "n" / file, Room())
+        copy.write(text.encode())
+        copy.size = copy.kept
+        kept.append(copy.close().model_copy(update={"path": f"logs/n/{file}"}))
+    job = JobRecord(node="n", benchmark=wanted(expect={"tokens_per_gpu": 1.0}), logs={"n": [k.path for k in kept]})
+    evidence = Evidence(exit_codes={"n": 0}, logs={"n": kept})
+
+    def judged(**changes: object) -> dict[str, Verdict]:
+        gates = judge_job(directory, job, evidence.model_copy(update=changes)).gates
+        assert {(gate.job, gate.node) for gate in gates} == {("each/n", "n")}
+        return {gate.name.removesuffix(".n"): gate.verdict for gate in gates}
+
+    assert set(judged().values()) == {Verdict.OK}
+    assert judged(stopped="n: killed")["ran"] is Verdict.FAIL
+    assert judged(exit_codes={})["exit_code"] is Verdict.UNKNOWN
+    assert judged(logs={})["report"] is Verdict.UNKNOWN
+    (directory.logs / "n/perf.csv").write_text(REPORT.replace("943", "999"))
+    assert judged()["report"] is Verdict.UNKNOWN
+    never = judge_job(directory, JobRecord(node="n", benchmark=wanted(), error="no image"), Evidence()).gates
+    assert [(gate.name, gate.verdict) for gate in never] == [("ran.n", Verdict.FAIL)]

@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 
+from shakedown.desired.models import Benchmark
 from shakedown.findings import Verdict
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import Figure, Results
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.signatures import advice
 
 STEADY = slice(30, 40)  # the steps that MAD's own report takes the mean of
 
 
-def judge(
-    node: str, results: Results, exit_code: int | None, expect: Mapping[str, float], steps_wanted: bool
-) -> list[Gate]:
-    """All gates of one node; `expect` is metric -> bound, judged in the metric's own direction."""
+def judge(node: str, results: Results, exit_code: int | None, wanted: Benchmark, incomplete: str = "") -> list[Gate]:
+    """All gates of one node, by what was asked for; an expected figure is judged in its metric's own direction.
+    `incomplete` says why the log or the report is not whole: then only a failure that was seen stands."""
     figures = figures_of(results)
-    gates = [_exit(exit_code), _there(results, figures), _finite(figures)]
+    steps_wanted = wanted.mode in document().models[wanted.model].steps
+    gates = [_there(results, figures), _finite(figures)]
     if results.steps or steps_wanted:
         gates += [_complete(results), _loss(results)]
-    gates += [_expected(metric, bound, figures) for metric, bound in expect.items()]
+    gates += [_expected(metric, bound, figures) for metric, bound in wanted.expect.items()]
+    if incomplete:
+        gates = [_of_a_part(gate, incomplete) for gate in gates]
+    gates.insert(0, _exit(exit_code))
     return [gate.model_copy(update={"name": f"{gate.name}.{node}"}) for gate in gates]
+
+
+def not_run(node: str, why: str) -> Gate:
+    """Of a job that did not come to its end."""
+    return Gate(name=f"ran.{node}", verdict=Verdict.FAIL, wanted="ran to its end", evidence=why)
+
+
+def _of_a_part(gate: Gate, why: str) -> Gate:
+    if gate.verdict is Verdict.FAIL and gate.name not in ("report", "steps_complete"):
+        return gate
+    evidence = f"{gate.evidence}; but the log or the report is not whole: {why}"
+    return gate.model_copy(update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": advice("incomplete")})
 
 
 def figures_of(results: Results) -> list[Figure]:

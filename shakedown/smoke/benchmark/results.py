@@ -65,10 +65,10 @@ _FIELDS = {
 }
 
 
-def read(log: str, report: str | None) -> Results:
-    """The results in a log and in MAD's report (None: it wrote none). A last line without its end was cut, and says
+def read(log: str | None, report: str | None) -> Results:
+    """The results in a log and in MAD's report. None: there is none. A last line without its end was cut, and says
     nothing."""
-    lines = [strip_escapes(line) for line in log.split("\n")[:-1]]
+    lines = [strip_escapes(line) for line in (log or "").split("\n")[:-1]]
     figures, problems = read_report(report) if report is not None else ([], [])
     totals = [int(match[1]) for line in lines if (match := _TOTAL.search(line))]
     return Results(
