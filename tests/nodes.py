@@ -18,6 +18,15 @@ RUN = f"run-{os.getpid()}"
 """The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""
 
 
+USERS_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""Where every user finds python3: a version manager's lies in the home of who tests."""
+
+
+def as_user(uid: int) -> list[str]:
+    """The words before a command that another user is to run; only root can."""
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+
+
 class LocalNodes:
     """A `Remote`. `lost` holds nodes that do not answer."""
 
@@ -26,6 +35,9 @@ class LocalNodes:
         self.lost: set[str] = set()
         self.stdin: list[str] = []
         self.argv: list[list[str]] = []
+        self.user: int | None = None  # who connects, where it is another one than who tests
+        self.cwd: Path | None = None  # where a connection begins
+        self.environment: dict[str, str] = {}
 
     def home(self, node: str) -> Path:
         """The node's home folder."""
@@ -45,17 +57,26 @@ class LocalNodes:
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",  # python3 without a version manager's shim
             "HOME": str(self.home(node)),
-            "SHAKEDOWN_NODE": f"{self.folder}/{node}"[-90:],
+            "SHAKEDOWN_NODE": self.lock_name(node),
+            **self.environment,
         }
+        if self.user is not None:
+            environment["PATH"] = USERS_PATH
+            argv = [*as_user(self.user), *argv]
         done = subprocess.run(
             ["timeout", "-k", "1", str(timeout), *argv],
             input=stdin,
             text=True,
             capture_output=True,
             env=environment,
+            cwd=self.cwd,
             check=False,
         )
         return done.returncode == 0, done.stdout.splitlines(), done.stderr.splitlines()
+
+    def lock_name(self, node: str) -> str:
+        """What tells the node from others of this machine."""
+        return f"{self.folder}/{node}"[-90:]
 
     def run_dir(self, node: str, run_id: str) -> Path:
         """Where the node keeps a run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ class _Part(BaseModel):
 
 
 class Failure(_Part):
-    """Something that went wrong on a node, and when (by the controller's clock, whatever the node's says).
+    """Something that went wrong on a node, and when (by the controller's `Clock`, whatever the node's says).
 
     `kind` is a signature of `signatures.toml`, or: busy, unusable, not ready, exit, early exit, no start, stall,
     timeout, unreachable, rebooted, disk full, watchdog, interrupted, controller.
@@ -48,6 +49,7 @@ class NodeResult(_Part):
     ended_at: datetime | None  # when the leader exited
     kept: list[KeptLog]  # the leader's output first
     notes: list[str]  # what a person should know: what is left on the node, logs that could not be fetched
+    left: list[str] = []  # of these: what the run has left running, or may have: a run that has is no pass
 
     @property
     def logs(self) -> list[Path]:
@@ -144,6 +146,21 @@ class Job:
         return TOGETHER if self.node is None else EACH
 
 
-def at(epoch_s: float) -> datetime:
-    """A time of the controller's clock, in UTC."""
-    return datetime.fromtimestamp(epoch_s, UTC)
+class Clock:
+    """The controller's time. Every duration and every order goes by the monotonic clock, which nobody can set; the wall
+    clock is read once, so that a step of it in mid-run changes nothing, not even the times that are told."""
+
+    def __init__(self) -> None:
+        self._wall, self._began = time.time(), time.monotonic()
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def at(self, when: float) -> datetime:
+        """The time of day of a moment of `now`, in UTC."""
+        return datetime.fromtimestamp(self._wall + when - self._began, UTC)
+
+    def when(self, moment: datetime) -> float:
+        """The other way round."""
+        return moment.timestamp() - self._wall + self._began

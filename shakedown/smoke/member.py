@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from shakedown.smoke.job import Failure, Limits, NodeResult, at
+from shakedown.smoke.job import Clock, Failure, Limits, NodeResult
 from shakedown.smoke.kept import LEADER, LogFile, Room, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
@@ -24,7 +23,13 @@ class Member:
     and `given_up`."""
 
     def __init__(
-        self, node: Node, log_dir: Path, limits: Limits, sleep: Callable[[float], None], room: Room | None = None
+        self,
+        node: Node,
+        log_dir: Path,
+        limits: Limits,
+        sleep: Callable[[float], None],
+        room: Room | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.name = node.name
         self.go = False
@@ -32,7 +37,8 @@ class Member:
         self.finish = False  # collect and remove, when the run is over on this node
         self.given_up = False  # no time is left for it
         self.status = Status(watchdog=True)
-        self.answered_at = time.time()
+        self.clock = clock or Clock()
+        self.answered_at = self.clock.now()
         self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
         self.silence: str | None = None  # why the last command got no answer
         self.started_at: float | None = None
@@ -54,16 +60,14 @@ class Member:
         self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
         self._fetched: set[str] = set()  # and those of which no more is to be had
         self._notes: list[str] = []
+        self._left: list[str] = []  # running on the node, or maybe
         self._stop_sent = False
         self._log_closed = False
 
     def live(self, secrets: dict[str, str]) -> None:
         """Prepare, poll until the run is over here, collect, remove. Never raises: what happens is a failure."""
         try:
-            leftovers = self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
-            self.answered_at = time.time()
-            self._notes += leftovers.notes(self._node.run_dir.rpartition("/")[0])
-            self._open(LEADER, LEADER)
+            self._prepare(secrets)
             while not (self.removed or self.given_up):
                 self._step()
         except (Refused, NoAnswer) as error:
@@ -79,7 +83,7 @@ class Member:
                 node=self.name,
                 kind=kind,
                 text=text,
-                at=at(when if when is not None else time.time()),
+                at=self.clock.at(when if when is not None else self.clock.now()),
                 line=match.line if match else self.line or None,
                 line_number=match.line_number if match else self.line_number or None,
                 cause=match.cause if match else None,
@@ -89,19 +93,28 @@ class Member:
 
     def result(self) -> NodeResult:
         """This node's part of the job's result."""
-        notes = list(self._notes)
-        if self._node.prepared and not self.removed:
-            notes.append(
-                f"not cleaned up ({self.silence or 'no time'}): its watchdog ends the job {self._limits.lease_s:.0f} s"
-                f" after it last heard of the controller; {self._node.run_dir} stays"
-            )
+        left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
         return NodeResult(
             name=self.name,
             exit_code=self.status.exit_code,
-            started_at=at(self.started_at) if self.started_at else None,
-            ended_at=at(self.exited_at) if self.exited_at else None,
+            started_at=None if self.started_at is None else self.clock.at(self.started_at),
+            ended_at=None if self.exited_at is None else self.clock.at(self.exited_at),
             kept=[log.close(self._why_cut() if log.name == LEADER else "") for log in self._logs.values()],
-            notes=notes,
+            notes=[*self._notes, *left],
+            left=left,
+        )
+
+    def _not_removed(self) -> str:
+        why = self.silence or "no time"
+        if self._node.known:
+            return (
+                f"not cleaned up ({why}): its watchdog ends the job {self._limits.lease_s:.0f} s"
+                f" after it last heard of the controller; {self._node.run_dir} stays"
+            )
+        return (
+            f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there ends by"
+            f" itself within {self._limits.lease_s:.0f} s; to end it at once, send SIGTERM to the process for which the"
+            f" next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
         )
 
     def _why_cut(self) -> str:
@@ -117,16 +130,37 @@ class Member:
 
     # -- the task --------------------------------------------------------------------------------------------------
 
-    def _step(self) -> None:
-        asked_at = time.time()
+    def _prepare(self, secrets: dict[str, str]) -> None:
         try:
-            backlog = self._visit()
-            self.silence = None
-            self.asked_at, self.answered_at = asked_at, time.time()
+            self._notes += self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
+        except NoAnswer as error:  # it may be prepared all the same: it is asked for the run until that is known
+            self.silence = str(error)
+            self.fail("unreachable", f"{self.name}: {error}")
+        self.answered_at = self.clock.now()
+        self._open(LEADER, LEADER)
+
+    def _step(self) -> None:
+        asked_at = self.clock.now()
+        try:
+            backlog = self._visit() if self._node.known else self._find()
+            self.silence = None if self._node.known else self.silence
+            self.asked_at, self.answered_at = asked_at, self.clock.now()
         except NoAnswer as error:
             backlog, self.silence = False, str(error)
         if not backlog and not self.removed:
             self._rest()
+
+    def _find(self) -> bool:
+        """Stop the run by its id, where nobody knows whether it was prepared."""
+        if self.stop:
+            try:
+                self._node.stop(self.stop)
+                self._stop_sent = True
+            except Refused as error:
+                if error.kind != "absent":
+                    raise
+                self.removed = True
+        return False
 
     def _visit(self) -> bool:
         """One exchange with the node. True where more of the log waits."""
@@ -141,20 +175,21 @@ class Member:
             return True
         if self.status.over and self.finish:
             self._collect()
+            self._left += [f"could not be ended: {process}" for process in self.status.survivors]
+            self._left += [f"cleanup failed: {error}" for error in self.status.cleanup_errors]
             self._notes += [f"not removed from the run folder: {name}" for name in self._node.remove()]
             self.removed = True
         return False
 
     def _rest(self) -> None:
-        until = time.monotonic() + self._limits.poll_s
+        until = self.clock.now() + self._limits.poll_s
         wanted = (self.go, self.stop, self.finish)
-        while time.monotonic() < until and (self.go, self.stop, self.finish) == wanted:
+        while self.clock.now() < until and (self.go, self.stop, self.finish) == wanted:
             self._sleep(_SLICE_S)
 
     def _take(self, status: Status) -> None:
-        now = time.time()
+        now = self.clock.now()
         begin = self.status.offset
-        status = status.model_copy(update={"offset": begin + len(status.log)})  # what came, whatever the node says
         self.status = status
         self.ready = self.ready or status.state == "ready"
         if status.started_ago_s is not None and self.started_at is None:
@@ -207,12 +242,9 @@ class Member:
         )
 
     def _collect(self) -> None:
-        """Fetch what else belongs to the evidence, and say what the node could not do. Goes on where it was when the
-        node did not answer."""
+        """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""
         if LEADER not in self._fetched:
             self._compare(self._logs[LEADER])
-            self._notes += [f"could not be ended: {process}" for process in self.status.survivors]
-            self._notes += [f"cleanup failed: {error}" for error in self.status.cleanup_errors]
             self._fetched.add(LEADER)
         files = names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs])
         for name, file in files.items():
@@ -228,15 +260,15 @@ class Member:
     def _fetch(self, name: str, file: str) -> None:
         log = self._logs.get(name)
         while not self.given_up:
-            data, _, size = self._node.fetch(name, log.kept if log else 0)
+            piece = self._node.fetch(name, log.kept if log else 0)
             if log is None:
-                if not data:
+                if not piece.data:
                     return
                 log = self._open(name, file)
-            log.size = size
-            if data:
-                self._keep(log, data)
-            if log.why or not data or log.kept >= size:
+            log.size = piece.size
+            if piece.data:
+                self._keep(log, piece.data)
+            if log.why or not piece.data or log.kept >= piece.size:
                 self._compare(log)
                 break
         if log and (log.why or log.kept != log.size):

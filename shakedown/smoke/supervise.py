@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shakedown.smoke import blame
-from shakedown.smoke.job import Event, Failure, Job, JobResult, Limits, Outcome, at
+from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Limits, Outcome
 from shakedown.smoke.kept import Room
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.member import ROOM_BYTES, Member
@@ -89,9 +89,10 @@ class _Supervisor:
         self._interrupted = interrupted
         self._scheduler = scheduler
         self._limits = limits
+        self._clock = Clock()
         room = Room()
         self._members = [
-            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep, room)
+            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep, room, self._clock)
             for node in plan.nodes
         ]
         self._reporter = self._members[-1]
@@ -119,12 +120,12 @@ class _Supervisor:
 
     def _prepare(self) -> bool:
         """Wait until every node is ready. False where one is not to be had."""
-        deadline = time.time() + self._limits.prepare_s
+        deadline = self._clock.now() + self._limits.prepare_s
         while not all(member.ready for member in self._members):
             for member in self._members:
                 if member.status.setup_error:
                     member.fail("not ready", f"{member.name}: setup failed: {member.status.setup_error}")
-            if time.time() > deadline:
+            if self._clock.now() > deadline:
                 late = ", ".join(member.name for member in self._members if not member.ready)
                 self._fail("not ready", f"not ready within {self._limits.prepare_s:.0f} s: {late}")
             if self._trouble():
@@ -135,7 +136,7 @@ class _Supervisor:
     def _watch(self) -> None:
         """Start every leader, and watch until all have exited with 0 or something is wrong."""
         self._say("phase", "all nodes are ready: starting")
-        self._went = self._progress_at = time.time()
+        self._went = self._progress_at = self._clock.now()
         for member in self._members:
             member.go = True
         while not all(member.status.over for member in self._members):
@@ -150,7 +151,7 @@ class _Supervisor:
         """Stop what runs, wait until it is over everywhere, collect and remove; nobody waits for a node for ever."""
         trouble = self._trouble()
         if trouble:
-            self._stopped = time.time()
+            self._stopped = self._clock.now()
             first = blame.first(trouble)
             self._say("failure", first.text, first.node)
             self._say("phase", "stopping all nodes")
@@ -158,8 +159,8 @@ class _Supervisor:
                 member.stop = first.text
         for member in self._members:
             member.finish = True
-        deadline = time.time() + self._limits.stop_s
-        while not all(self._through(member) for member in self._members) and time.time() < deadline:
+        deadline = self._clock.now() + self._limits.stop_s
+        while not all(self._through(member) for member in self._members) and self._clock.now() < deadline:
             self._report()
             self._scheduler.sleep(_TICK_S)
         for member in self._members:
@@ -169,7 +170,8 @@ class _Supervisor:
     def _through(self, member: Member) -> bool:
         """Nothing more is to be had from the node: all done, or silent for long."""
         return (
-            member.done or time.time() - member.answered_at > self._limits.unreachable_s + self._limits.poll_timeout_s
+            member.done
+            or self._clock.now() - member.answered_at > self._limits.unreachable_s + self._limits.poll_timeout_s
         )
 
     # -- judging ---------------------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ class _Supervisor:
                 self._judge(member)
         failures = self._failures + [failure for member in self._members for failure in member.failures]
         return sorted(
-            (failure for failure in failures if self._stopped is None or failure.at <= at(self._stopped)),
+            (failure for failure in failures if self._stopped is None or failure.at <= self._clock.at(self._stopped)),
             key=lambda failure: failure.at,
         )
 
@@ -202,7 +204,7 @@ class _Supervisor:
         free = status.disk_free_bytes
         if free is not None and free < ROOM_BYTES and "disk full" not in known:
             member.fail("disk full", f"{member.name}: no room is left where the run folder is: its log is cut")
-        silent = time.time() - member.answered_at
+        silent = self._clock.now() - member.answered_at
         if member.silence and silent > self._limits.unreachable_s and "unreachable" not in known:
             member.fail("unreachable", f"{member.name}: no answer for {silent:.0f} s: {member.silence}")
 
@@ -210,7 +212,7 @@ class _Supervisor:
         """No first iteration, no further one, no end in time, or one node that is through before the others."""
         if self._failures or self._went is None:
             return
-        now, plan = time.time(), self._plan
+        now, plan = self._clock.now(), self._plan
         waited = now - self._progress_at
         where = self._reporter.name
         if now - self._went > plan.timeout_s:
@@ -234,15 +236,15 @@ class _Supervisor:
         """
         if not all(map(blame.may_be_echo, trouble)):
             return False
-        began = trouble[0].at.timestamp()
-        waited = time.time() - began
+        began = self._clock.when(trouble[0].at)
+        waited = self._clock.now() - began
         if waited < self._limits.echo_s + self._limits.poll_s:
             return True
         silent = [member for member in self._members if member.asked_at < began and not member.status.over]
         if silent and waited < self._limits.poll_timeout_s + self._limits.poll_s:
             return True
         for member in silent:
-            seconds = time.time() - member.answered_at
+            seconds = self._clock.now() - member.answered_at
             member.fail("unreachable", f"{member.name}: no answer for {seconds:.0f} s: {member.silence or 'silent'}")
         return False
 
@@ -253,7 +255,7 @@ class _Supervisor:
                 node=node,
                 kind=kind,
                 text=text,
-                at=at(time.time()),
+                at=self._clock.at(self._clock.now()),
                 line=(member.line or None) if member else None,
                 line_number=(member.line_number or None) if member else None,
             )
@@ -284,7 +286,9 @@ class _Supervisor:
             running = [(member.name, member.status.running_at_end) for member in self._members]
             first = blame.with_culprit(blame.first(trouble), running)
         if not trouble and not all(member.status.exit_code == 0 for member in self._members):
-            first = Failure(node=None, kind="exit", text="not every exit code is known", at=at(time.time()))
+            first = Failure(
+                node=None, kind="exit", text="not every exit code is known", at=self._clock.at(self._clock.now())
+            )
         outcome: Outcome = "failed" if first else "completed"
         if first and self._went is None:
             outcome = "not started"
@@ -298,8 +302,8 @@ class _Supervisor:
             failures=trouble,
             nodes=[member.result() for member in self._members],
             last_iteration=self._last_iteration,
-            started_at=at(self._went) if self._went else None,
-            finished_at=at(time.time()),
+            started_at=None if self._went is None else self._clock.at(self._went),
+            finished_at=self._clock.at(self._clock.now()),
         )
 
 

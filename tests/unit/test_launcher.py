@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -55,6 +56,13 @@ def wait(node: Node, state: str, timeout: float = 15) -> Status:
         assert time.monotonic() < deadline, status
         time.sleep(0.05)
     return status
+
+
+def watchdog_of(nodes: LocalNodes, run_id: str = RUN) -> int:
+    """Its pid."""
+    place = json.loads((nodes.run_dir("n", run_id) / ".launcher/control.json").read_text())
+    pid: int = place["process"][0]
+    return pid
 
 
 def run_to_end(node: Node) -> Status:
@@ -250,7 +258,7 @@ def test_without_its_watchdog_a_run_can_still_be_stopped_and_removed(
     node.go()
     wait(node, "running")
     folder = nodes.run_dir("n", RUN)
-    pid = json.loads((folder / ".launcher/status.json").read_text())["process"][0]
+    pid = watchdog_of(nodes)
     os.kill(pid, number)
     status = node.stop("the watchdog is of no use")
     assert status.over
@@ -266,14 +274,14 @@ def test_without_its_watchdog_a_run_can_still_be_stopped_and_removed(
 def test_a_reboot_is_told_and_what_has_the_old_watchdogs_pid_is_left_alone(make: MakeNode, nodes: LocalNodes) -> None:
     node = make()
     wait(node, "ready")
-    kept = nodes.run_dir("n", RUN) / ".launcher/status.json"
-    status = json.loads(kept.read_text())
-    os.kill(status["process"][0], signal.SIGKILL)
+    kept = nodes.run_dir("n", RUN) / ".launcher/control.json"
+    place = json.loads(kept.read_text())
+    os.kill(watchdog_of(nodes), signal.SIGKILL)
     until(lambda: not node.poll(0).watchdog)
     assert not node.poll(0).rebooted
     with subprocess.Popen(SLEEP) as other:
         started = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
-        kept.write_text(json.dumps(status | {"boot_id": "of another boot", "process": [other.pid, started]}))
+        kept.write_text(json.dumps(place | {"boot_id": "of another boot", "process": [other.pid, started]}))
         assert node.poll(0).rebooted
         assert node.stop("it was rebooted").over
         assert other.poll() is None
@@ -286,8 +294,7 @@ def test_a_leader_does_not_outlive_its_watchdog(make: MakeNode, nodes: LocalNode
     wait(node, "ready")
     node.go()
     wait(node, "running")
-    status = json.loads((nodes.run_dir("n", RUN) / ".launcher/status.json").read_text())
-    os.kill(status["process"][0], signal.SIGKILL)
+    os.kill(watchdog_of(nodes), signal.SIGKILL)
     until(lambda: not marked(RUN, "n"))
 
 
@@ -298,7 +305,7 @@ def test_a_node_that_shuts_down_does_not_wait_for_a_cleanup_that_hangs(make: Mak
     node.go()
     wait(node, "running")
     kept = nodes.run_dir("n", RUN) / ".launcher/status.json"
-    watchdog = json.loads(kept.read_text())["process"][0]
+    watchdog = watchdog_of(nodes)
     os.kill(watchdog, signal.SIGTERM)
     until(lambda: not alive(watchdog), 20)
     status = json.loads(kept.read_text())
@@ -320,7 +327,8 @@ def leave(nodes: LocalNodes, run_id: str, days: float, process: list[int] | None
     """A run folder as a run leaves it that nobody came back for, last changed so many days ago."""
     left = nodes.run_dir("n", run_id)
     (left / ".launcher").mkdir(parents=True)
-    (left / ".launcher/status.json").write_text(json.dumps({"state": "over", "process": process or [0, 0]}))
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (left / ".launcher/control.json").write_text(json.dumps({"boot_id": boot, "process": process or [0, 0]}))
     (left / "leader.log").write_text("the only log\n" * 1000)
     when = time.time() - days * DAY
     for path in (left / "leader.log", left / ".launcher", left):
@@ -334,13 +342,12 @@ def test_what_earlier_runs_left_is_told_and_goes_by_number_and_by_age(nodes: Loc
     old = leave(nodes, "old", 15)
     plan = launch_plan({"n": SLEEP})
     node = Node(plan, plan.nodes[0], nodes, 5)
-    told = node.prepare({}, 30, 1)
-    assert told.kept == [path.name for path in young]
-    assert told.removed == ["older", "old"]
-    assert 8 * 12_000 < told.bytes < 8 * 40_000
+    first, second = node.prepare({}, 30, 1)
+    assert ", ".join(path.name for path in young) in first and "older" not in first
+    assert "older, old" in second
+    size = float(re.findall(r"\(([0-9.]+) MiB\)", first)[0])
+    assert 8 * 12_000 < size * 2**20 < 8 * 40_000
     assert all(path.exists() for path in young) and not older.exists() and not old.exists()
-    (first, second) = told.notes("/runs")
-    assert "young0, young1" in first and "older, old" in second
     node.stop("the test is over")
     wait(node, "over")
     node.remove()
@@ -384,7 +391,8 @@ def test_a_home_that_cannot_be_written_is_a_clear_error(nodes: LocalNodes) -> No
 def test_further_logs_are_fetched_and_a_missing_or_endless_one_is_refused(make: MakeNode) -> None:
     node = make(["sh", "-c", "mkdir -p logs; echo kept > logs/more; mkfifo pipe"])
     run_to_end(node)
-    assert node.fetch("{run_dir}/logs/more", 0) == (b"kept\n", 5, 5)
+    piece = node.fetch("{run_dir}/logs/more", 0)
+    assert (piece.data, piece.offset, piece.size) == (b"kept\n", 5, 5)
     with pytest.raises(Refused, match="No such file"):
         node.fetch("{run_dir}/logs/none", 0)
     with pytest.raises(Refused, match="not a regular file"):

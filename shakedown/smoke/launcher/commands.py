@@ -13,9 +13,9 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from . import control, folder, leftovers, processes, watchdog
+from . import control, folder, leftovers, lock, processes, watchdog
 
-_FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
+FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
 
 
@@ -29,9 +29,7 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
     if os.fork():
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
-            answer = json.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
-        assert isinstance(answer, dict)
-        return answer
+            return control.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
     os.close(reader)
     os.setsid()
     if os.fork():
@@ -46,18 +44,26 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
 
 def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
     answer: Dict[str, Any] = {}
-    server = None
+    held = ear = path = None
     try:
-        server = control.take()
+        held = lock.take(job["run_id"])
+        control.sweep()
         left = leftovers.sweep()  # first, since it may be what fills the disk
         path = folder.create(job["run_id"], {**job.pop("files"), **sources}, job["folders"])
         job = _substitute(job, path)
+        ear = control.Ear()
+        place = {"socket": ear.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
+        folder.write_json(path, "control.json", place)
         folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
-        answer = {"run_dir": path, "python": sys.executable, "leftovers": left}
-    except control.Busy as error:
+        answer = {"run_dir": path, "python": sys.executable, "leftovers": left, "note": held.note}
+    except lock.Busy as error:
         answer = {"error": str(error), "kind": "busy"}
     except (folder.Unusable, OSError, ValueError) as error:
         answer = {"error": str(error), "kind": "unusable"}
+        if ear is not None:
+            ear.close()
+        if path is not None:
+            folder.remove(path)
     output = os.open(
         os.path.join(answer["run_dir"], folder.OWN, "watchdog.log") if "run_dir" in answer else os.devnull,
         os.O_WRONLY | os.O_CREAT,
@@ -68,8 +74,8 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         os.dup2(target, standard)
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
-    if server is not None and "error" not in answer:
-        watchdog.Watchdog(server, path, job).serve()
+    if held is not None and ear is not None and path is not None and "error" not in answer:
+        watchdog.Watchdog(held, ear, path, job).serve()
 
 
 def _substitute(value: Any, path: str) -> Any:
@@ -92,12 +98,20 @@ class _Visit:
 
     def ask(self, command: str, **more: Any) -> Dict[str, Any]:
         """The watchdog's answer; of one that has died, what it wrote down last. Raises Silent."""
+        place = self._place()
         try:
-            return {"watchdog": True, **control.ask({"command": command, "run_id": self.run_id, **more})}
+            return {"watchdog": True, **control.ask(place, {"command": command, "run_id": self.run_id, **more})}
         except control.Dead:
-            left = folder.read_json(self.path, "status.json")
-            rebooted = left.get("boot_id", "") not in ("", processes.boot_id())
-            return {**left, "marks": [], "watchdog": False, "rebooted": rebooted}
+            rebooted = place.get("boot_id", processes.boot_id()) != processes.boot_id()
+            return {**self._last(), "watchdog": False, "rebooted": rebooted}
+
+    def _place(self) -> Dict[str, Any]:
+        """Who the watchdog is, and where it listens."""
+        return folder.read_json(self.path, "control.json")
+
+    def _last(self) -> Dict[str, Any]:
+        """What the watchdog wrote down last."""
+        return {**folder.read_json(self.path, "status.json"), "marks": []}
 
     def poll(self, offset: int) -> Dict[str, Any]:
         """The status, and the leader's log from `offset`."""
@@ -109,7 +123,7 @@ class _Visit:
     def fetch(self, name: str, offset: int) -> Dict[str, Any]:
         """A part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the file's."""
         try:
-            data, offset, size = folder.chunk(self._full(name), offset, _FETCH_LIMIT)
+            data, offset, size = folder.chunk(self.path, self._inside(name), offset, FETCH_LIMIT)
         except OSError as error:
             return {"data": "", "offset": offset, "size": offset, "missing": "%s: %s" % (name, error.strerror or error)}
         return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
@@ -117,24 +131,24 @@ class _Visit:
     def digest(self, name: str, length: int) -> Dict[str, Any]:
         """The size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long."""
         try:
-            digest, size = folder.digest(self._full(name), length, _DIGEST_S)
+            digest, size = folder.digest(self.path, self._inside(name), length, _DIGEST_S)
         except OSError as error:
             return {"missing": "%s: %s" % (name, error.strerror or error)}
         return {"sha256": digest, "size": size}
 
-    def _full(self, name: str) -> str:
-        return os.path.join(self.path, name.replace("{run_dir}", self.path))
+    def _inside(self, name: str) -> str:
+        return name.replace("{run_dir}", self.path)
 
     def stop(self, why: str) -> Dict[str, Any]:
         """Have the run ended; where the watchdog has died or does not answer, end both here."""
         try:
             answer = self.ask("stop", why=why)
         except control.Silent:
-            answer = {**folder.read_json(self.path, "status.json"), "watchdog": False}
+            answer = {**self._last(), "watchdog": False, "rebooted": False}
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
             return answer
         job = folder.read_json(self.path, "job.json")
-        survivors = processes.end(lambda: self._alive(answer), float(job.get("grace_s", 3)), 10)
+        survivors = processes.end(self._alive, float(job.get("grace_s", 3)), 10)
         answer.update(
             state=watchdog.OVER,
             ending=why,
@@ -144,10 +158,11 @@ class _Visit:
         folder.write_json(self.path, "status.json", answer)
         return answer
 
-    def _alive(self, status: Dict[str, Any]) -> List[processes.Process]:
+    def _alive(self) -> List[processes.Process]:
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
-        watchdog = [] if status.get("rebooted") else processes.find(*status.get("process", [0, 0]))
-        return processes.members(mark, None) + watchdog
+        place = self._place()
+        same_boot = place.get("boot_id") == processes.boot_id()
+        return processes.members(mark, None) + (processes.named(place.get("process")) if same_boot else [])
 
     def _clean_up(self, job: Dict[str, Any]) -> List[str]:
         errors = []
@@ -165,10 +180,29 @@ class _Visit:
         answer = self.ask("remove")
         if answer["watchdog"]:
             return answer
-        alive = self._alive(answer)
+        alive = self._alive()
         if alive:
             return {"error": "still running: " + ", ".join(str(process) for process in alive)}
         return {"left": folder.remove(self.path)}
+
+
+def begin(request: Dict[str, Any]) -> Dict[str, Any]:
+    """What the first step on a node is asked: to prepare a run, or to stop one whose folder the controller does not
+    know."""
+    return prepare(request["job"], request["sources"]) if "job" in request else _stop_by_id(request["stop"])
+
+
+def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
+    """Stop the run that `request` names: the answer to `prepare` was lost. Where there is no such run, `kind` is
+    "absent"."""
+    path = folder.path_of(request["run_id"])
+    if not os.path.lexists(path):
+        return {"error": "there is no run %s" % request["run_id"], "kind": "absent"}
+    try:
+        answer = _Visit(path).stop(request["why"])
+    except control.Silent as error:
+        return {"error": str(error)}
+    return {**answer, "run_dir": path, "python": sys.executable}
 
 
 def main(arguments: List[str]) -> None:
@@ -179,14 +213,14 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
     given = parser.parse_args(arguments)
-    visit = _Visit(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    run = _Visit(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     commands = {
-        "go": lambda: visit.ask("go"),
-        "poll": lambda: visit.poll(given.offset),
-        "fetch": lambda: visit.fetch(given.file, given.offset),
-        "digest": lambda: visit.digest(given.file, given.offset),
-        "stop": lambda: visit.stop(given.why),
-        "remove": visit.remove,
+        "go": lambda: run.ask("go"),
+        "poll": lambda: run.poll(given.offset),
+        "fetch": lambda: run.fetch(given.file, given.offset),
+        "digest": lambda: run.digest(given.file, given.offset),
+        "stop": lambda: run.stop(given.why),
+        "remove": run.remove,
     }
     try:
         print(json.dumps(commands[given.command]()))

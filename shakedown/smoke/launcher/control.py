@@ -1,26 +1,35 @@
-"""The node's lock and the watchdog's ear: one abstract Unix socket.
+"""The watchdog's ear: a Unix socket in a folder that its owner alone can enter.
 
-Binding its name is the lock: one run per node whatever user it belongs to, no file that could be left behind, be
-unwritable or be owned by another user, and the kernel lets go of it when the last holder has ended. Connecting to it
-tells who holds it, and is how the owner's commands reach the watchdog. The name belongs to the network namespace, so
-containers with a network of their own are nodes of their own.
+The folder is made anew for each run, 0700, under a name that nobody can take beforehand: in /run/shakedown for root, in
+/tmp for others. Both are the node's own, where a home may be shared by many nodes; a user's folder in /run goes when he
+logs out. The run folder says where it is. Each side asks the kernel who the other one is before it believes anything:
+the watchdog hears its own user and root, a visit believes the process that the run folder names, by pid, start time
+and user. Nothing that a client sends, or does not send, stops the watchdog: no call in here waits for a client, and
+each connection ends after a few seconds, however it uses them.
 """
 
 from __future__ import annotations
 
-import errno
+import fcntl
 import json
 import os
+import select
 import socket
-import struct
-from typing import Any, Dict, Tuple
+import stat
+import tempfile
+import time
+from typing import Any, Callable, Dict, List, Optional
 
-NAME_VARIABLE = "SHAKEDOWN_NODE"  # tells apart several nodes that share one network namespace (tests)
-_LIMIT = 1 << 20  # bytes of one message
+from . import folder, lock, processes
 
+REQUEST_LIMIT = 16 << 10  # bytes
+ANSWER_LIMIT = 2 << 20  # bytes: the times of 10,000 growths of a log are a quarter of it
+CONNECTION_S = 3.0  # from the first byte to the last one of the answer
+_CONNECTIONS = 32  # at once; the oldest has to go
+_PREFIX = "shakedown-"
+_SOCKET = "control"
 
-class Busy(Exception):
-    """Another run holds the node; the text says whose, and since when."""
+Answer = Callable[[Dict[str, Any]], Dict[str, Any]]
 
 
 class Silent(Exception):
@@ -31,69 +40,230 @@ class Dead(Silent):
     """No watchdog is there."""
 
 
-def _address() -> bytes:
-    return b"\0shakedown/" + os.environ.get(NAME_VARIABLE, "node").encode()
-
-
-def peer(connection: socket.socket) -> Tuple[int, int]:
-    """Process id and user id of the other end, by the kernel's word."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return pid, uid
-
-
-def take() -> socket.socket:
-    """Take the node's lock. Raises Busy when it is held."""
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def loads(text: bytes) -> Dict[str, Any]:
+    """The document of a message. Raises ValueError for anything else than an object."""
     try:
-        server.bind(_address())
-    except OSError as error:
-        server.close()
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise Busy(_holder()) from None
-    server.listen(16)
-    return server
-
-
-def _holder() -> str:
-    try:
-        answer = ask({"command": "who"}, timeout=3)
-        return "run %(run_id)s of user %(user)s holds this node since %(since)s UTC (watchdog pid %(pid)s)" % answer
-    except (Silent, KeyError):
-        return "another run holds this node and does not say whose it is (ss -xlp shows the holder of @shakedown/node)"
-
-
-def ask(request: Dict[str, Any], timeout: float = 3) -> Dict[str, Any]:
-    """Send one request to the watchdog and return its answer. Raises Silent, and Dead where nobody listens."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(timeout)
-    try:
-        with connection:
-            connection.connect(_address())
-            send(connection, request)
-            answer = receive(connection)
-    except ConnectionRefusedError as error:
-        raise Dead("no watchdog: %s" % error.strerror) from None
-    except (OSError, ValueError) as error:
-        raise Silent("the watchdog does not answer: %s" % error) from None
-    return answer
-
-
-def send(connection: socket.socket, message: Dict[str, Any]) -> None:
-    """Write one message."""
-    connection.sendall(json.dumps(message).encode() + b"\n")
-
-
-def receive(connection: socket.socket) -> Dict[str, Any]:
-    """Read one message. Raises ValueError for anything else."""
-    data = b""
-    while not data.endswith(b"\n"):
-        chunk = connection.recv(65536)
-        if not chunk or len(data) > _LIMIT:
-            raise ValueError("the other end closed the connection")
-        data += chunk
-    message = json.loads(data)
+        message = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(message, dict):
         raise ValueError("not a message")
     return message
+
+
+def parent() -> str:
+    """What holds the folders of the sockets."""
+    return lock.make_roots_folder() if os.geteuid() == 0 else "/tmp"
+
+
+class _Connection:
+    """One client: what it has sent by now, and what it has still to be sent."""
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client = client
+        self.until = time.monotonic() + CONNECTION_S
+        self.inbox = b""
+        self.outbox: Optional[bytes] = None
+
+    def fileno(self) -> int:
+        return self.client.fileno()
+
+
+class Ear:
+    """The socket, with what listens on it. It has no thread: `serve` does what there is to do."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent())
+        self._claim = _open_folder(self.folder)
+        fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `sweep` sees by it that somebody is here
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connections: List[_Connection] = []
+        try:
+            self._server.bind(os.path.join(self.folder, _SOCKET))
+            self._server.listen(64)
+        except OSError:
+            self.close()
+            raise
+        self._server.setblocking(False)
+
+    def serve(self, seconds: float, answer: Answer) -> None:
+        """Wait for at most `seconds` for something to do, and do it. A request that is no message gets an error."""
+        writers = [each for each in self._connections if each.outbox is not None]
+        readers = [each for each in self._connections if each.outbox is None]
+        try:
+            listening: List[Any] = [self._server, *readers]
+            readable, writable, _ = select.select(listening, writers, [], seconds)
+        except (OSError, ValueError):
+            self._drop(self._connections)  # a descriptor that select cannot take: begin anew
+            time.sleep(min(seconds, 0.1))
+            return
+        for connection in [each for each in readers if each in readable]:
+            self._hear(connection, answer)
+        for connection in [each for each in writers if each in writable]:
+            self._say(connection)
+        if self._server in readable:
+            self._accept(seconds)
+        now = time.monotonic()
+        self._drop([each for each in self._connections if now > each.until])
+
+    def _accept(self, seconds: float) -> None:
+        try:
+            client, _ = self._server.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError:
+            time.sleep(min(seconds, 0.1))  # no descriptor is free: the caller must not spin until one is
+            return
+        try:
+            client.setblocking(False)
+            _, uid = lock.peer(client)
+        except OSError:
+            client.close()
+            return
+        if uid not in (0, os.geteuid()):
+            client.close()
+            return
+        self._connections.append(_Connection(client))
+        self._drop(self._connections[:-_CONNECTIONS])
+
+    def _hear(self, connection: _Connection, answer: Answer) -> None:
+        try:
+            chunk = connection.client.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        connection.inbox += chunk
+        if not chunk or len(connection.inbox) > REQUEST_LIMIT:
+            self._drop([connection])
+        elif connection.inbox.endswith(b"\n"):
+            connection.outbox = json.dumps(_answered(connection.inbox, answer)).encode() + b"\n"
+            self._say(connection)
+
+    def _say(self, connection: _Connection) -> None:
+        try:
+            sent = connection.client.send(connection.outbox or b"")
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop([connection])
+            return
+        connection.outbox = (connection.outbox or b"")[sent:]
+        if not connection.outbox:
+            self._drop([connection])
+
+    def _drop(self, gone: List[_Connection]) -> None:
+        for connection in gone:
+            connection.client.close()
+        self._connections = [each for each in self._connections if each.fileno() >= 0]
+
+    def close(self) -> None:
+        """Leave nothing behind; who was spoken with last is still told the end of it by the kernel."""
+        self._server.close()
+        self._drop(self._connections)
+        _remove(self.folder)
+        if self._claim >= 0:
+            os.close(self._claim)
+            self._claim = -1
+
+
+def _answered(request: bytes, answer: Answer) -> Dict[str, Any]:
+    try:
+        return answer(loads(request))
+    except Exception as error:  # whatever a request makes of it: the run goes on
+        return {"error": "%s: %s" % (type(error).__name__, error)}
+
+
+def _open_folder(path: str) -> int:
+    """The folder, if it is ours alone. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    about = os.fstat(descriptor)
+    if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) != 0o700:
+        os.close(descriptor)
+        raise PermissionError("%s is not ours alone" % path)
+    return descriptor
+
+
+def _remove(path: str) -> None:
+    """A folder of a socket: nothing else is in it, and if there is, it stays."""
+    for remove, name in ((os.unlink, os.path.join(path, _SOCKET)), (os.rmdir, path)):
+        try:
+            remove(name)
+        except OSError:
+            pass
+
+
+def sweep() -> None:
+    """Remove the folders of watchdogs of this user that were killed. Raises nothing."""
+    try:
+        names = [name for name in os.listdir(parent()) if name.startswith(_PREFIX)]
+    except (OSError, folder.Unusable):
+        return
+    for name in names:
+        path = os.path.join(parent(), name)
+        try:
+            claim = _open_folder(path)
+        except OSError:
+            continue  # another user's, or no folder
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.listdir(claim) == [_SOCKET]:  # an empty one may be about to be used
+                _remove(path)
+        except OSError:
+            pass  # somebody listens there
+        finally:
+            os.close(claim)
+
+
+def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = CONNECTION_S) -> Dict[str, Any]:
+    """Send one request to the watchdog that `place` names, as the run folder has it: `socket` (its folder), `process`
+    (pid and start time), `boot_id`. Returns its answer. Raises Silent, and Dead where it is gone."""
+    path, process, boot = place.get("socket"), place.get("process"), place.get("boot_id")
+    if not isinstance(path, str) or boot != processes.boot_id():
+        raise Dead("no watchdog of this boot of the node")
+    alive = processes.named(process)
+    if not alive:
+        raise Dead("no watchdog: it has ended")
+    until = time.monotonic() + timeout
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim = _open_folder(path)
+        try:
+            connection.settimeout(timeout)
+            connection.connect("/proc/self/fd/%d/%s" % (claim, _SOCKET))
+        finally:
+            os.close(claim)
+        pid, uid = lock.peer(connection)
+        if pid != alive[0].pid or uid not in (0, os.geteuid()):
+            raise ValueError("process %d of %s listens in its place" % (pid, lock.user_name(uid)))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        return _receive(connection, until)
+    except (OSError, ValueError) as error:
+        if _ends(alive[0]):
+            raise Dead("no watchdog: it has just ended") from None
+        raise Silent("the watchdog (pid %d) does not answer: %s" % (alive[0].pid, error)) from None
+    finally:
+        connection.close()
+
+
+def _ends(watchdog: processes.Process) -> bool:
+    """Whether it was about to end, and has now."""
+    for _ in range(4):
+        if not processes.find(watchdog.pid, watchdog.started):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _receive(connection: socket.socket, until: float) -> Dict[str, Any]:
+    data = b""
+    while not data.endswith(b"\n"):
+        left = until - time.monotonic()
+        if left <= 0 or len(data) > ANSWER_LIMIT:
+            raise ValueError("no whole answer in time")
+        connection.settimeout(left)
+        chunk = connection.recv(65536)
+        if not chunk:
+            raise ValueError("it closed the connection")
+        data += chunk
+    return loads(data)

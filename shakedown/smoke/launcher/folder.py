@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, Dict, List, Optional, Tuple
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 OWN = ".launcher"  # what belongs to the launcher and not to the job: status, job description, its own sources
 LEADER_LOG = "leader.log"
+_DOCUMENT_LIMIT = 16 << 20  # bytes of one of the launcher's own documents: a job description holds whole plans
 
 
 class Unusable(Exception):
@@ -36,9 +38,45 @@ def is_run_id(name: str) -> bool:
 
 
 def parent() -> str:
-    """What holds the run folders of this user."""
-    home = os.environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    """What holds the run folders of this user. Root takes $HOME only where nobody else can write: sudo may leave it
+    at the home of who called it."""
+    home = os.environ.get("HOME")
+    if not home or (os.geteuid() == 0 and _stranger(home)):
+        home = pwd.getpwuid(os.geteuid()).pw_dir
     return os.path.join(home, ".cache", "shakedown", "runs")
+
+
+def _stranger(path: str) -> Optional[str]:
+    """The part of a path that another user than root could exchange, and whose it is; None where there is none."""
+    path = os.path.realpath(path)
+    while True:
+        about = os.lstat(path) if os.path.lexists(path) else None
+        open_to_others = about and about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+        if about and (about.st_uid != 0 or open_to_others):
+            return "%s (owner %d, mode %04o)" % (path, about.st_uid, stat.S_IMODE(about.st_mode))
+        if path == "/":
+            return None
+        path = os.path.dirname(path)
+
+
+def _make_parent() -> str:
+    """`parent`, made where it is not there. What is executed from in there is ours, so nobody else may write there."""
+    path = parent()
+    stranger = _stranger(path) if os.geteuid() == 0 else None
+    if stranger:
+        raise Unusable("root's runs cannot be kept in %s: others can exchange %s" % (path, stranger))
+    before = os.umask(0o077)
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    finally:
+        os.umask(before)
+    for each in (os.path.dirname(path), path):
+        about = os.stat(each)
+        if about.st_uid != os.geteuid():
+            raise Unusable("%s belongs to uid %d: move it away" % (each, about.st_uid))
+        if about.st_mode & 0o022:
+            os.chmod(each, stat.S_IMODE(about.st_mode) & ~0o022)
+    return path
 
 
 def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
@@ -48,7 +86,7 @@ def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
     """
     path = path_of(run_id)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        path = os.path.join(_make_parent(), os.path.basename(path))
         os.mkdir(path, 0o700)
     except FileExistsError:
         raise Unusable("%s is there already: a run id is used once" % path) from None
@@ -94,31 +132,72 @@ def write_json(path: str, name: str, document: Dict[str, Any]) -> None:
 
 def read_json(path: str, name: str) -> Dict[str, Any]:
     """Read one of the launcher's own documents; empty when it is not there or cut."""
+    return read_document(os.path.join(path, OWN, name))
+
+
+def read_document(path: str) -> Dict[str, Any]:
+    """Read a document; empty when it is not there, cut, or anything else than an object."""
     try:
-        with open(os.path.join(path, OWN, name), "rb") as file:
-            document = json.load(file)
-    except (OSError, ValueError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            document = json.loads(file.read(_DOCUMENT_LIMIT))
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
 
-def chunk(name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
-    """Up to `limit` bytes of a file from `offset`, the offset behind them, and the file's size.
+def open_below(path: str, name: str, flags: int) -> int:
+    """Open what lies below a run folder, with no link followed on the way: the job may have laid one, and its root may
+    not be allowed what the node's is. Raises OSError."""
+    if name.startswith(path + os.sep):
+        name = name[len(path) + 1 :]
+    parts = name.split(os.sep)
+    if os.path.isabs(name) or os.pardir in parts:
+        raise PermissionError("it is not inside the run folder")
+    here = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for part in [part for part in parts[:-1] if part]:
+            there = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+            os.close(here)
+            here = there
+        return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise PermissionError("a link is on the way, which is not followed") from None
+        raise
+    finally:
+        os.close(here)
 
-    Raises OSError, also where `name` is no regular file (reading a FIFO would hang).
+
+def open_log(path: str, name: str) -> int:
+    """Open a log of the run folder, to append to it. Raises OSError where it is anything else than a file of its own:
+    a job that writes in the folder may have put something there."""
+    descriptor = open_below(path, name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+        os.close(descriptor)
+        raise PermissionError("%s is not a file of its own" % name)
+    return descriptor
+
+
+def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
+    """Up to `limit` bytes of a file below the run folder `path` from `offset`, the offset behind them, and the file's
+    size.
+
+    Raises OSError, also where `name` is no regular file (reading a FIFO would hang) or a link.
     """
-    with _regular(name) as file:
+    with _regular(path, name) as file:
         file.seek(offset)
         data = file.read(limit)
         size = os.fstat(file.fileno()).st_size
     return data, offset + len(data), max(size, offset + len(data))
 
 
-def digest(name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
+def digest(path: str, name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
     """SHA-256 of the first `length` bytes of a file (None where that takes longer), and the file's size. The same
     errors as `chunk`."""
     until, found = time.monotonic() + seconds, hashlib.sha256()
-    with _regular(name) as file:
+    with _regular(path, name) as file:
         while length > 0:
             data = file.read(min(length, 1 << 20))
             if not data:
@@ -130,12 +209,24 @@ def digest(name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
         return found.hexdigest(), os.fstat(file.fileno()).st_size
 
 
-def _regular(name: str) -> BinaryIO:
-    descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)
+def _regular(path: str, name: str) -> BinaryIO:
+    descriptor = open_below(path, name, os.O_RDONLY)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError("not a regular file")
     return os.fdopen(descriptor, "rb")
+
+
+def run_of_watchdog(pid: int) -> Optional[str]:
+    """The run of this user whose watchdog has that pid, by what the run folders say."""
+    try:
+        names = [name for name in os.listdir(parent()) if is_run_id(name)]
+    except OSError:
+        return None
+    for name in names:
+        if read_json(os.path.join(parent(), name), "control.json").get("process", [0])[:1] == [pid]:
+            return name
+    return None
 
 
 def remove(path: str) -> List[str]:

@@ -17,6 +17,7 @@ from . import folder, processes
 NEWEST = 5  # that stay, whatever else is there
 _DAY_S = 86400.0
 OLD_S = 14 * _DAY_S
+_YEARS_S = 3650 * _DAY_S  # older than that nothing is: it was written, or is looked at, by a clock that was not set
 _BUDGET_S = 5.0  # for removing; the controller waits. What is left is the next run's
 
 
@@ -32,7 +33,7 @@ def sweep() -> Dict[str, Any]:
     size = 0
     for path, touched in _newest_first(folder.parent()):
         age = now - touched
-        old = age > OLD_S or (len(kept) >= NEWEST and age > _DAY_S)
+        old = age < _YEARS_S and (age > OLD_S or (len(kept) >= NEWEST and age > _DAY_S))
         if old and time.monotonic() - began < _BUDGET_S and not _lives(path) and not folder.remove(path):
             removed.append(os.path.basename(path))
         else:
@@ -66,9 +67,8 @@ def _about(path: str) -> Any:
 
 def _lives(path: str) -> bool:
     """Whether the watchdog of a run is alive, as far as it can be seen from here."""
-    status = folder.read_json(path, "status.json")
-    same_boot = status.get("boot_id", "") in ("", processes.boot_id())
-    return same_boot and bool(processes.find(*status.get("process", [0, 0])))
+    place = folder.read_json(path, "control.json")
+    return place.get("boot_id") == processes.boot_id() and bool(processes.named(place.get("process")))
 
 
 def _size(path: str) -> int:

@@ -66,6 +66,13 @@ def find(pid: int, started: int) -> List[Process]:
     return [process] if process and process.started == started and process.state not in "ZX" else []
 
 
+def named(identity: object) -> List[Process]:
+    """`find` of an identity that was read from a file: nothing where it is none."""
+    if isinstance(identity, list) and len(identity) == 2 and all(type(each) is int and each > 0 for each in identity):
+        return find(*identity)
+    return []
+
+
 def members(mark: str, watchdog: Optional[int]) -> List[Process]:
     """What a run has running: descendants of its watchdog, and whatever carries its mark wherever it has gone to.
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import pwd
-import select
 import signal
-import socket
 import subprocess
 import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import control, folder, processes
+from . import control, folder, lock, processes
 
 _TURN_S = 0.1  # how often children, the log and the lease are looked at; the resolution of the times in a poll
 _CLEANUP_S = 60.0  # for each cleanup command
 _DISMISSED_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 10_000  # times of log growth that are kept
+_WHY = 1000  # characters of a reason that are kept
 
 SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping", "over"
 
@@ -26,8 +24,9 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 class Watchdog:
     """One run on one node: setup, ready, running, stopping, over. `ending` is why it ends other than by itself."""
 
-    def __init__(self, server: socket.socket, path: str, job: Dict[str, Any]) -> None:
-        self._server = server
+    def __init__(self, held: lock.Lock, ear: control.Ear, path: str, job: Dict[str, Any]) -> None:
+        self._lock = held
+        self._ear = ear
         self._path = path
         self._job = job
         self._state = SETUP
@@ -45,7 +44,6 @@ class Watchdog:
         self._children: Dict[int, "subprocess.Popen[bytes]"] = {}
         self._marks: List[Tuple[int, float]] = []  # (bytes in the leader's log, when it had them)
         self._renewed = time.monotonic()
-        self._since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         self._umask = os.umask(0o077)
 
     def serve(self) -> None:
@@ -61,7 +59,8 @@ class Watchdog:
         over = time.monotonic()
         while not (self._removed or self._lease_is_over() or self._has_to_go(over)):
             self._turn()
-        self._server.close()
+        self._lock.release()
+        self._ear.close()
 
     def _work(self) -> None:
         for argv in self._job["setup"]:
@@ -81,7 +80,7 @@ class Watchdog:
                 self._job["command"],
                 folder.LEADER_LOG,
                 self._environment(),
-                keep=(self._server.fileno(),),  # the node stays locked while the leader lives, come what may
+                keep=(self._lock.fileno(),),  # the node stays locked while the leader lives, come what may
             )
         except OSError as error:
             self._cannot_start(error)
@@ -94,7 +93,7 @@ class Watchdog:
 
     def _cannot_start(self, error: OSError) -> None:
         """Where the leader's output would be, say why there is none; the exit code is the shell's for this."""
-        with open(os.path.join(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
+        with os.fdopen(folder.open_log(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
             log.write("shakedown: cannot start %s: %s\n" % (self._job["command"][0], error.strerror))
         self._exit_code, self._exited = 127, time.monotonic()
 
@@ -131,7 +130,7 @@ class Watchdog:
             os.umask(self._umask)
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-        output = os.open(os.path.join(self._path, log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = folder.open_log(self._path, log)
         try:
             child = subprocess.Popen(
                 argv,
@@ -155,7 +154,7 @@ class Watchdog:
         try:
             child = self._start(argv, log, self._environment() if timeout is None else dict(os.environ))
         except OSError as error:
-            return "%s: %s" % (argv[0], error.strerror)
+            return "%s: %s" % (argv[0], error.strerror or error)
         while child.poll() is None:
             self._turn()
             late = timeout is not None and (time.monotonic() - began > timeout or self._has_to_go(began))
@@ -171,9 +170,8 @@ class Watchdog:
 
     def _tail(self, log: str) -> str:
         try:
-            with open(os.path.join(self._path, log), "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-                return file.read().decode("utf-8", "replace").strip()
+            _, _, size = folder.chunk(self._path, log, 0, 0)
+            return folder.chunk(self._path, log, max(0, size - 2000), 2000)[0].decode("utf-8", "replace").strip()
         except OSError:
             return ""
 
@@ -195,11 +193,8 @@ class Watchdog:
 
     def _turn(self, seconds: float = _TURN_S) -> None:
         """Answer who asks, for at most `seconds`; then look at the log and the lease."""
-        if select.select([self._server], [], [], seconds)[0]:
-            connection, _ = self._server.accept()
-            with connection:
-                connection.settimeout(1)
-                self._serve_one(connection)
+        self._ear.serve(seconds, self._answer)
+        self._lock.drain()
         self._mark_growth()
         if self._lease_is_over():
             self._end("no word from the controller for %d s" % self._job["lease_s"])
@@ -221,7 +216,7 @@ class Watchdog:
 
     def _mark_growth(self) -> None:
         try:
-            size = os.stat(os.path.join(self._path, folder.LEADER_LOG)).st_size
+            size = os.lstat(os.path.join(self._path, folder.LEADER_LOG)).st_size
         except OSError:
             return
         if not self._marks or self._marks[-1][0] != size:
@@ -237,44 +232,28 @@ class Watchdog:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def _serve_one(self, connection: socket.socket) -> None:
-        try:
-            _, uid = control.peer(connection)
-            request = control.receive(connection)
-            control.send(connection, self._answer(request, uid))
-        except (OSError, ValueError):
-            pass  # who asked has gone away or speaks nonsense: not our trouble
-
-    def _answer(self, request: Dict[str, Any], uid: int) -> Dict[str, Any]:
-        command = request.get("command")
-        if command == "who":
-            return self._who()
-        if uid not in (0, os.getuid()):
-            return {"error": "this run belongs to another user"}
+    def _answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What a user of this run is told. The lease begins anew with each request that is one of this run."""
+        command, offset = request.get("command"), request.get("offset", 0)
         if request.get("run_id") != self._job["run_id"]:
             return {"error": "this node runs %s" % self._job["run_id"]}
+        if command not in ("go", "poll", "stop", "remove") or type(offset) is not int or offset < 0:
+            return {"error": "no such request"}
         self._renewed = time.monotonic()
         if command == "go":
             self._go = self._state in (READY, RUNNING)
         elif command == "stop":
-            self._end(str(request.get("why", "stopped")))
+            self._end(str(request.get("why", "stopped"))[:_WHY])
         elif command == "remove":
             return self._remove()
-        return self._status(int(request.get("offset", 0)))
-
-    def _who(self) -> Dict[str, Any]:
-        try:
-            user = pwd.getpwuid(os.getuid()).pw_name
-        except KeyError:
-            user = str(os.getuid())
-        return {"run_id": self._job["run_id"], "user": user, "pid": os.getpid(), "since": self._since}
+        return self._status(offset)
 
     def _remove(self) -> Dict[str, Any]:
         if self._state != OVER:
             return {"error": "the run is not over"}
         left = folder.remove(self._path)
         self._removed = True
-        self._server.close()  # before the answer: who is told that the node is free finds it free
+        self._lock.release()  # before the answer: who is told that the node is free finds it free
         return {"left": left}
 
     def _status(self, offset: int) -> Dict[str, Any]:
@@ -283,8 +262,6 @@ class Watchdog:
         self._marks = [mark for mark in self._marks if mark[0] > offset] or self._marks[-1:]
         return {
             "state": self._state,
-            "process": processes.identity(os.getpid()),
-            "boot_id": processes.boot_id(),
             "ending": self._ending,
             "setup_error": self._setup_error,
             "exit_code": self._exit_code,

@@ -1,0 +1,229 @@
+"""The node's lock: one run per node, and nobody without rights over a run can refuse it the node.
+
+Root's lock is a file in a folder that only root can write, `/run/shakedown`, held with flock(2). An ordinary user
+cannot open it, so cannot hold it against root; that it is held anybody reads in /proc/locks, which is the kernel's
+word, and whose run it is in the record beside it, which is root's.
+
+Ordinary users have no folder that they share and trust. Their lock is an abstract Unix socket: binding its name is
+atomic, the kernel lets go of it with its last holder, and a connection tells the holder's uid and pid. Anybody can bind
+a name, and what runs for another user cannot be told from what only holds it. So a user is refused by it, and told uid
+and pid as the kernel has them; root is not refused, and is told. A user who finds root's lock held is refused always.
+
+Neither leaves anything behind that could be stale: the kernel releases both when the last process that has the
+descriptor is gone. The watchdog hands it to the leader: a node stays locked while a leader lives, come what may. The
+socket's name belongs to the network namespace and /run to the mount namespace: containers with both of their own are
+nodes of their own.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pwd
+import socket
+import stat
+import struct
+import time
+from typing import Optional, Set, Tuple
+
+from . import folder, processes
+
+NAME_VARIABLE = "SHAKEDOWN_NODE"  # tells apart several nodes that share their namespaces (tests)
+ROOTS = "/run/shakedown"
+_DRAIN = 128  # connections of people who look, taken from the queue in one turn
+_LOOK_S = 0.5  # for a connection to a holder's socket whose queue is full
+
+
+class Busy(Exception):
+    """Somebody else holds the node; the text says who, and since when."""
+
+
+class Lock:
+    """The node, as long as the descriptor is open. `note` is what the run's owner should know of it."""
+
+    def __init__(self, held: int, ear: Optional[socket.socket] = None, note: str = "") -> None:
+        self._held = held
+        self._ear = ear
+        self.note = note
+
+    def fileno(self) -> int:
+        """The descriptor that is the lock."""
+        return self._held
+
+    def drain(self) -> None:
+        """Let go of who has looked at an ordinary user's lock, so that the next who looks finds room in the queue."""
+        for _ in range(_DRAIN if self._ear else 0):
+            try:
+                self._ear.accept()[0].close()  # type: ignore[union-attr]
+            except OSError:
+                return
+
+    def release(self) -> None:
+        """Let go of the node; twice is once."""
+        if self._ear is not None:
+            self._ear.close()
+        elif self._held >= 0:
+            os.close(self._held)
+        self._held, self._ear = -1, None
+
+
+def take(run_id: str) -> Lock:
+    """Take the node. Raises Busy, folder.Unusable, OSError."""
+    return _take_as_root(run_id) if os.geteuid() == 0 else _take_as_user()
+
+
+def peer(connection: socket.socket) -> Tuple[int, int]:
+    """Process id and user id of the other end, by the kernel's word."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return pid, uid
+
+
+def user_name(uid: int) -> str:
+    """As people know it, with the number: names can be alike, and a number may have none."""
+    try:
+        return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
+    except KeyError:
+        return "uid %d" % uid
+
+
+# -- root ------------------------------------------------------------------------------------------------------------
+
+
+def _take_as_root(run_id: str) -> Lock:
+    make_roots_folder()
+    path, record = _roots_files()
+    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(held)
+        raise Busy(_roots_run(record)) from None
+    except OSError:
+        os.close(held)
+        raise
+    about = {"run_id": run_id, "pid": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())}
+    try:
+        folder.write(record, json.dumps(about).encode())
+        os.chmod(record, 0o644)
+    except OSError:
+        os.close(held)
+        raise
+    other = _bound_by()
+    return Lock(held, note="%s holds this node too, which disturbs what both measure" % other if other else "")
+
+
+def make_roots_folder() -> str:
+    """`/run/shakedown`: readable by all, writable by root. Raises folder.Unusable where it is anything else."""
+    try:
+        os.mkdir(ROOTS, 0o755)
+        os.chmod(ROOTS, 0o755)  # whatever the umask
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise folder.Unusable("cannot make %s: %s" % (ROOTS, error.strerror)) from None
+    about = os.lstat(ROOTS)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != 0 or about.st_mode & 0o022:
+        raise folder.Unusable("%s is not a folder that only root can write: look who made it, and remove it" % ROOTS)
+    return ROOTS
+
+
+def _roots_files() -> Tuple[str, str]:
+    """The lock and the record that says whose it is."""
+    given = os.environ.get(NAME_VARIABLE)
+    name = "node-" + hashlib.sha256(given.encode()).hexdigest()[:16] if given else "node"
+    return os.path.join(ROOTS, name + ".lock"), os.path.join(ROOTS, name + ".json")
+
+
+def _roots_run(record: str) -> str:
+    about = folder.read_document(record)
+    if not all(isinstance(about.get(key), (str, int)) for key in ("run_id", "since", "pid")):
+        return "a run of root holds this node"
+    return "run %(run_id)s of user root holds this node since %(since)s UTC (watchdog pid %(pid)s)" % about
+
+
+def _root_holds() -> Optional[str]:
+    """Root's run, for who may not open its lock. The kernel lists every lock, by device and inode."""
+    path, record = _roots_files()
+    try:
+        about = os.lstat(path)
+        with open("/proc/locks", encoding="ascii", errors="replace") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return None
+    if about.st_uid != 0 or not stat.S_ISREG(about.st_mode):
+        return None
+    place = "%02x:%02x:%d" % (os.major(about.st_dev), os.minor(about.st_dev), about.st_ino)
+    held = any(words[1] == "FLOCK" and place in words for words in lines if len(words) > 5)
+    return _roots_run(record) if held else None
+
+
+# -- ordinary users --------------------------------------------------------------------------------------------------
+
+
+def _address() -> bytes:
+    return b"\0shakedown/" + os.environ.get(NAME_VARIABLE, "node").encode()
+
+
+def _take_as_user() -> Lock:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        server.bind(_address())
+        server.listen(_DRAIN)
+        server.setblocking(False)
+    except OSError as error:
+        server.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise Busy("%s holds this node" % (_bound_by() or "somebody who has just let go of it")) from None
+    root = _root_holds()  # after binding: root, who takes its own lock first and then looks here, sees it or is seen
+    if root:
+        server.close()
+        raise Busy(root)
+    return Lock(server.fileno(), server)
+
+
+def _bound_by() -> Optional[str]:
+    """Who has bound the name of the ordinary users' lock, in words; None where nobody has."""
+    looking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    looking.settimeout(_LOOK_S)
+    try:
+        looking.connect(_address())
+        pid, uid = peer(looking)
+    except OSError:
+        # No listener: it is not bound, or by somebody who hides. /proc/net/unix knows the name, not whose it is.
+        return _hidden_holder()
+    finally:
+        looking.close()
+    process = processes.read(pid)
+    run_id = folder.run_of_watchdog(pid) if uid == os.geteuid() else None
+    what = "run %s" % run_id if run_id else "process %d%s" % (pid, " (%s)" % process.command if process else "")
+    return "%s of user %s%s" % (what, user_name(uid), " (watchdog pid %d)" % pid if run_id else "")
+
+
+def _hidden_holder() -> Optional[str]:
+    name = "@" + _address()[1:].decode()
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
+            found = [line.split() for line in file if line.rstrip("\n").endswith(" " + name)]
+    except OSError:
+        return None
+    if not found:
+        return None
+    inodes = {words[6] for words in found}  # who waits in the queue is listed by the same name
+    holders = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_socket(pid, inodes)]
+    if not holders:
+        return "somebody who does not listen (as root: ss -xap | grep %s shows the process)" % name
+    uid = os.stat("/proc/" + holders[0]).st_uid
+    return "process %s of user %s" % (holders[0], user_name(uid))
+
+
+def _has_socket(pid: str, inodes: Set[str]) -> bool:
+    sockets = {"socket:[%s]" % inode for inode in inodes}
+    try:
+        return any(os.readlink("/proc/%s/fd/%s" % (pid, name)) in sockets for name in os.listdir("/proc/%s/fd" % pid))
+    except OSError:
+        return False  # gone, or another user's

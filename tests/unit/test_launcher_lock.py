@@ -1,0 +1,505 @@
+"""The node's lock and the watchdog's ear against other users of the node, and against what a client may send."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.smoke import launcher
+from shakedown.smoke.launcher import control, folder, lock
+from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
+from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+NOBODY, SOMEBODY = 65534, 65533
+SLEEP = ["sleep", "600"]
+OTHER = "import os, socket, sys, time"
+
+
+@pytest.fixture
+def nodes() -> Iterator[LocalNodes]:
+    """Nodes whose folder every user can reach."""
+    path = Path(tempfile.mkdtemp(prefix="sdtest-", dir="/tmp"))
+    path.chmod(0o755)
+    yield LocalNodes(path)
+    shutil.rmtree(path)
+
+
+Prepare = Callable[..., Node]
+
+
+@pytest.fixture
+def prepare(nodes: LocalNodes) -> Iterator[Prepare]:
+    """Prepares a run of a user on node "n" and ends it with the test."""
+    made: list[tuple[Node, int | None]] = []
+
+    def make(user: int | None = None, run_id: str = RUN, lease_s: float = 30, command: list[str] | None = None) -> Node:
+        plan = launch_plan({"n": command or SLEEP}, run_id=run_id)
+        nodes.user = user
+        home = nodes.home("n")
+        os.chown(home, user or 0, user or 0)
+        if (home / ".cache").exists() and (home / ".cache").stat().st_uid != (user or 0):
+            (home / ".cache").rename(home / f".cache-{len(made)}")
+        node = Node(plan, plan.nodes[0], nodes, 5)
+        node.notes = node.prepare({}, lease_s, 1)  # type: ignore[attr-defined]
+        made.append((node, user))
+        return node
+
+    yield make
+    for node, user in made:
+        nodes.user = user
+        with contextlib.suppress(NoAnswer, Refused):
+            node.stop("the test is over")
+            wait(node, "over")
+            node.remove()
+
+
+def wait(node: Node, state: str, timeout: float = 20) -> Status:
+    deadline = time.monotonic() + timeout
+    while (status := node.poll(0)).state != state:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+    return status
+
+
+def place_of(nodes: LocalNodes, run_id: str = RUN) -> dict[str, object]:
+    found: dict[str, object] = json.loads((nodes.run_dir("n", run_id) / ".launcher/control.json").read_text())
+    return found
+
+
+@contextlib.contextmanager
+def other_user(code: str, uid: int = NOBODY, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """Python code that another user runs, from when it has said "there"."""
+    with subprocess.Popen(
+        [*as_user(uid), "python3", "-c", f"{OTHER}\n{code}\nprint('there', flush=True)\ntime.sleep(600)"],
+        env={"PATH": USERS_PATH, **more},
+        cwd="/",
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == "there\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def squat(nodes: LocalNodes, listen: str = "s.listen(0)") -> str:
+    return f"s = socket.socket(socket.AF_UNIX); s.bind(b'\\0shakedown/' + {nodes.lock_name('n')!r}.encode()); {listen}"
+
+
+# -- who may have the node -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("listen", ["s.listen(0)", "pass"])
+def test_a_squatter_does_not_keep_root_from_the_node_and_is_told(
+    nodes: LocalNodes, prepare: Prepare, listen: str
+) -> None:
+    with other_user(squat(nodes, listen)) as squatter:
+        node = prepare()
+        wait(node, "ready")
+        (note,) = node.notes  # type: ignore[attr-defined]
+        assert f"process {squatter.pid}" in note and "nobody (uid 65534) holds this node too" in note
+
+
+def test_a_user_is_told_by_the_kernels_word_who_squats(nodes: LocalNodes, prepare: Prepare) -> None:
+    with other_user(squat(nodes)) as squatter, pytest.raises(Refused) as refused:
+        prepare(user=SOMEBODY)
+    assert refused.value.kind == "busy"
+    assert f"process {squatter.pid} (python3) of user nobody (uid 65534) holds this node" in str(refused.value)
+
+
+def test_a_squatter_who_hides_and_fills_his_queue_is_told_too(nodes: LocalNodes, prepare: Prepare) -> None:
+    fill = "s.listen(0)\nheld = []\nfor _ in range(9):\n c = socket.socket(socket.AF_UNIX); c.setblocking(False)\n"
+    fill += f" held.append(c)\n try: c.connect(b'\\0shakedown/' + {nodes.lock_name('n')!r}.encode())\n"
+    fill += " except BlockingIOError: pass"
+    with other_user(squat(nodes, fill)):
+        with pytest.raises(Refused, match=r"somebody who does not listen .*holds this node"):
+            prepare(user=SOMEBODY)
+        note = prepare().notes[0]  # type: ignore[attr-defined]
+        assert "of user nobody (uid 65534) holds this node too" in note
+
+
+def test_the_name_is_free_when_its_holder_has_died(nodes: LocalNodes, prepare: Prepare) -> None:
+    with other_user(squat(nodes)) as squatter:
+        squatter.kill()
+        squatter.wait()
+        wait(prepare(user=SOMEBODY), "ready")
+
+
+def test_roots_run_is_seen_by_who_may_not_open_its_lock(nodes: LocalNodes, prepare: Prepare) -> None:
+    wait(prepare(), "ready")
+    with pytest.raises(Refused, match=rf"run {RUN} of user root holds this node since .* \(watchdog pid \d+\)"):
+        prepare(user=SOMEBODY, run_id="theirs")
+    with pytest.raises(Refused, match=rf"run {RUN} of user root holds this node"):
+        prepare(run_id="second")
+
+
+def test_a_users_run_is_seen_by_another_user_and_by_himself(nodes: LocalNodes, prepare: Prepare) -> None:
+    wait(prepare(user=SOMEBODY), "ready")
+    with pytest.raises(Refused, match=rf"run {RUN} of user uid 65533 \(watchdog pid \d+\) holds this node"):
+        prepare(user=SOMEBODY, run_id="second")
+    with pytest.raises(Refused, match=r"process \d+ \(python3\) of user uid 65533 holds this node"):
+        prepare(user=NOBODY, run_id="theirs")
+
+
+def test_roots_lock_cannot_be_opened_or_exchanged_by_others(nodes: LocalNodes, prepare: Prepare) -> None:
+    wait(prepare(), "ready")
+    lock_file = next(path for path in Path(lock.ROOTS).glob("*.lock") if held(path))
+    code = f"""
+def refused(what):
+    try: what()
+    except PermissionError: return True
+assert refused(lambda: open({str(lock_file)!r}))
+assert refused(lambda: os.unlink({str(lock_file)!r}))
+assert refused(lambda: os.rename({lock.ROOTS!r}, '/run/other'))
+assert refused(lambda: open({str(lock_file.with_suffix(".json"))!r}, 'w'))
+"""
+    with other_user(code):
+        pass
+
+
+def held(path: Path) -> bool:
+    inode = str(path.stat().st_ino)
+    return any(line.split()[5].endswith(f":{inode}") for line in Path("/proc/locks").read_text().splitlines())
+
+
+def test_the_node_stays_locked_while_a_leader_lives(nodes: LocalNodes, prepare: Prepare) -> None:
+    stubborn = [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"]
+    node = prepare(command=stubborn)
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    until(lambda: marked(RUN, "n"))
+    time.sleep(0.5)
+    os.kill(place_of(nodes)["process"][0], signal.SIGKILL)  # type: ignore[index]
+    assert marked(RUN, "n")
+    with pytest.raises(Refused, match="holds this node"):
+        prepare(run_id="second")
+
+
+def test_a_folder_of_root_that_others_can_write_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, make in {
+        "link": lambda path: path.symlink_to(tmp_path),
+        "foreign": lambda path: (path.mkdir(), os.chown(path, NOBODY, NOBODY)),
+        "open": lambda path: (path.mkdir(), path.chmod(0o777)),
+        "file": lambda path: path.touch(),
+    }.items():
+        path = tmp_path / name
+        make(path)  # type: ignore[no-untyped-call]
+        monkeypatch.setattr(lock, "ROOTS", str(path))
+        with pytest.raises(folder.Unusable, match="only root can write"):
+            lock.make_roots_folder()
+
+
+# -- where root keeps its runs ---------------------------------------------------------------------------------------
+
+
+def test_root_keeps_no_run_where_another_user_could_exchange_it(nodes: LocalNodes) -> None:
+    """sudo may leave HOME at the home of who called it."""
+    home = nodes.home("n")
+    os.chown(home, NOBODY, NOBODY)
+    code = "import os, sys; sys.path.insert(0, sys.argv[1]); from launcher import folder; print(folder.parent())"
+    source = str(Path(launcher.__path__[0]).parent)
+    said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
+    assert said == "/root/.cache/shakedown/runs\n"
+    os.chown(home, 0, 0)
+    said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
+    assert said == f"{home}/.cache/shakedown/runs\n"
+
+
+@pytest.mark.parametrize("where", [".cache", ".cache/shakedown", ".cache/shakedown/runs"])
+def test_a_folder_that_another_user_has_made_beforehand_is_refused(nodes: LocalNodes, where: str) -> None:
+    path = nodes.home("n") / where
+    path.mkdir(parents=True)
+    os.chown(path, NOBODY, NOBODY)
+    plan = launch_plan({"n": SLEEP})
+    with pytest.raises(Refused, match=rf"root's runs cannot be kept in .*{where} \(owner 65534") as refused:
+        Node(plan, plan.nodes[0], nodes, 5).prepare({}, 30, 1)
+    assert refused.value.kind == "unusable"
+    assert list(path.iterdir()) == []
+
+
+# -- the watchdog's ear ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("user", "below"), [(None, "/run/shakedown/shakedown-"), (SOMEBODY, "/tmp/shakedown-")])
+def test_the_socket_lies_in_a_folder_that_others_cannot_enter(
+    nodes: LocalNodes, prepare: Prepare, user: int | None, below: str
+) -> None:
+    prepare(user=user)
+    where = Path(str(place_of(nodes)["socket"]))
+    assert (where.stat().st_mode & 0o777, where.stat().st_uid) == (0o700, user or 0)
+    assert str(where).startswith(below)
+    attack = f"""
+try: socket.socket(socket.AF_UNIX).connect({str(where / "control")!r})
+except PermissionError: pass
+else: sys.exit(1)
+"""
+    with other_user(attack):
+        pass
+
+
+@pytest.fixture
+def ear() -> Iterator[control.Ear]:
+    made = control.Ear()
+    yield made
+    made.close()
+    assert not Path(made.folder).exists()
+
+
+def answer(request: dict[str, object]) -> dict[str, object]:
+    if request.get("command") == "fail":
+        raise KeyError("no such thing")
+    return {"heard": request, "filling": "x" * int(str(request.get("filling", 0)))}
+
+
+def client(ear: control.Ear) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(5)
+    connection.connect(f"{ear.folder}/control")
+    return connection
+
+
+def serve(ear: control.Ear, turns: int = 20) -> None:
+    for _ in range(turns):
+        ear.serve(0.001, answer)
+
+
+def ask(ear: control.Ear, text: bytes) -> object:
+    with client(ear) as connection:
+        connection.sendall(text)
+        serve(ear)
+        return json.loads(connection.makefile("rb").readline() or b"null")
+
+
+def test_a_request_is_answered_and_a_long_answer_comes_in_turns(ear: control.Ear) -> None:
+    assert ask(ear, b'{"a": 1}\n') == {"heard": {"a": 1}, "filling": ""}
+    with client(ear) as connection:
+        connection.sendall(b'{"filling": 1000000}\n')
+        got = b""
+        while not got.endswith(b"\n"):
+            serve(ear, 2)
+            got += connection.recv(65536)
+        assert len(json.loads(got)["filling"]) == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"[" * 16_000 + b"\n", "nested too deeply"),
+        (b"[1]\n", "not a message"),
+        (b"nonsense\n", "JSONDecodeError"),
+        (b"\xff\xfe\n", "UnicodeDecodeError"),
+        (b'{"command": "fail"}\n', "KeyError"),
+    ],
+)
+def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(ear: control.Ear, sent: bytes, said: str) -> None:
+    reply = ask(ear, sent)
+    assert isinstance(reply, dict) and said in str(reply["error"])
+    assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+
+
+def test_a_request_has_a_size(ear: control.Ear) -> None:
+    exactly = b'{"a": "%s"}\n' % (b"x" * (control.REQUEST_LIMIT - 10))
+    assert len(exactly) == control.REQUEST_LIMIT + 0
+    assert ask(ear, exactly) is not None
+    with client(ear) as connection:
+        connection.sendall(b" " + exactly)
+        serve(ear)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+
+
+def test_bytes_that_trickle_neither_hold_up_others_nor_last(ear: control.Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "CONNECTION_S", 0.3)
+    with client(ear) as slow:
+        began = time.monotonic()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            while time.monotonic() - began < 5:
+                slow.sendall(b" ")
+                assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+                time.sleep(0.02)
+        assert 0.3 <= time.monotonic() - began < 2
+
+
+def test_one_who_does_not_read_his_answer_holds_up_nobody(ear: control.Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "CONNECTION_S", 0.3)
+    with client(ear) as deaf:
+        deaf.sendall(b'{"filling": 1500000}\n')
+        began = time.monotonic()
+        while time.monotonic() - began < 0.5:
+            assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+        assert ear._connections == []
+
+
+def test_many_connections_at_once_push_out_the_oldest(ear: control.Ear) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(client(ear))
+        serve(ear, 80)
+        assert len(ear._connections) == 32
+        assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+    serve(ear)
+    assert ear._connections == []
+
+
+def test_without_a_free_descriptor_it_waits_and_goes_on(ear: control.Ear) -> None:
+    with client(ear) as connection:
+        connection.sendall(b"{}\n")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+        try:
+            began = time.monotonic()
+            for _ in range(3):
+                ear.serve(0.1, answer)
+            assert time.monotonic() - began >= 0.3, "it does not spin"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        serve(ear)
+        assert connection.recv(100) == b'{"heard": {}, "filling": ""}\n'
+
+
+def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(ear: control.Ear) -> None:
+    dead = control.Ear()
+    os.close(dead._claim)  # as when it was killed
+    dead._claim = -1
+    dead._server.close()
+    foreign = tempfile.mkdtemp(prefix="shakedown-", dir=lock.ROOTS)
+    os.chown(foreign, NOBODY, NOBODY)
+    fresh = tempfile.mkdtemp(prefix="shakedown-", dir=lock.ROOTS)
+    link = Path(lock.ROOTS, "shakedown-link")
+    link.symlink_to(foreign)
+    try:
+        control.sweep()
+        assert not Path(dead.folder).exists()
+        assert all(os.path.lexists(path) for path in (ear.folder, foreign, fresh, link))
+    finally:
+        link.unlink()
+        Path(foreign).rmdir()
+        Path(fresh).rmdir()
+
+
+def place(ear: control.Ear, **other: object) -> dict[str, object]:
+    from shakedown.smoke.launcher import processes
+
+    own = {"socket": ear.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
+    return own | other
+
+
+def test_a_visit_believes_only_the_process_that_the_run_folder_names(ear: control.Ear) -> None:
+    from shakedown.smoke.launcher import processes
+
+    with subprocess.Popen(SLEEP) as other:
+        try:
+            with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in its place"):
+                control.ask(place(ear, process=processes.identity(other.pid)), {})
+        finally:
+            other.kill()
+    started = processes.identity(os.getpid())[1]
+    for wrong in ([os.getpid(), started + 1], [os.getpid()], ["x", 1], None, [0, 0], [2**70, 1]):
+        with pytest.raises(control.Dead):
+            control.ask(place(ear, process=wrong), {})
+    with pytest.raises(control.Dead):
+        control.ask(place(ear, boot_id="of another boot"), {})
+    with pytest.raises(control.Dead):
+        control.ask({}, {})
+
+
+def test_a_visit_goes_to_no_folder_that_is_not_its_own(ear: control.Ear, tmp_path: Path) -> None:
+    os.chown(ear.folder, NOBODY, NOBODY)
+    with pytest.raises(control.Silent, match="not ours alone"):
+        control.ask(place(ear), {})
+    os.chown(ear.folder, 0, 0)
+    Path(ear.folder).chmod(0o755)
+    with pytest.raises(control.Silent, match="not ours alone"):
+        control.ask(place(ear), {})
+    Path(ear.folder).chmod(0o700)
+    (tmp_path / "link").symlink_to(ear.folder)
+    with pytest.raises(control.Silent):
+        control.ask(place(ear, socket=str(tmp_path / "link")), {})
+
+
+def test_a_forged_watchdog_of_another_user_is_not_believed(nodes: LocalNodes, prepare: Prepare) -> None:
+    """He listens in a folder that is ours by owner and mode; only the kernel's word is left."""
+    node = prepare()
+    wait(node, "ready")
+    where = place_of(nodes)
+    control_socket = Path(str(where["socket"]), "control")
+    control_socket.unlink()
+    forged = Path(tempfile.mkdtemp(dir="/tmp"))
+    os.chown(forged, NOBODY, NOBODY)
+    code = f"s = socket.socket(socket.AF_UNIX); s.bind('{forged}/control'); s.listen(9)"
+    with other_user(code):
+        (forged / "control").rename(control_socket)
+        with pytest.raises(NoAnswer, match=r"of nobody \(uid 65534\) listens in its place"):
+            node.poll(0)
+    forged.rmdir()
+    watchdog = where["process"][0]  # type: ignore[index]
+    assert node.stop("the watchdog cannot be reached").over
+    until(lambda: not alive(watchdog))
+
+
+def test_a_slow_or_silent_server_costs_a_visit_three_seconds(ear: control.Ear) -> None:
+    with contextlib.suppress(control.Silent):
+        began = time.monotonic()
+        control.ask(place(ear), {}, timeout=0.5)  # nobody serves it
+    assert 0.5 <= time.monotonic() - began < 2
+
+
+def test_a_job_is_ended_by_its_lease_whatever_is_sent(nodes: LocalNodes, prepare: Prepare) -> None:
+    node = prepare(lease_s=2)
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(f"{place_of(nodes)['socket']}/control")
+        until(lambda: _trickle(connection) and not marked(RUN, "n"), 15)
+
+
+def _trickle(connection: socket.socket) -> bool:
+    with contextlib.suppress(OSError):
+        connection.send(b" ")
+    return True
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"command": "poll"},
+        {"command": "poll", "run_id": "other"},
+        {"command": "kill", "run_id": RUN},
+        {"command": "poll", "run_id": RUN, "offset": "1"},
+        {"command": "poll", "run_id": RUN, "offset": -1},
+        {"command": "poll", "run_id": RUN, "offset": 1e999},
+    ],
+)
+def test_only_a_request_of_this_run_renews_its_lease(
+    nodes: LocalNodes, prepare: Prepare, request_: dict[str, object]
+) -> None:
+    node = prepare(lease_s=1.5)
+    wait(node, "ready")
+    began = time.monotonic()
+    where = place_of(nodes)
+    with contextlib.suppress(control.Dead):
+        while time.monotonic() - began < 10:
+            assert "error" in control.ask(where, request_)
+            time.sleep(0.1)
+    assert time.monotonic() - began < 6
