@@ -1,0 +1,105 @@
+"""What a person is told to do can be done: options, settings and operations that advice names are there."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from pydantic import BaseModel
+
+from shakedown.cli import COMMANDS, main
+from shakedown.desired import DesiredState
+from shakedown.smoke.program import program
+from shakedown.smoke.signatures import load
+
+PACKAGE = Path(__file__).parents[2] / "shakedown"
+# Options of the programs that a job's nodes have, which advice may name: container engines (docs.docker.com/reference,
+# 2026-11-21).
+ENGINE = {"--ipc", "--privileged", "--shm-size", "--device"}
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
+_SETTING = re.compile(r"(?<![\w./])(smoke|benchmark)\.([a-z_]+(?:\.[a-z_]+)*)")
+_OPERATION = re.compile(r"\boperation ([a-z_]+)\.([a-z_]+)")
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Every text that is meant for a person: the signatures and advice, and the sentences in checks and gates."""
+    known = load()
+    for signature in (*known.failure, *known.rccl, *known.kernel):
+        yield signature.name, f"{signature.cause}; {signature.remedy}"
+    for advice in known.advice:
+        yield advice.name, advice.text
+    for folder in ("checks", "smoke/gates", "smoke/plan", "smoke/benchmark"):
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            for line, text in sentences(ast.parse(path.read_text())):
+                yield f"{path.name}:{line}", text
+    for path in sorted((PACKAGE / "smoke").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "remedy" and isinstance(node.value, ast.Constant):
+                yield f"{path.name}:{node.value.lineno}", str(node.value.value)
+
+
+def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Texts of more than three words that are neither docstrings nor commands."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+        if isinstance(text, str) and text.count(" ") > 2 and "|" not in text:
+            yield getattr(node, "lineno", 0), text
+
+
+def options() -> set[str]:
+    """The options of our own commands and the arguments of the programs that recipes start."""
+    found: set[str] = set(ENGINE)
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        found.update(option for parameter in command.params for option in parameter.opts)
+    for entry in resources.files("shakedown.smoke").joinpath("programs").iterdir():
+        if entry.name.endswith(".toml"):
+            found.update(f"--{argument}" for argument in program(entry.name[:-5]).arguments)
+    return found
+
+
+def has(model: type[BaseModel], path: list[str]) -> bool:
+    """Whether a dotted path leads to a field; below a dictionary anything does."""
+    field = model.model_fields.get(path[0])
+    if field is None:
+        return False
+    inner: Any = list(getattr(field.annotation, "__args__", [field.annotation]))
+    models = [kind for kind in inner if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return len(path) == 1 or not models or any(has(kind, path[1:]) for kind in models)
+
+
+TEXTS = list(texts())
+
+
+def test_options_that_advice_names_exist() -> None:
+    known = options()
+    named = {(where, option) for where, text in TEXTS for option in _OPTION.findall(text)}
+    assert {option for _, option in named} >= {"--transport", "--seq-length", "--log-throughput"}, "the search works"
+    assert {each for each in named if each[1] not in known} == set()
+
+
+def test_settings_that_advice_names_exist() -> None:
+    named = {(where, ".".join(found)) for where, text in TEXTS for found in _SETTING.findall(text)}
+    assert len(named) > 3, "the search works"
+    assert {each for each in named if not has(DesiredState, each[1].split("."))} == set()
+
+
+def test_operations_that_advice_names_exist() -> None:
+    named = {(where, *found) for where, text in TEXTS for found in _OPERATION.findall(text)}
+    assert named, "the search works"
+    for where, module, name in named:
+        assert callable(getattr(importlib.import_module(f"operations.{module}"), name, None)), (where, module, name)
+
+
+@pytest.mark.parametrize("text", ["--no-such-option", "use --expects"])
+def test_an_option_that_does_not_exist_would_be_found(text: str) -> None:
+    assert not set(_OPTION.findall(text)) & options()
