@@ -124,7 +124,6 @@ def _judge_all(current: Session) -> None:
     show_notes(current)
     passed = verdict_of(record.gates) == Verdict.OK
     current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
-    current.out.print(f"evidence: {directory.path}", markup=False, highlight=False)
 
 
 def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:

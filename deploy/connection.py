@@ -14,7 +14,9 @@ What a host does can only raise OSError here, which pyinfra takes for a failure 
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import math
 import socket
 import time
@@ -23,11 +25,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import gevent
+from gevent.subprocess import PIPE, Popen
 from paramiko import SSHException, Transport
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.output import echo, format_text
-from pyinfra.connectors import ssh, util
+from pyinfra.connectors import local, ssh, util
 from pyinfra.connectors.base import BaseConnector
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
@@ -54,7 +57,9 @@ class NodeError(OSError):
 
 def bind(state: State) -> None:
     """Give all hosts connectors that are bounded. To be called once, before the first connection."""
-    util.read_output_buffers = ssh.read_output_buffers = read_output  # type: ignore[attr-defined]
+    logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its threads' tracebacks; errors reach us as such
+    ssh.read_output_buffers = util.read_output_buffers = read_output  # type: ignore[attr-defined]
+    local.run_local_process = run_local_process
     for host in state.inventory:
         host.connector = _made_bounded(host.connector)
 
@@ -263,6 +268,23 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
             for buffer in (stdout, stderr):
                 getattr(buffer, "channel", buffer).close()
     return CommandOutput(taken.lines)
+
+
+def run_local_process(
+    command: str, stdin: Any = None, timeout: Any = None, print_output: bool = False, print_prefix: str = ""
+) -> tuple[int, CommandOutput]:
+    """pyinfra's function of this name, over `read_output`: the process does not outlive whoever waits for it."""
+    process = Popen(f"exec {command}", shell=True, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    try:
+        if stdin:
+            util.write_stdin(stdin, process.stdin)
+        process.stdin.close()
+        output = read_output(process.stdout, process.stderr, timeout, print_output, print_prefix)
+        return process.wait(), output
+    finally:
+        if process.poll() is None:
+            with contextlib.suppress(PermissionError):  # of sudo: it has its limit
+                process.terminate()
 
 
 def _chunks(stream: str, buffer: Any) -> Iterator[bytes]:

@@ -8,19 +8,10 @@ from weakref import WeakKeyDictionary
 
 import click
 from pyinfra.api import Host, State
-from pyinfra.api.state import BaseStateCallback
 
 from shakedown.desired import HostLayers, Layer, Resolved, resolve
 
 _resolved: WeakKeyDictionary[State, Resolved] = WeakKeyDictionary()
-
-
-class RememberErrors(BaseStateCallback):
-    """Keeps why a host could not be connected to, for its finding."""
-
-    @staticmethod
-    def host_connect_error(state: State, host: Host, error: Exception) -> None:
-        host.connector_data["shakedown_error"] = str(error)
 
 
 def hosts_in_limit(state: State) -> list[Host]:

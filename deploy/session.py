@@ -18,12 +18,15 @@ from pyinfra.api import Host, State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
+from deploy import host_keys
+from deploy.ending import course, fates
 from deploy.examine import examine
 from deploy.inventory import hosts_in_limit
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
+from shakedown.report.closing import Ending, closing
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
@@ -101,7 +104,6 @@ class Session:
                     desired_digest=digest_of(dict(self.examination.desired)),
                 )
                 self.save()
-                invocation.on_exit.append(self.close)
             return self.record
 
     def save(self) -> None:
@@ -158,7 +160,7 @@ class Session:
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
         judged = {gate.job for gate in self.record.gates} if self.record else set()
         asked = [job.name for job in self.jobs if job.node not in self.left_out]
-        if (self.record and not judged.issuperset(asked)) or invocation.interrupted:
+        if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
 
@@ -177,13 +179,22 @@ class Session:
             name=name,
             verdict=self.examination.verdict_of(name),
             part=part,
-            why=self.left_out.get(name, ""),
+            why=course(self.state).why(name) or self.left_out.get(name, ""),
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes else None,
-            changes=self.changes.get(name, []),
+            changes=self.changed(name),
             logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
             notes=[note for outcome in outcomes for note in outcome.notes],
         )
+
+    def changed(self, name: str) -> list[str]:
+        """What was changed on a node, in order: findings by their names, other operations by theirs."""
+        return [self.short(name, operation) for operation in course(self.state).changed.get(name, [])]
+
+    def short(self, name: str, operation: str) -> str:
+        """The finding that an operation on a node was declared for, or the operation itself."""
+        finding = operation.partition(": ")[0]
+        return finding if finding in self.changes.get(name, []) else operation
 
     def outcomes(self) -> list[NodeResult]:
         """Every node's part in every job that has ended, in the order of the jobs."""
@@ -248,3 +259,50 @@ def show_findings(current: Session) -> None:
         if len(current.mendable(host.name)) < len(current.examination.mendable(host.name)):
             current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
     current.out.print()
+
+
+def finish(state: State, examination: Examination | None = None) -> Verdict:
+    """The end of every run, however it came: close the record and say, once, how it ended. `examination`: of a command
+    that has no session. Returns the verdict."""
+    current = _sessions.get(state)
+    if current is not None:
+        current.close()
+        examination = current.examination
+    verdict = _verdict(state, current, examination)
+    kept = course(state)
+    if kept.told:
+        return verdict
+    kept.told = True
+    hosts = hosts_in_limit(state)
+    changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
+    gates = current.record.gates if current and current.record else []
+    ending = Ending(
+        verdict=verdict,
+        fates=fates(state, examination, current.left_out if current else {}, invocation.interrupted),
+        changed=changed,
+        unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
+        error=invocation.error or invocation.unrecorded,
+        gates=[gate.name for gate in gates if gate.verdict != Verdict.OK],
+        new_keys=host_keys.new_keys(hosts),
+        evidence=str(current.directory.path) if current and current.directory else "",
+        dry=invocation.dry,
+        interrupted=invocation.interrupted,
+    )
+    out = current.out if current else terminal.console(stderr=True)
+    out.print()
+    for number, line in enumerate(closing(ending)):
+        style = terminal.COLOURS[verdict] if not number else None
+        out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    return verdict
+
+
+def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:
+    """Where nothing was examined, only a run that was asked for no more than that can be ok."""
+    if invocation.interrupted or invocation.error:
+        return Verdict.FAIL
+    if current is not None:
+        return current.record.verdict if current.record else current.verdict()
+    if examination is not None:
+        return examination.verdict()
+    reached = all(host in state.active_hosts for host in hosts_in_limit(state))
+    return Verdict.OK if reached and invocation.examined else Verdict.FAIL

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from deploy.ending import course
 from deploy.examine import reread
 from deploy.session import Session
 from shakedown.desired.models import EACH, TOGETHER
@@ -103,7 +104,8 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
         raise RuntimeError("the run was stopped before this job began")
     for host in current.hosts:
         if host not in current.state.active_hosts:
-            current.left_out.setdefault(host.name, "failed before the smoke run")
+            why = course(current.state).why(host.name) or "failed before the smoke run"
+            current.left_out.setdefault(host.name, why)
     plan = plan_of(current.examination, record.run_id, current.left_out, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
@@ -219,7 +221,6 @@ def show_judgement(current: Session) -> None:
     for line in terminal.closing(record.gates):
         out.print(line)
     out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
-    out.print(f"evidence: {current.directory.path}", markup=False, highlight=False)
 
 
 def show_notes(current: Session) -> None:

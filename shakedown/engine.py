@@ -26,7 +26,7 @@ from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
 from deploy.connection import bind  # noqa: E402
-from deploy.inventory import RememberErrors  # noqa: E402
+from deploy.ending import watch  # noqa: E402
 from shakedown.guard import PROJECT, invocation  # noqa: E402
 
 
@@ -56,7 +56,7 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     ctx_inventory.set(made)
     state.init(made, config, initial_limit=_limited(made, limit))
     bind(state)
-    state.add_callback_handler(RememberErrors())
+    watch(state)
     hosts = [host for host in made if state.is_host_in_limit(host)]
     if not hosts:
         narrowed = f" with --limit {' '.join(limit)}" if limit else ""

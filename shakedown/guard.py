@@ -18,14 +18,19 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from shakedown.text import printable
+
 PROJECT = Path(__file__).resolve().parents[1]
 USAGE = 2
+NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
 
 
@@ -39,7 +44,16 @@ class Invocation:
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
-    on_exit: list[Callable[[], None]] = field(default_factory=list)  # close what is open
+    error: str = ""  # what ended the run before its end, and was not the failure of every host
+    on_exit: list[Callable[[], object]] = field(default_factory=list)  # say how it ended
+
+    def ended_by(self, error: BaseException) -> None:
+        """Keep what ended the run. pyinfra wraps what others raise; that no host is left, the hosts say themselves."""
+        cause = getattr(error, "exception", error)
+        if isinstance(cause, EOFError):
+            cause = RuntimeError("there is no terminal to ask on: say -y to go on without being asked, or --dry")
+        if not isinstance(cause, SystemExit) and str(cause) != NO_HOSTS:
+            self.error = self.error or printable(f"{type(cause).__name__}: {cause}", 500)
 
 
 invocation = Invocation()
@@ -81,7 +95,8 @@ def _arm() -> None:
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
     _check_packages()
-    signal.signal(signal.SIGINT, _interrupt)
+    heed_signals()
+    context.with_resource(_told())
     atexit.register(_leave)
 
     # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
@@ -109,15 +124,18 @@ def _prepare() -> None:
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
     from deploy.connection import bind
-    from deploy.inventory import RememberErrors, desired_states
+    from deploy.ending import watch
+    from deploy.inventory import desired_states
+    from deploy.session import finish
     from shakedown.desired import DesiredStateError
 
     bind(state)
-    state.add_callback_handler(RememberErrors())
+    watch(state)
     try:
         desired_states(state)
     except DesiredStateError as error:
         _end(str(error), USAGE)
+    invocation.on_exit.append(lambda: finish(state))
 
 
 def _end(message: str, code: int) -> None:
@@ -144,10 +162,36 @@ def _refuse(message: str) -> None:
     raise SystemExit(USAGE)
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """click shows an error and exits: from outside, only the exit code would be left of it."""
+    import click
+
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise
+    except Exception as error:
+        invocation.ended_by(error)
+        raise
+
+
+def heed_signals() -> None:
+    """Ctrl-C, and being told to end or losing the terminal, end a run as its own end does: with its record closed and
+    with the words how it ended. What is ignored (nohup) stays ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
     on all nodes first.)"""
+    from pyinfra.context import ctx_state
+
     invocation.interrupted = True
+    if ctx_state.isset() and ctx_state.get().initialised:
+        ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
     raise SystemExit(INTERRUPTED)
 
 
@@ -163,8 +207,7 @@ def _leave() -> None:
         )
         code = 1
     if not code and invocation.unrecorded:
-        sys.stderr.write(f"shakedown: {invocation.unrecorded}. A run without its record has failed.\n")
-        code = 1
+        code = 1  # a run without its record has failed
     if code:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -16,6 +16,8 @@ from shakedown.findings import Finding
 if TYPE_CHECKING:
     from pyinfra.api import State
 
+    from shakedown.examination import Examination
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -42,6 +44,30 @@ def usable_input() -> Iterator[None]:
     except (DesiredStateError, InventoryError) as error:
         click.echo(f"shakedown: {error}", err=True)
         sys.exit(2)
+
+
+@contextmanager
+def to_its_end(state: State) -> Iterator[Callable[[Examination], None]]:
+    """A connected run. However it ends, also by Ctrl-C or an exception, it is said on stderr how it ended. What is
+    yielded keeps an examination, for commands that have no session."""
+    import traceback
+
+    from deploy.session import finish
+    from shakedown import engine
+    from shakedown.guard import INTERRUPTED, heed_signals, invocation
+
+    kept: list[Examination] = []
+    heed_signals()
+    try:
+        with engine.connected(state):
+            yield kept.append
+    except Exception as error:
+        traceback.print_exc()
+        invocation.ended_by(error)
+    finally:
+        verdict = finish(state, *kept)
+    if invocation.interrupted or invocation.error:
+        sys.exit(INTERRUPTED if invocation.interrupted else verdict.exit_code)
 
 
 def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None) -> State:
@@ -114,10 +140,10 @@ def drift(
         state = load_state(inventory, limit, data, parallel)
     from deploy.examine import examine
 
-    with engine.connected(state):
+    with to_its_end(state) as keep:
         examination = examine(state)
-    findings = examination.all_findings()
-    _print_findings(findings, len(examination.desired), form, show_all)
+        _print_findings(examination.all_findings(), len(examination.desired), form, show_all)
+        keep(examination)
     code = examination.verdict().exit_code
     if expected is not None and len(examination.states) < expected:
         click.echo(f"shakedown: {len(examination.states)} of {expected} expected nodes answered", err=True)
@@ -164,8 +190,9 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     from deploy.training import plans_of
     from shakedown.smoke.plan import PlanError, render
 
-    with engine.connected(state):
+    with to_its_end(state) as keep:
         examination = examine(state)
+        keep(examination)
     plans = list(plans_of(examination))
     made = {name: each for name, each in plans if not isinstance(each, PlanError)}
     if form == "json" and len(plans) > 1:
@@ -190,15 +217,11 @@ def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel:
 
         engine.show_pyinfra_log(verbosity=1)
         state = load_state(inventory, limit, data, parallel)
-    from deploy.session import session
+    from deploy.session import finish, session
     from shakedown.guard import invocation
 
     invocation.dry = dry
-    with engine.connected(state):
+    with to_its_end(state):
         engine.run_deploy(state, "megatron", dry=dry)
-        current = session()
-    current.close()
-    verdict = current.record.verdict if current.record else current.verdict()
-    if invocation.unrecorded:
-        click.echo(f"shakedown: {invocation.unrecorded}. A run without its record has failed.", err=True)
-    sys.exit(130 if invocation.interrupted else verdict.exit_code)
+        session()
+    sys.exit(finish(state).exit_code)

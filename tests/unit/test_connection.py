@@ -93,6 +93,27 @@ result = [first, ask(hosts[0], "echo still there")]
     assert mark not in listing, "its process is gone"
 
 
+def test_a_local_command_for_which_nobody_waits_any_more_is_ended(tmp_path: Path) -> None:
+    """As after Ctrl-C, and long before its limit."""
+    site = inventory(tmp_path, "@local")
+    mark = f"{os.getpid()}.{time.monotonic_ns()}"
+    body = f"""
+import subprocess
+def running():
+    args = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    return sum("{mark}" in line for line in args.splitlines())
+waits = gevent.spawn(ask, hosts[0], "sleep 100; : {mark}")
+gevent.sleep(1)
+before = running()
+waits.kill()
+gevent.sleep(2)
+result = [before, running()]
+"""
+    before, after = drive(tmp_path, site, body)
+    assert before
+    assert after == 0
+
+
 def test_a_command_without_a_limit_of_its_own_has_one(tmp_path: Path, site: Path) -> None:
     body = "connection.COMMAND_S = 1.5\nresult = [ask(hosts[0], 'sleep 60'), ask(hosts[0], 'sleep 2.5', _timeout=9)]"
     without, longer = drive(tmp_path, site, body)

@@ -1,0 +1,79 @@
+"""How a run ended, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.report.closing import NAMED, WHY, Ending, Fate, closing
+
+
+def said(**given: object) -> list[str]:
+    return list(closing(Ending(verdict=Verdict.FAIL, **given)))  # type: ignore[arg-type]
+
+
+def test_a_run_of_which_there_is_nothing_to_say() -> None:
+    assert list(closing(Ending(verdict=Verdict.OK))) == ["verdict: ok", "changed: nothing", "evidence: none was kept"]
+
+
+def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
+    fates = [
+        Fate("a", "ok"),
+        Fate("b", "drift", "mtu"),
+        Fate("c", "failed", 'in "mtu": no answer'),
+        Fate("d", "drift", "mtu"),
+        Fate("e", "drift", "thp"),
+        Fate("f", "unreached", "refused"),
+        Fate("g", "interrupted", 'in "mtu"'),
+        Fate("h", "left out", "not in its desired state"),
+        Fate("i", "unknown", "clock"),
+        Fate("j", "fail", "gpu_count"),
+    ]
+    assert said(fates=fates)[1:-2] == [
+        '  failed: c: in "mtu": no answer',
+        '  interrupted: g: in "mtu"',
+        "  unreached: f: refused",
+        "  left out: h: not in its desired state",
+        "  fail: j: gpu_count",
+        "  unknown: i: clock",
+        "  drift: b, d: mtu",
+        "  drift: e: thp",
+        "  ok: a",
+    ]
+
+
+@pytest.mark.parametrize(("count", "more"), [(NAMED, ""), (NAMED + 1, " and 1 more"), (NAMED + 30, " and 30 more")])
+def test_of_many_alike_some_are_named(count: int, more: str) -> None:
+    line = said(fates=[Fate(f"n{number}", "ok") for number in range(count)])[1]
+    assert line == f"  ok: {', '.join(f'n{number}' for number in range(NAMED))}{more}"
+
+
+def test_what_was_changed_and_how_far() -> None:
+    lines = said(changed={"a": ["thp", "mtu"], "b": [], "c": ["mtu"]}, unfinished={"a": "mtu", "b": "mtu"})
+    assert lines[1:-1] == ["changed: a: thp, mtu (not to its end)", "changed: c: mtu"]
+    assert said(dry=True)[1] == "changed: nothing (dry run)"
+    assert said(dry=True, changed={"a": ["mtu"]})[1] == "changed: a: mtu"
+
+
+def test_why_it_ended_early_and_what_else_a_person_must_know() -> None:
+    lines = said(
+        interrupted=True, error="OSError: disk full", gates=["loss_finite"], new_keys={"a": "ssh-rsa SHA256:x"},
+        evidence="runs/1",
+    )  # fmt: skip
+    assert lines == [
+        "verdict: fail (interrupted)",
+        "  ended by OSError: disk full",
+        "  gates that did not hold: loss_finite",
+        "changed: nothing",
+        "new host key of a, compare it: ssh-rsa SHA256:x",
+        "evidence: runs/1",
+    ]
+
+
+def test_nothing_of_it_reaches_the_terminal_as_it_came() -> None:
+    bad = "\x1b[2Jx\r\n\u202e"
+    lines = said(
+        fates=[Fate(bad, "failed", bad * WHY)], changed={bad: [bad]}, new_keys={bad: bad}, gates=[bad], error=bad
+    )
+    assert all(line.isprintable() for line in lines)
+    assert max(map(len, lines)) < WHY + 100

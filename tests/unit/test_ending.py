@@ -1,0 +1,214 @@
+"""How a run ends, whatever ends it: in processes, as a user sees it, over @local and a server that says nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+QUIET = {"gpu": "cpu", "tuning": {"numa_balancing": None}}
+
+
+def start(folder: Path, *argv: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(folder)}
+    return subprocess.Popen(
+        [BIN / str(argv[0]), *(str(word) for word in argv[1:])], cwd=folder, env=environment, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def run(folder: Path, *argv: object) -> tuple[int, str, str]:
+    with start(folder, *argv) as process:
+        out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def inventory(folder: Path, *hosts: Any, **data: Any) -> Path:
+    path = folder / "site.py"
+    path.write_text(f"site = ({list(hosts)!r}, {QUIET | data!r})\n")
+    return path
+
+
+def closing(err: str) -> list[str]:
+    """The lines from the last verdict on."""
+    return ("verdict:" + err.rpartition("\nverdict:")[2]).splitlines()
+
+
+def record(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((folder / "runs/latest/run.json").read_text())
+    return document
+
+
+def data_set(folder: Path, port: int) -> dict[str, Any]:
+    return {"own": {"folder": str(folder / "data"), "files": [{"url": f"http://127.0.0.1:{port}/x"}]}}
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port on which somebody listens who never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def until(condition: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)
+
+
+def connected_to(port: int) -> bool:
+    """Whether anybody is connected to a port of this machine (/proc/net/tcp: remote address in hex, state 01)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[2] == f"0100007F:{port:04X}" and row[3] == "01" for row in rows)
+
+
+def test_an_operation_that_fails_everywhere_is_named_with_its_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, closed))
+    code, _out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/datasets.py", "-y")
+    assert code == 1, err
+    verdict, failed, changed, evidence = closing(err)
+    assert verdict == "verdict: fail"
+    assert failed.startswith(f'  failed: @local: in "Data set own": {tmp_path}/data: x: [Errno 111] Connection refused')
+    assert changed == "changed: @local: Data set own (not to its end)"
+    assert evidence == f"evidence: runs/{record(tmp_path)['run_id']}"
+    (node,) = record(tmp_path)["nodes"]
+    assert 'in "Data set own": ' in node["why"]
+    assert node["changes"] == ["Data set own"]
+    assert record(tmp_path)["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, silent: int, number: int) -> None:
+    site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, silent))
+    with start(tmp_path, "pyinfra", site, PROJECT / "deploy/datasets.py", "-y") as process:
+        until(lambda: connected_to(silent))
+        process.send_signal(number)
+        _out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert closing(err) == [
+        "verdict: fail (interrupted)",
+        '  interrupted: @local: in "Data set own"',
+        "changed: @local: Data set own (not to its end)",
+        "what was under way on those nodes ends there by itself, within its time limit",
+        f"evidence: runs/{record(tmp_path)['run_id']}",
+    ]
+    assert record(tmp_path)["finished_at"]
+    assert record(tmp_path)["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("command", ["drift", "run", "plan", "pyinfra"])
+def test_an_interrupt_before_anything_was_examined(tmp_path: Path, silent: int, command: str) -> None:
+    site = inventory(tmp_path, ("127.0.0.1", {"ssh_port": silent}), "@local")
+    argv = ["pyinfra", site, PROJECT / "deploy/megatron.py", "-y"]
+    with start(tmp_path, *(argv if command == "pyinfra" else ["shakedown", command, site])) as process:
+        until(lambda: connected_to(silent))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, (out, err)
+    assert closing(err) == [
+        "verdict: fail (interrupted)",
+        "  interrupted: 127.0.0.1, @local: before it was examined",
+        "changed: nothing",
+        "evidence: none was kept",
+    ]
+
+
+def test_nobody_can_be_reached(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    site = inventory(tmp_path, ("127.0.0.1", {"ssh_port": closed}))
+    deploys = [["pyinfra", site, PROJECT / f"deploy/{name}.py", "-y"] for name in ("drift", "megatron", "rollback")]
+    for argv in (*deploys, ["shakedown", "drift", site], ["shakedown", "run", site]):
+        code, _out, err = run(tmp_path, *argv)
+        assert code == 1, (argv, err)
+        assert closing(err)[:3] == [
+            "verdict: fail",
+            f"  unreached: 127.0.0.1: Could not connect ([Errno None] Unable to connect to port {closed} on 127.0.0.1)",
+            "changed: nothing",
+        ], argv
+
+
+def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path: Path) -> None:
+    wanted = {"numa_balancing": None, "sysctl": {"kernel.pid_max": 4242}}
+    site = inventory(tmp_path, "@local", tuning=wanted)
+    told = ["verdict: drift", "  drift: @local: sysctl.kernel.pid_max", "changed: nothing", "evidence: none was kept"]
+    code, out, err = run(tmp_path, "shakedown", "drift", site, "--format", "json")
+    assert (code, closing(err)) == (3, told)
+    assert json.loads(out)["verdict"] == "drift"
+    code, out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/drift.py", "-y")
+    assert (code, closing(err)[0], closing(err)[2:]) == (1, told[0], told[2:])
+    assert "drifted in 1 findings" in closing(err)[1]
+
+
+def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
+    """pyinfra asks before it goes on, and there is nobody to ask."""
+    site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, 9))
+    code, _out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/datasets.py")
+    assert code == 1
+    assert closing(err)[:2] == [
+        "verdict: fail",
+        "  ended by RuntimeError: there is no terminal to ask on: say -y to go on without being asked, or --dry",
+    ]
+    assert record(tmp_path)["verdict"] == "fail"
+
+
+RAISES = """
+import json, sys
+from shakedown import engine
+from deploy.ending import course
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.operation import add_op, operation
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import StateStage
+from pyinfra.context import host, state as current
+
+@operation(is_idempotent=False)
+def weird(kind):
+    yield "true"
+    if host.name == "@local" and current.is_executing:
+        raise kind("what a node\\x1b[2J said")
+
+@operation(is_idempotent=False)
+def after():
+    yield "true"
+
+state = engine.load(sys.argv[1])
+with engine.connected(state):
+    add_op(state, weird, kind={kind}, name="Weird")
+    add_op(state, after, name="After")
+    state.set_stage(StateStage.Execute)
+    run_ops(state)
+kept = course(state)
+print(json.dumps([sorted(h.name for h in state.failed_hosts), kept.failed, kept.changed, kept.under_way]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "KeyError", "RecursionError", "UnicodeError", "EOFError"])
+def test_what_an_operation_raises_for_one_node_fails_that_node_alone(tmp_path: Path, kind: str) -> None:
+    site = inventory(tmp_path, "@local", ("@fake/other", {"fake_delay": 0, "fake_delay_jitter": 0}))
+    script = tmp_path / "drive.py"
+    script.write_text(RAISES.replace("{kind}", kind))
+    done = subprocess.run(
+        [sys.executable, script, site], cwd=PROJECT, capture_output=True, text=True, timeout=60, check=True
+    )
+    failed, why, changed, under_way = json.loads(done.stdout.splitlines()[-1])
+    assert failed == ["@local"]
+    operation, reason = why["@local"]
+    assert operation == "Weird"
+    assert kind in reason and "what a node" in reason and "\x1b" not in reason
+    assert changed == {"@local": ["Weird"], "@fake/other": ["Weird", "After"]}
+    assert under_way == {}
