@@ -75,7 +75,7 @@ def start_run(current: Session) -> None:
     if not invocation.dry:
         current.open_run()
     nodes = jobs_of(current.examination)
-    each = ProgressOfEach([node for node in nodes if node is not None])
+    each = ProgressOfEach()
     current.jobs = [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
     if invocation.dry:
         _show_plans(current)
@@ -160,27 +160,36 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     begun = [job for job in current.jobs if job.name not in judged and scope in (None, job.scope)]
     begun = [job for job in begun if job.result or job.error or job.node not in current.left_out]
     _counters_after(current, begun)
+    kept_of = {job.name: _keep(current, job) for job in begun}
+    current.save()
     for job in begun:
-        kept = next((kept for kept in record.jobs if kept.name == job.name), None)
-        if kept is None:
-            kept = JobRecord(node=job.node, error=job.error or "no node was left to run it")
-            record.jobs.append(kept)
-        evidence = current.evidence[job.name]
-        if job.result is None:
-            evidence.stopped = job.error or "the run ended before the job did"
-        else:
-            kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
-            evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
-            evidence.stopped = None if job.result.completed else job.result.reason
-            invocation.interrupted |= job.result.outcome == "interrupted"
-        current.save()
-        judgement = judge_job(directory, kept, evidence)
+        kept = kept_of[job.name]
+        judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
             current.leave_out(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
     current.save()
+
+
+def _keep(current: Session, job: Job) -> JobRecord:
+    """What a job came to, in the record and in its evidence."""
+    record = current.record
+    assert record is not None
+    kept = next((kept for kept in record.jobs if kept.name == job.name), None)
+    if kept is None:
+        kept = JobRecord(node=job.node, error=job.error or "no node was left to run it")
+        record.jobs.append(kept)
+    evidence = current.evidence[job.name]
+    if job.result is None:
+        evidence.stopped = job.error or "the run ended before the job did"
+    else:
+        kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
+        evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+        evidence.stopped = None if job.result.completed else job.result.reason
+        invocation.interrupted |= job.result.outcome == "interrupted"
+    return kept
 
 
 def passed(current: Session, node: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 from rich.console import Console
@@ -104,9 +104,9 @@ class ProgressOfEach:
     """The same for jobs that run at the same time, one on each node: a line for all of them together, and one for each
     that fails or is over."""
 
-    def __init__(self, nodes: Sequence[str], every_s: float = 5.0, console: Console | None = None) -> None:
+    def __init__(self, every_s: float = 5.0, console: Console | None = None) -> None:
         self._screen = _Screen(every_s, console)
-        self._at: dict[str, tuple[int, int]] = dict.fromkeys(nodes, (0, 0))  # node -> iteration of how many
+        self._at: dict[str, tuple[int, int]] = {}  # node that has begun -> iteration of how many
         self._over: set[str] = set()
 
     def of(self, node: str) -> Callable[[Event], None]:
@@ -114,6 +114,7 @@ class ProgressOfEach:
         return lambda event: self._take(node, event)
 
     def _take(self, node: str, event: Event) -> None:
+        self._at.setdefault(node, (0, 0))
         if event.iteration is not None:
             self._at[node] = (event.iteration.iteration, event.iteration.total_iterations)
         elif event.kind == "end":
@@ -121,7 +122,7 @@ class ProgressOfEach:
         if event.kind in ("end", "failure"):
             self._screen.event("each", Event(event.kind, event.text, node))
         running = {name: at for name, at in self._at.items() if name not in self._over}
-        if running:
+        if running and event.kind in ("end", "iteration"):
             slowest = min(running, key=lambda name: running[name])
             iteration, total = running[slowest]
             where = f"at iteration {iteration}/{total}" if iteration else "before its first iteration"

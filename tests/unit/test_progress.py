@@ -83,7 +83,9 @@ def test_a_failure_ends_the_live_line_and_names_the_node_once() -> None:
 def each(events: list[tuple[str, Event]], nodes: str = "abc", *, terminal: bool = False, every_s: float = 600) -> str:
     output = io.StringIO()
     console = Console(file=output, force_terminal=terminal, width=120, highlight=False)
-    progress = ProgressOfEach(list(nodes), every_s, console)
+    progress = ProgressOfEach(every_s, console)
+    for node in nodes:
+        progress.of(node)(Event("phase", f"preparing {node}"))
     for node, event in events:
         progress.of(node)(event)
     return output.getvalue()
@@ -112,4 +114,9 @@ def test_a_node_that_fails_is_named_though_others_go_on() -> None:
 
 
 def test_phases_of_many_jobs_are_not_shown() -> None:
-    assert "preparing" not in each([(node, Event("phase", f"preparing {node}")) for node in "abc"], every_s=0)
+    assert each([], every_s=0) == ""
+
+
+def test_a_node_whose_job_never_began_is_not_waited_for() -> None:
+    end = Event("end", "completed: every leader exited with 0")
+    assert "1 of 2 done, slowest b" in each([("a", end)], "ab", every_s=0)
