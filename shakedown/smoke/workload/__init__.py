@@ -2,5 +2,5 @@
 
 `torchrun ... train.py --help` is its front. The folder travels to nodes as it is: it needs torch, numpy, megatron-core
 and the standard library, and nothing of the rest of this package. On GPUs it runs with NCCL (RCCL) in bf16, without
-one with gloo in fp32; apart from `cpu.py` the code is the same.
+one with gloo in fp32, on both in fp16 if asked for; apart from `cpu.py` the code is the same.
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields
 
+_OTHER_RULES = ("lr", "seed", "samples", "ffn_hidden_size", "fp16", "initial_loss_scale")
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -23,6 +25,12 @@ class Arguments:
     train_iters: int = 20
     lr: float = 2e-3
     seed: int = 1234
+    samples: int = 0  # sequences in the mock data, taken again when they are used up; 0: no end of them
+    fp16: bool = False  # half precision with dynamic loss scaling, in place of bf16 (GPU) or fp32 (CPU)
+    initial_loss_scale: float = 2.0**32  # Megatron's defaults, from here
+    min_loss_scale: float = 1.0
+    loss_scale_window: int = 1000
+    hysteresis: int = 2  # overflows in a row before the scale falls for the first time
     distributed_timeout_minutes: float = 10.0
 
     @property
@@ -40,12 +48,17 @@ class Arguments:
 
     def errors(self, world_size: int) -> list[str]:
         """Everything that does not fit, each with the arguments that it is about; empty when all is well."""
-        sizes = [f for f in fields(self) if f.name not in ("lr", "seed", "ffn_hidden_size")]
+        sizes = [f for f in fields(self) if f.name not in _OTHER_RULES]
         small = [f"{flag(f.name)}: {getattr(self, f.name)} is not above 0" for f in sizes if getattr(self, f.name) <= 0]
         if not 0 < self.lr < float("inf"):
             small.append(f"--lr: {self.lr} is not a finite number above 0")
-        if self.ffn_hidden_size < 0 or self.seed < 0:
-            small.append("--ffn-hidden-size, --seed: must not be below 0")
+        if not self.min_loss_scale <= self.initial_loss_scale <= 2.0**126:
+            small.append(
+                f"--initial-loss-scale: {self.initial_loss_scale:g} is not between --min-loss-scale"
+                f" {self.min_loss_scale:g} and 2^126"
+            )
+        if self.ffn_hidden_size < 0 or self.seed < 0 or self.samples < 0:
+            small.append("--ffn-hidden-size, --seed, --samples: must not be below 0")
         if small:
             return small
         model_parallel = self.tensor_parallel * self.pipeline_parallel
@@ -74,9 +87,12 @@ def flag(name: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """One flag per field of Arguments."""
+    """One flag per field of Arguments; those that are on or off take no value."""
     made = argparse.ArgumentParser(description="Train a small Megatron-Core GPT on mock data, under torchrun.")
     for field in fields(Arguments):
         kind = type(field.default)
+        if kind is bool:
+            made.add_argument(flag(field.name), action="store_true")
+            continue
         made.add_argument(flag(field.name), type=kind, default=field.default, metavar=kind.__name__.upper())
     return made

@@ -22,6 +22,7 @@ class MockData:
     seq_length: int
     seed: int
     noise: float = 0.1
+    count: int = 0  # of samples, which then come again and again; 0: there is no end of them
 
     def samples(self, indices: list[int]) -> npt.NDArray[np.int64]:
         """Token ids, shape [len(indices), seq_length + 1]."""
@@ -41,5 +42,6 @@ class MockData:
         """Endless micro batches of one data-parallel rank, each of shape [micro_batch_size, seq_length + 1]."""
         start = data_parallel_rank * micro_batch_size
         while True:
-            yield torch.from_numpy(self.samples(list(range(start, start + micro_batch_size)))).to(device)
+            indices = [index % self.count if self.count else index for index in range(start, start + micro_batch_size)]
+            yield torch.from_numpy(self.samples(indices)).to(device)
             start += micro_batch_size * data_parallel_size

@@ -35,6 +35,7 @@ def transformer_config(arguments: Arguments, dtype: torch.dtype) -> TransformerC
         add_bias_linear=False,
         hidden_dropout=0.0,
         attention_dropout=0.0,
+        fp16=dtype is torch.float16,
         bf16=dtype is torch.bfloat16,
         params_dtype=dtype,
         pipeline_dtype=dtype,
@@ -57,8 +58,10 @@ def seed_everything(seed: int) -> None:
 
 def build(arguments: Arguments, device: torch.device) -> tuple[Any, Any]:
     """This rank's part of the model (in DistributedDataParallel) and Megatron's optimizer: bf16 with fp32 master
-    weights on a GPU, fp32 on the CPU."""
+    weights on a GPU, fp32 on the CPU; on both, if asked for, fp16 with master weights and dynamic loss scaling."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    if arguments.fp16:
+        dtype = torch.float16
     config = transformer_config(arguments, dtype)
     model: Any = GPTModel(
         config=config,
@@ -70,12 +73,23 @@ def build(arguments: Arguments, device: torch.device) -> tuple[Any, Any]:
         post_process=parallel_state.is_pipeline_last_stage(),
     )
     model.to(device)
-    if config.bf16:
+    if config.fp16 or config.bf16:
         model = Float16Module(config, model)
     model = DistributedDataParallel(config, DistributedDataParallelConfig(grad_reduce_in_fp32=True), model)
     model.broadcast_params()
     optimizer = get_megatron_optimizer(
-        OptimizerConfig(optimizer="adam", lr=arguments.lr, bf16=config.bf16, params_dtype=dtype, clip_grad=1.0),
+        OptimizerConfig(
+            optimizer="adam",
+            lr=arguments.lr,
+            fp16=config.fp16,
+            bf16=config.bf16,
+            params_dtype=dtype,
+            initial_loss_scale=arguments.initial_loss_scale,
+            min_loss_scale=arguments.min_loss_scale,
+            loss_scale_window=arguments.loss_scale_window,
+            hysteresis=arguments.hysteresis,
+            clip_grad=1.0,
+        ),
         [model],
         use_gloo_process_groups=False,
     )

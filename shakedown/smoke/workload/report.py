@@ -44,7 +44,7 @@ class Iteration:
     learning_rate: float
     lm_loss: float
     loss_scale: float
-    grad_norm: float
+    grad_norm: float | None  # None where the step was skipped
     skipped: int
     nan: int
 
@@ -58,11 +58,12 @@ class Iteration:
         return self.global_batch_size * self.seq_length * 1000 / (self.elapsed_ms * self.world_size)
 
     def line(self, now: datetime) -> str:
-        """The line; a NaN loss is left out of it, as Megatron does.
+        """The line; a NaN loss is left out of it, as Megatron does, and so are loss and norm of a skipped iteration.
 
         The throughput has four decimals where Megatron prints one: a CPU core would read 0.0.
         """
-        loss = "" if math.isnan(self.lm_loss) else f" lm loss: {self.lm_loss:.6E} |"
+        loss = "" if math.isnan(self.lm_loss) or self.skipped else f" lm loss: {self.lm_loss:.6E} |"
+        norm = "" if self.grad_norm is None else f" grad norm: {self.grad_norm:.3f} |"
         return (
             f" [{now:%Y-%m-%d %H:%M:%S}] iteration {self.number:8d}/{self.total:8d} |"
             f" consumed samples: {self.number * self.global_batch_size:12d} |"
@@ -74,7 +75,7 @@ class Iteration:
             f" global batch size: {self.global_batch_size:5d} |"
             f"{loss}"
             f" loss scale: {self.loss_scale:.1f} |"
-            f" grad norm: {self.grad_norm:.3f} |"
+            f"{norm}"
             f" number of skipped iterations: {self.skipped:3d} |"
             f" number of nan iterations: {self.nan:3d} |"
         )

@@ -51,7 +51,9 @@ class Trainer:
         self.dtype = next(self.model.parameters()).dtype
         self.is_last_stage = parallel_state.is_pipeline_last_stage()
         self.data_parallel_group = parallel_state.get_data_parallel_group()
-        self.batches = MockData(arguments.vocab_size, arguments.seq_length, arguments.seed).micro_batches(
+        self.batches = MockData(
+            arguments.vocab_size, arguments.seq_length, arguments.seed, count=arguments.samples
+        ).micro_batches(
             arguments.micro_batch_size,
             parallel_state.get_data_parallel_rank(),
             parallel_state.get_data_parallel_world_size(),
@@ -107,7 +109,7 @@ class Trainer:
             learning_rate=max(group["lr"] for group in self.optimizer.param_groups),
             lm_loss=loss,
             loss_scale=float(self.optimizer.get_loss_scale()),
-            grad_norm=float("nan") if grad_norm is None else float(grad_norm),
+            grad_norm=None if grad_norm is None else float(grad_norm),
             skipped=0 if updated else 1,
             nan=0 if abs(loss) < float("inf") else 1,
         )
