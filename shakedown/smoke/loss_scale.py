@@ -49,7 +49,7 @@ def loss_scale(iterations: Sequence[Iteration]) -> LossScale:
         before = iterations[index - 1] if index else None
         span = line.iteration - (before.iteration if before else 0)
         # DeepSpeed's first line counts no skip and has no line before it: what follows shows whether it is of a search.
-        unseen = index == 0 and skipped == 0 and _fell(iterations, 1) > 0
+        unseen = index == 0 and skipped == 0 and _fell(iterations, 1) > 0 and not iterations[1].skipped_iterations
         if over or not (skipped or unseen) or not _is_step(before, line, skipped, span):
             break
         lines, over = index + 1, skipped < span and not unseen

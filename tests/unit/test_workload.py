@@ -18,8 +18,14 @@ import numpy as np
 import pytest
 import torch
 
+from shakedown.desired.models import Smoke
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.log import Iteration as ParsedIteration
 from shakedown.smoke.log import parse_line
+from shakedown.smoke.loss_scale import loss_scale
+from shakedown.smoke.options import choose
+from shakedown.smoke.recipe import recipes
 from shakedown.smoke.workload.arguments import Arguments
 from shakedown.smoke.workload.data import MockData
 from shakedown.smoke.workload.flops import training_flops
@@ -85,6 +91,38 @@ def test_the_summary_leaves_out_two_iterations_of_warm_up_and_the_last(
     assert printed["mem usages"] == pytest.approx(fmean(i.memory_fraction or math.nan for i in steady), abs=2e-4)
 
 
+def test_the_recipe_in_half_precision_searches_for_a_loss_scale_and_then_learns() -> None:
+    """The recipe's own options, with Megatron-Core's DynamicGradScaler on this machine."""
+    smoke = Smoke(recipe="gpt-small-fp16", options={"global_batch_size": 16})
+    chosen, problems = choose(recipes()[smoke.recipe], smoke)
+    assert not problems
+    code, output = torchrun.train(" ".join(chosen.arguments()))
+    assert code == 0, output
+    lines = torchrun.iterations(output)
+    scale = loss_scale(lines)
+    assert scale.ended and not scale.later
+    assert 5 < scale.lines == scale.skipped < 20
+    assert lines[0].loss_scale == 2.0**32, "the first overflow leaves it as it is"
+    assert [line.lm_loss is None for line in lines] == [line.iteration <= scale.lines for line in lines]
+    assert [line.grad_norm is None for line in lines] == [line.iteration <= scale.lines for line in lines]
+    gates = judge_log(read_log(output.splitlines(keepends=True)), {}, 30)
+    assert [gate.name for gate in gates if gate.verdict is not Verdict.OK] == []
+
+
+def test_in_half_precision_a_scale_that_is_low_enough_is_not_searched_for() -> None:
+    code, output = torchrun.train(f"{torchrun.TINY} --fp16 --initial-loss-scale 4096 --train-iters 3", ranks=1)
+    assert code == 0, output
+    assert [(line.loss_scale, line.skipped_iterations) for line in torchrun.iterations(output)] == [(4096.0, 0)] * 3
+
+
+def test_samples_that_are_used_up_come_again() -> None:
+    cpu = torch.device("cpu")
+    data = MockData(vocab_size=64, seq_length=16, seed=1, count=3)
+    batches = data.micro_batches(2, 0, 1, cpu)
+    seen = torch.cat([next(batches) for _ in range(3)])
+    assert np.array_equal(seen.numpy(), data.samples([0, 1, 2, 0, 1, 2]))
+
+
 def test_nothing_but_what_a_node_has_is_imported() -> None:
     allowed = {"torch", "numpy", "megatron"} | sys.stdlib_module_names
     for path in torchrun.WORKLOAD.glob("*.py"):
@@ -123,6 +161,9 @@ def test_all_that_does_not_fit_is_said_at_once() -> None:
         "--lr: nan is not a finite number above 0",
     ]
     assert Arguments(tensor_parallel=2, pipeline_parallel=2).errors(world_size=8) == []
+    assert Arguments(initial_loss_scale=1.0, min_loss_scale=1.0).errors(world_size=1) == []
+    (error,) = Arguments(initial_loss_scale=1.0, min_loss_scale=2.0).errors(world_size=1)
+    assert error.startswith("--initial-loss-scale: 1 is not between --min-loss-scale 2")
 
 
 def test_a_rank_with_unusable_arguments_says_so_and_fails() -> None:
@@ -174,6 +215,12 @@ def test_the_line_is_that_of_the_rocm_fork() -> None:
         " lm loss: 1.250274E+01 | loss scale: 1.0 | grad norm: 2.772 | number of skipped iterations:   0 |"
         " number of nan iterations:   0 |"
     )
+
+
+def test_a_skipped_iteration_has_neither_loss_nor_norm() -> None:
+    line = parse_line(replace(ITERATION, skipped=1, grad_norm=None).line(datetime.now()) + "\n")
+    assert line is not None
+    assert (line.lm_loss, line.grad_norm, line.skipped_iterations) == (None, None, 1)
 
 
 def test_a_nan_loss_is_left_out_and_an_infinite_one_is_not() -> None:
