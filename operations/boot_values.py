@@ -11,6 +11,7 @@ from pyinfra.context import host
 
 from facts.settings import Contents, PciRegisters
 from operations.record import Step
+from shakedown.node.modules import kernel_name
 
 ACS_CONTROL = "ECAP_ACS+6.w"
 DEVICE_CONTROL = "CAP_EXP+8.w"
@@ -85,8 +86,8 @@ def _max_read_request(vendor: str, value: str) -> list[Value]:
 
 
 def _module(name: str, _: str) -> list[Value]:
-    kernel_name = name.replace("-", "_")
-    loaded = f"/sys/module/{kernel_name}" in host.get_fact(Contents, patterns=[f"/sys/module/{kernel_name}"])
+    folder = f"/sys/module/{kernel_name(name)}"
+    loaded = folder in host.get_fact(Contents, patterns=[folder])
     return [Value("loaded" if loaded else "absent", "loaded", Step("module", name, "loaded" if loaded else "absent"))]
 
 

@@ -17,6 +17,7 @@ from operations import atomic
 from operations.commands import Commands, refuse, show_change, verify
 from operations.record import Step, remember
 from shakedown.checks.cmdline import missing
+from shakedown.desired.names import KERNEL_PARAMETER
 from shakedown.node import cmdline as node_cmdline
 from shakedown.node.tree import Unreadable
 
@@ -24,8 +25,6 @@ DEFAULTS = "/etc/default/grub"
 DROPIN = "/etc/default/grub.d/90-shakedown.cfg"
 GENERATED = "/boot/grub/grub.cfg"
 
-# The drop-in is read by a shell, and grubby's arguments pass through one.
-_PARAMETER = re.compile(r"[\w.,:=+/@%-]+")
 _OURS = re.compile(r'^GRUB_CMDLINE_LINUX="\$GRUB_CMDLINE_LINUX (.*)"$')
 
 
@@ -49,7 +48,7 @@ def kernel_parameters(parameters: list[str]) -> Commands:
         )
     """
     for parameter in parameters:
-        if not _PARAMETER.fullmatch(parameter):
+        if not KERNEL_PARAMETER.fullmatch(parameter):  # a shell reads the drop-in and grubby's arguments
             raise OperationValueError(f"not a kernel parameter: {parameter!r}")
     tools = host.get_fact(Tools, names=["grubby", "update-grub"])
     if "grubby" in tools:

@@ -15,6 +15,7 @@ from pyinfra.context import host
 from facts.files import Access
 from facts.settings import Contents, Modules, Tools
 from operations import atomic
+from operations import names as checked
 from operations.commands import Commands, refuse, verify
 from operations.record import Step, remember
 
@@ -153,7 +154,7 @@ def _partitions(kind: str) -> dict[str, str]:
 
 
 def _present(files: _Files, modules: Sequence[str]) -> Commands:
-    names = [module.replace("-", "_") for module in modules]
+    names = checked.modules(modules)
     here = host.get_fact(Modules, names=names)
     absent = [name for name in names if not here.get(name)]
     if not absent and not _closed(files):
@@ -186,7 +187,7 @@ def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
     groups = host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or []
     if files.group and not any(line.startswith(f"{files.group}:") for line in groups):
         yield remember(f"groups.{files.group}", [Step("group", files.group)])
-        yield StringCommand("/usr/sbin/groupadd --system", QuoteString(files.group))
+        yield StringCommand("/usr/sbin/groupadd --system --", QuoteString(files.group))
     yield remember(files.setting, [Step("access", path, " ".join(was)) for path, was in closed.items()])
     paths = [QuoteString(path) for path in closed]
     if files.group:

@@ -12,11 +12,6 @@ PATTERNS = [*(f"{folder}/*.conf" for folder in sysctl.FOLDERS), "/etc/sysctl.con
 Files = Mapping[str, list[str] | None]
 
 
-def proc_path(key: str) -> str:
-    """The file of a sysctl key: net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
-    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
-
-
 def at_boot(files: Files, key: str) -> tuple[str | None, str]:
     """The value that the key will have, and the last file that names it."""
     tree = _Tree(files)

@@ -13,10 +13,12 @@ from pyinfra.context import host
 
 from facts.settings import Contents, Modules
 from operations import atomic, sysctl_d
+from operations import names as checked
 from operations.commands import Commands, refuse, show_change, verify
 from operations.record import Step, remember
 from shakedown.node import account
 from shakedown.node import modules as node_modules
+from shakedown.node.sysctl import proc_path
 
 NUMA_BALANCING = "kernel.numa_balancing"
 LIMITS = "/etc/security/limits.d/90-shakedown.conf"
@@ -67,7 +69,7 @@ def sysctl(key: str, value: str | int) -> Commands:
             value=2,
         )
     """
-    yield from _set_sysctl(f"sysctl.{key}", key, " ".join(str(value).split()), may_be_absent=False)
+    yield from _set_sysctl(f"sysctl.{key}", checked.sysctl_key(key), " ".join(str(value).split()), may_be_absent=False)
 
 
 @operation()
@@ -99,6 +101,9 @@ def limits(
         yield refuse(f"nofile={nofile} is more than fs.nr_open allows ({(files.get(NR_OPEN) or [''])[0]})")
         return
     domains = ["*", "root", *([user] if user and user != "root" else [])]
+    if len(domains[-1].split()) != 1 or "#" in domains[-1]:
+        yield refuse(f"limits.d cannot name {user!r}: a blank ends a name there")
+        return
     lacking = _lacking_limits(files, domains, wanted)
     if not lacking:
         host.noop(f"limits.d gives {_listed(wanted)}")
@@ -138,6 +143,7 @@ def groups(user: str, groups: list[str]) -> Commands:
             groups=["render", "video"],
         )
     """
+    checked.accounts(user, *groups)
     members = _members()
     lacking = [group for group in groups if user not in members.get(group, [])]
     if not lacking:
@@ -149,7 +155,7 @@ def groups(user: str, groups: list[str]) -> Commands:
         yield remember(f"groups.{group}.{user}", [Step("member", group, user), *created])
     for group in lacking:
         if group not in members:
-            yield StringCommand("/usr/sbin/groupadd --system", QuoteString(group))
+            yield StringCommand("/usr/sbin/groupadd --system --", QuoteString(group))
         # Not usermod, which knows only the users of /etc/passwd.
         yield StringCommand("gpasswd --add", QuoteString(user), QuoteString(group))
 
@@ -178,7 +184,7 @@ def modules(modules: list[str]) -> Commands:
             modules=["ib_uverbs", "rdma_ucm"],
         )
     """
-    names = [module.replace("-", "_") for module in modules]
+    names = checked.modules(modules)
     here = host.get_fact(Modules, names=names)
     files = host.get_fact(Contents, patterns=MODULES_FILES)
     kept = {name for lines in files.values() for name in node_modules.parse_list(lines or [])}
@@ -208,7 +214,7 @@ def modules(modules: list[str]) -> Commands:
 
 
 def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Commands:
-    path = sysctl_d.proc_path(key)
+    path = proc_path(key)
     patterns = [path, *sysctl_d.PATTERNS]
     files = host.get_fact(Contents, patterns=patterns)
     running = _running(files, path)

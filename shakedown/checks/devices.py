@@ -10,6 +10,7 @@ from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.node.modules import kernel_name
 from shakedown.state import DeviceNode, NodeState, is_unreadable
 
 GPU_GROUP = "render"
@@ -89,7 +90,7 @@ def _not_there(
 ) -> Finding:
     """Drift where loading a module can make the files appear; fail where the modules are loaded already."""
     loaded = [] if is_unreadable(state.modules.loaded) else state.modules.loaded
-    absent = [module for module in modules if module not in (*loaded, *state.modules.builtin)]
+    absent = [name for name in map(kernel_name, modules) if name not in (*loaded, *state.modules.builtin)]
     if absent and is_unreadable(state.modules.loaded):
         return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", mend)
     if absent:

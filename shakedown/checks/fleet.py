@@ -185,13 +185,23 @@ def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
 def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str, DesiredState]) -> Iterator[Finding]:
     """The clocks lie within the limit. Where they do not, those further than half of it from the median are suspects:
     one wrong clock must not make the others look wrong, nor must a slow exchange make a clock look wrong."""
-    if len(clocks) < 2:
+    if not clocks:
         return
     offsets = [offset for offset, _ in clocks.values()]
     middle, spread = median(offsets), max(offsets) - min(offsets)
     for node, (offset, error) in clocks.items():
         limit = desired[node].system.clock_skew_s if node in desired else None
         if limit is None:
+            continue
+        if len(clocks) == 1:
+            yield Finding(
+                name="fleet.clock_skew",
+                node=node,
+                verdict=Verdict.OK,
+                wanted=f"within {limit:g} of each other",
+                actual="no other",
+                evidence="the only node that was read",
+            )
             continue
         right = spread <= limit or abs(offset - middle) <= limit / 2
         surely = abs(offset - middle) - error > limit / 2

@@ -70,7 +70,7 @@ def gpu_model(desired: DesiredState, state: NodeState, node: str) -> list[Findin
         wanted = f"{desired.gpu.name} ({', '.join(desired.gpu.pci_ids)})"
         findings += _per_gpu("gpu_model", desired, state, node, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong)
     least = desired.gpu.vram_bytes
-    if least:
+    if least is not None:
         little = Remedy(text="a GPU with less memory than its model has: look for memory that RAS has retired")
         findings += _per_gpu(
             "gpu_model.vram",

@@ -8,14 +8,16 @@ from shakedown.checks import check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.node.modules import kernel_name
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
 @check("modules")
 def modules(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """One finding per module that the tuning, the GPUs or the RDMA devices need."""
-    for module in dict.fromkeys([*desired.tuning.modules, *desired.gpu.modules, *desired.rdma.modules]):
-        yield _module(module.replace("-", "_"), state, node)
+    wanted = [*desired.tuning.modules, *desired.gpu.modules, *desired.rdma.modules]
+    for module in dict.fromkeys(map(kernel_name, wanted)):
+        yield _module(module, state, node)
 
 
 def _module(module: str, state: NodeState, node: str) -> Finding:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
-from shakedown.checks.several import missing
+from shakedown.checks.several import missing, nothing_there
 from shakedown.desired.models import DesiredState, Provider
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import NodeState, ProviderLibrary, is_unreadable
@@ -18,9 +18,11 @@ from shakedown.verbs import expected_path, files_naming, libraries_of
 def provider_library(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
     provider = desired.rdma.provider
-    if provider is None or not desired.rdma.count:
+    if provider is None:
         return None
     name, verbs = "provider_library", state.verbs
+    if not desired.rdma.count:
+        return nothing_there(name, node, provider.name, count=0, why="")
     if missing(verbs.library):
         remedy = Remedy(text="install libibverbs (libibverbs1 on Debian, libibverbs on RHEL)")
         evidence = str(verbs.library)
@@ -52,8 +54,10 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
 def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """A file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
     provider = desired.rdma.provider
-    if provider is None or not desired.rdma.count or not provider.config_dirs:
+    if provider is None or not provider.config_dirs:
         return None
+    if not desired.rdma.count:
+        return nothing_there("provider_driver", node, f"driver {provider.name}", count=0, why="")
     files = files_naming(provider, state.verbs)
     remedy = Remedy(
         text=f"write {provider.config_dirs[0]}/{provider.name}.driver",

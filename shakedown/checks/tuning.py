@@ -8,6 +8,7 @@ from shakedown.checks import check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.node.sysctl import proc_path
 from shakedown.state import NodeState, Setting, is_unreadable
 
 NUMA_BALANCING = "/proc/sys/kernel/numa_balancing, sysctl.d"
@@ -40,7 +41,7 @@ def sysctl(desired: DesiredState, state: NodeState, node: str) -> Iterator[Findi
     """One finding per key."""
     for key, value in desired.tuning.sysctl.items():
         name, wanted = f"sysctl.{key}", " ".join(str(value).split())
-        evidence = f"/proc/sys/{key.replace('.', '/')}, sysctl.d"
+        evidence = f"{proc_path(key)}, sysctl.d"
         if key not in state.sysctl:
             evidence = f"{key} is not among the keys that the probe reads"
             yield Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
+from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
 
-Text = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -77,16 +77,16 @@ class Tuning(Section):
     """Host settings, FIELD_NOTES section 1."""
 
     numa_balancing: bool | None = None  # kernel.numa_balancing; training wants it off (False)
-    cmdline: list[Text] = []  # kernel parameters; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU's vendor
-    cpu_governor: Text | None = None  # on every CPU
+    cmdline: list[Parameter] = []  # kernel parameters; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU's vendor
+    cpu_governor: Word | None = None  # on every CPU
     c2: Literal["disabled"] | None = None  # idle state 2
     thp: Literal["always", "madvise", "never"] | None = None
     pcie_acs: Literal["off"] | None = None
     memlock: Literal["unlimited"] | Positive | None = None  # KiB
     nofile: Positive | None = None
-    groups: list[Text] = []  # of the user that runs jobs
-    sysctl: dict[Text, int | str] = {}
-    modules: list[Text] = []  # loaded now and at every boot, besides those of gpu and rdma
+    groups: list[Group] = []  # of the user that runs jobs
+    sysctl: dict[SysctlKey, int | Text] = {}
+    modules: list[Module] = []  # loaded now and at every boot, besides those of gpu and rdma
 
 
 class Gpu(Section):
@@ -100,11 +100,11 @@ class Gpu(Section):
     link_gts: float | None = None  # PCIe, GT/s per lane
     link_width: Positive | None = None
     xgmi_links: Positive | None = None  # of one GPU, to the others of its board
-    compute_partition: Text | None = None  # "SPX"
-    memory_partition: Text | None = None  # "NPS1"
+    compute_partition: Word | None = None  # "SPX"
+    memory_partition: Word | None = None  # "NPS1"
     rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
     rccl: Literal["installed"] | None = None  # on the node, for jobs that run without a container
-    modules: list[Text] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
+    modules: list[Module] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
     environment: Environment = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
 
     @field_validator("vram_bytes", mode="before")
@@ -116,13 +116,13 @@ class Gpu(Section):
 class Provider(Section):
     """The libibverbs provider of a NIC family, on the host and in the container."""
 
-    name: Text  # "bnxt_re": the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so
-    host_library: Text | None = None  # path on the host; {abi} stands for libibverbs' provider ABI
+    name: Module  # "bnxt_re": the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so
+    host_library: MountPath | None = None  # path on the host; {abi} stands for libibverbs' provider ABI
     source: Text | None = None  # the site's file on the controller, put at host_library where another or none stands
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None  # of host_library
-    container_library: Text | None = None  # where the host's file is mounted in the container
-    install_as: Text | None = None  # copied there inside the container before the job starts
-    config_dirs: list[Text] = []  # libibverbs.d on the host, first that exists
+    container_library: MountPath | None = None  # where the host's file is mounted in the container
+    install_as: MountPath | None = None  # copied there inside the container before the job starts
+    config_dirs: list[MountPath] = []  # libibverbs.d on the host, first that exists
 
 
 class Rdma(Section):
@@ -130,8 +130,8 @@ class Rdma(Section):
 
     family: Text | None = None
     count: int = Field(default=0, ge=0)
-    devices: list[Text] = []  # only these, by name, shell style: "bnxt_re[0-7]"; empty: all of the family
-    usual_devices: list[Text] = []  # names of a family's devices, for those whose vendor is not known: "bnxt_re*"
+    devices: list[DevicePattern] = []  # only these, by name, shell style: "bnxt_re[0-7]"; empty: all of the family
+    usual_devices: list[DevicePattern] = []  # the family's own names, where the vendor is not known: "bnxt_re*"
     vendor: Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")] | None = None  # PCI vendor id
     rate_gbps: float | None = None
     mtu: Positive | None = None  # of the devices' network interfaces
@@ -139,10 +139,10 @@ class Rdma(Section):
     link_width: Positive | None = None
     max_read_request: Positive | None = None  # bytes
     usual_gid_index: int | None = None  # told when the fact differs; the fact decides
-    modules: list[Text] = []
+    modules: list[Module] = []
     environment: Environment = {}
     provider: Provider | None = None
-    mounts: dict[Text, Text] = {}  # host path -> container path, further files the container needs
+    mounts: dict[MountPath, MountPath] = {}  # host path -> container path, further files the container needs
 
 
 class Image(Section):
@@ -179,7 +179,7 @@ class System(Section):
     clock_skew_s: float | None = None  # across the nodes of an inventory
     memory: Positive | None = None  # bytes of RAM at least ("32G")
     mpi: Literal["installed"] | None = None  # on the node, for jobs that are started with it
-    disk_free: dict[Text, int] = {}  # mount or path -> bytes ("50G")
+    disk_free: dict[NodePath, int] = {}  # mount or path -> bytes ("50G")
     reboot: Literal["never", "when needed"] = "never"
     reboot_at_once: Positive = 1  # nodes that may be down together
     reboot_timeout_s: Positive = 900

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shakedown.secrets import MASK, is_secret
+from shakedown.text import printable
 
 
 @dataclass(frozen=True, order=True)
@@ -21,7 +22,7 @@ class Problem:
 
     def __str__(self) -> str:
         value = MASK if is_secret(self.path.rpartition(".")[2]) else self.value
-        return f"{self.where}: {self.path} = {value}: expected {self.expected}"
+        return printable(f"{self.where}: {self.path} = {value}: expected {self.expected}")
 
 
 class DesiredStateError(ValueError):

@@ -11,9 +11,14 @@ _LOAD = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d"
 _PROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 
 
+def kernel_name(name: str) -> str:
+    """A module as the kernel names it: modprobe takes dashes for underscores."""
+    return name.replace("-", "_")
+
+
 def parse_list(lines: list[str]) -> list[str]:
     """Module names of a modules-load.d file: one on a line, comments with # or ;."""
-    return [line.split()[0].replace("-", "_") for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
+    return [kernel_name(line.split()[0]) for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
 
 
 def parse_blacklist(lines: list[str]) -> list[str]:
@@ -23,7 +28,7 @@ def parse_blacklist(lines: list[str]) -> list[str]:
         words = line.split()
         disabled = len(words) > 2 and words[0] == "install" and words[2].rsplit("/", 1)[-1] in ("false", "true")
         if (len(words) > 1 and words[0] == "blacklist") or disabled:
-            names.append(words[1].replace("-", "_"))
+            names.append(kernel_name(words[1]))
     return names
 
 
@@ -41,7 +46,7 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
     """Of those that matter: in the kernel's list, or with a folder in /sys/module although not loaded."""
     content = attempt(tree.text, "/lib/modules/{}/modules.builtin".format(kernel))
-    text = content.replace("-", "_") if isinstance(content, str) else ""
+    text = kernel_name(content) if isinstance(content, str) else ""
     return [
         name
         for name in MATTER
@@ -55,7 +60,7 @@ def read(tree: Tree, kernel: str, cmdline: Part) -> Part:
     persisted = parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
     blacklisted = parse_blacklist(_conf_lines(tree, _PROBE))
     for name in ("modprobe.blacklist", "module_blacklist"):
-        blacklisted += (argument(cmdline["running"], name) or "").replace("-", "_").split(",")
+        blacklisted += kernel_name(argument(cmdline["running"], name) or "").split(",")
     return {
         "loaded": loaded,
         "persisted": sorted(set(persisted)),

@@ -38,6 +38,11 @@ SYSCTLS = (
 FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
 
 
+def proc_path(key: str) -> str:
+    """The file of a key: net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
+    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
+
+
 def parse(lines: list[str]) -> list[Assignment]:
     """Assignments of one file in their order; a value of None takes the key out of later globs (`-key`)."""
     found: list[Assignment] = []
@@ -93,7 +98,7 @@ def read(tree: Tree, systemd: bool) -> dict[str, Part]:
     at_boot = attempt(persisted, tree, systemd)
     return {
         key: {
-            "running": attempt(lambda path: " ".join(tree.text(path).split()), "/proc/sys/" + key.replace(".", "/")),
+            "running": attempt(lambda path: " ".join(tree.text(path).split()), proc_path(key)),
             "persisted": attempt(pick, at_boot, key),
         }
         for key in SYSCTLS
