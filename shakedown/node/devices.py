@@ -66,7 +66,7 @@ def _unconfigured(tree: Tree) -> set[str]:
 
     amdgpu makes device files for eight partitions of each GPU whatever it is divided into. Those in use stand in the
     compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
-    time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue on amd-smi before ROCm 7.2.0), so none is.
+    time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is.
     """
     drm = "/sys/class/drm"
     used = attempt(kfd.render_minors, tree)

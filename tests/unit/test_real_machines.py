@@ -72,7 +72,7 @@ def test_the_trees_of_our_own_have_what_a_kernel_prints(tmp_path: Path) -> None:
 
 def test_device_files_of_partitions_that_are_not_configured_are_left_alone(tmp_path: Path) -> None:
     """A GPU in SPX has eight render nodes of which seven cannot be opened, and each try is an error in the kernel's
-    log (ROCm 7.1's release notes; "renderD128 renderD136 ..." is how containers of such machines get whole GPUs)."""
+    log (ROCm/ROCm issue 5720; "renderD128 renderD136 ..." is how containers of such machines get whole GPUs)."""
     tree = make_tree(tmp_path, count=2, gid_entries=4, cpus=1)
     there = {path.name for path in (tree / "dev/dri").iterdir()}
     assert len([name for name in there if name.startswith("renderD")]) == 2 * PARTITIONS
