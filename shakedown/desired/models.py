@@ -295,10 +295,13 @@ class Benchmark(Section):
     precision: Literal["BF16", "FP8"]
     seq_length: Annotated[int, Field(ge=2048, le=8192)] | None = None  # what the script takes
     image: Text  # a name in `images`
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # of MAD: the image needs the scripts of its time
+    # Of MAD: the image needs the scripts of its time. The default is the newest commit whose report script was read.
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d"
     url: Text = "https://github.com/ROCm/MAD"
     checkout: Text = "/opt/mad"  # on the node
-    setup: bool = True  # run pytorch_benchmark_setup.sh: libraries, models and data, some hundred gigabytes
+    setup: bool = (
+        True  # run pytorch_benchmark_setup.sh (libraries, models, data: some hundred gigabytes), and verify it
+    )
     hf_token_file: Text | None = None  # on the controller
     expect: dict[Text, float] = {}  # metric -> bound, judged in the metric's own direction
     privileged: bool = False

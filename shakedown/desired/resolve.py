@@ -233,7 +233,7 @@ def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: 
     """Combinations that the benchmark's document excludes, and names that lead nowhere."""
     from shakedown.smoke.benchmark.document import document, excluded  # a data file beside the benchmark's code
 
-    for key, value, expected in excluded(wanted.model, wanted.mode, wanted.precision):
+    for key, value, expected in excluded(wanted):
         yield Problem(merged.origin_of(f"benchmark.{key}"), f"benchmark.{key}", repr(value), expected)
     if wanted.image not in images:
         expected = f"a name in images ({', '.join(images) or 'none is declared'})"

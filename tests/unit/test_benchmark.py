@@ -14,7 +14,7 @@ from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, judge_job
-from shakedown.smoke.benchmark.document import excluded
+from shakedown.smoke.benchmark.document import document, excluded
 from shakedown.smoke.benchmark.judge import figures_of, judge
 from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
@@ -67,10 +67,10 @@ def test_the_documents_examples_are_run_as_they_stand(words: list[str]) -> None:
         values["seq_length"] = int(values["seq_length"])
     asked = options(wanted(**values))
     assert dict(zip(asked[::2], asked[1::2], strict=True)) == given
-    refused = excluded(values["model"], values["mode"], values["precision"])
+    refused = excluded(wanted(**values))
     assert [key for key, *_ in refused] == (["precision"] if values["precision"] == "FP8" else [])
     eight = {"model": "Llama-3.1-8B", "precision": "FP8", "mode": "pretrain"}
-    assert not excluded(**eight), "what the second example says that it is"
+    assert not excluded(wanted(**eight)), "what the second example says that it is"
 
 
 @pytest.mark.parametrize(
@@ -184,36 +184,76 @@ def mad(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(mad: Path, setup: int, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """benchmark.sh with the checkout where the container would have it."""
+def run(mad: Path, setup: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """benchmark.sh with the checkout and the workspace where the container would have them."""
     text = (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8")
-    (mad / "benchmark.sh").write_text(text.replace("/mad/.", f"{mad}/mad/."))
-    words = [str(setup), "scripts/pytorch-train", "scripts/pytorch_train", "--", "-t", "pretrain"]
+    text = text.replace("/mad/.", f"{mad}/mad/.").replace("/workspace", f"{mad}/workspace")
+    (mad / "benchmark.sh").write_text(text)
+    (mad / "setup.txt").write_text("".join(f"{line}\n" for line in document().models["Llama-3.1-70B"].setup))
+    words = [setup, "scripts/pytorch-train", "scripts/pytorch_train", "--", "-t", "pretrain"]
     return subprocess.run(
-        ["bash", mad / "benchmark.sh", *words], env={"PATH": "/usr/bin:/bin", **(environment or {})},
+        ["bash", mad / "benchmark.sh", *words], env={"PATH": "/usr/bin:/bin", "HOME": str(mad), **(environment or {})},
         capture_output=True, text=True,
     )  # fmt: skip
 
 
 def test_the_scripts_run_in_a_copy_and_their_report_is_kept(mad: Path) -> None:
     for _ in range(2):
-        done = run(mad, setup=1)
+        done = run(mad, setup="Llama-3.1-70B")
         assert done.returncode == 0 and done.stdout == "setup\noptions: -t pretrain\n"
         assert len((mad / "logs/perf.csv").read_text().splitlines()) == 2, (
             "a report of an earlier run is not this one's"
         )
-    assert "setup" not in run(mad, setup=0).stdout
+    assert "setup" not in run(mad, setup="").stdout
 
 
 def test_a_setup_that_fails_ends_the_benchmark(mad: Path) -> None:
-    done = run(mad, setup=1, environment={"FAILS": "1"})
+    done = run(mad, setup="Llama-3.1-70B", environment={"FAILS": "1"})
     assert done.returncode == 1 and "options" not in done.stdout
     assert "pytorch_benchmark_setup.sh failed" in done.stderr
 
 
+SETUP = """while [ $# -gt 0 ]; do case $1 in
+    -m) echo "for $2"; shift ;;
+esac; shift; done
+true || pip install tomli-that-nobody-has tabulate  # named, so it has to be there
+true || hf download meta-llama/Llama-3.1-70B-Instruct
+"""
+
+
+def test_what_the_setup_names_has_to_be_there_before_anything_is_measured(mad: Path) -> None:
+    script = mad / "mad/scripts/pytorch_train/pytorch_benchmark_setup.sh"
+    script.write_text(SETUP)
+    (mad / "lib/tabulate-0.9.0.dist-info").mkdir(parents=True)
+    (mad / "lib/tabulate-0.9.0.dist-info/METADATA").write_text("Name: tabulate\nVersion: 0.9.0\n")
+    known = {"PYTHONPATH": str(mad / "lib")}
+    done = run(mad, setup="Llama-3.1-70B", environment=known)
+    assert done.returncode == 1 and "options" not in done.stdout
+    assert done.stdout == "for Llama-3.1-70B\n", "newer scripts set up all models where none is named"
+    assert [line.split("left no ")[1] for line in done.stderr.splitlines()] == [
+        "library tomli",
+        "model meta-llama/Llama-3.1-70B-Instruct",
+    ]
+    (mad / "lib/tomli-2.0.1.dist-info").mkdir()
+    (mad / "lib/tomli-2.0.1.dist-info/METADATA").write_text("Name: tomli\nVersion: 2.0.1\n")
+    weights = mad / "workspace/torchtune/models/Llama-3.1-70B-Instruct"
+    weights.mkdir(parents=True)
+    assert run(mad, setup="Llama-3.1-70B", environment=known).returncode == 1, "an empty folder is no model"
+    (weights / "model.safetensors").write_text("weights")
+    assert "options" in run(mad, setup="Llama-3.1-70B", environment=known).stdout
+
+
+def test_the_default_commit_trains_what_its_scripts_were_seen_to_train() -> None:
+    given = {"mode": "pretrain", "model": "Llama-3.1-8B", "image": "pt"}
+    assert excluded(Benchmark(**given, precision="BF16", seq_length=8192)) == []  # type: ignore[arg-type]
+    found = excluded(Benchmark(**given, precision="FP8", seq_length=4096))  # type: ignore[arg-type]
+    assert [(field, "151b30f" in why) for field, _, why in found] == [("precision", True), ("seq_length", True)]
+    assert excluded(Benchmark(**given, precision="FP8", seq_length=4096, commit=COMMIT)) == []  # type: ignore[arg-type]
+
+
 def test_a_checkout_without_the_scripts_is_told(mad: Path) -> None:
     (mad / "mad/scripts/pytorch_train/pytorch_benchmark_report.sh").unlink()
-    done = run(mad, setup=0)
+    done = run(mad, setup="")
     assert done.returncode == 1 and "no pytorch_benchmark_report.sh" in done.stderr
 
 

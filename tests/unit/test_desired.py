@@ -21,7 +21,7 @@ def problems(*layers: tuple[str, dict]) -> dict[str, str]:
 
 def test_a_ten_line_inventory_gets_everything_else_from_its_profiles():
     state = one(("group rack7", {"gpu": "mi300x", "nic": "thor2"})).states["n1"]
-    assert (state.gpu.count, state.gpu.pci_ids, state.gpu.rocm_min) == (8, ["1002:74a1"], "6.3.0")
+    assert (state.gpu.count, state.gpu.pci_ids, state.gpu.rocm_min) == (8, ["1002:74a1", "1002:74b5"], "6.3.0")
     assert state.tuning.numa_balancing is False
     assert state.rdma.environment["RDMAV_DRIVERS"] == "bnxt_re"
     assert state.smoke is None

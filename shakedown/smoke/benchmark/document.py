@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.desired.models import Benchmark
+
 
 class _Data(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -20,6 +22,14 @@ class Model(_Data):
     modes: list[str]
     precisions: list[str]
     steps: list[str] = []  # modes whose log must have a line for each step
+    setup: list[str] = []  # what the setup has to leave: "library NAME [VERSION]", "model NAME", "data NAME"
+
+
+class Scripts(_Data):
+    """Scripts of one commit that train something else than they are asked for: what they do train."""
+
+    precisions: list[str]
+    seq_length: int
 
 
 class Metric(_Data):
@@ -40,6 +50,7 @@ class Document(_Data):
     image: str
     folders: list[str]
     models: dict[str, Model]
+    scripts: dict[str, Scripts] = {}
     why: dict[str, str]
     report: dict[str, str]
     summary: dict[str, str]
@@ -54,14 +65,22 @@ def document() -> Document:
     return Document.model_validate(tomllib.loads(text))
 
 
-def excluded(model: str, mode: str, precision: str) -> list[tuple[str, str, str]]:
-    """What the document excludes of a combination: (field, value, what was expected and why)."""
+def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:
+    """What the document, or the scripts of the commit, exclude of a combination: (field, value, what was expected and
+    why)."""
     data = document()
-    known = data.models.get(model)
-    if known is None:
-        return [("model", model, f"one of {', '.join(data.models)}")]
-    found = []
-    for field, value, allowed in (("mode", mode, known.modes), ("precision", precision, known.precisions)):
+    known = data.models[wanted.model]
+    found: list[tuple[str, object, str]] = []
+    allowed_by = (("mode", wanted.mode, known.modes), ("precision", wanted.precision, known.precisions))
+    for field, value, allowed in allowed_by:
         if value not in allowed:
-            found.append((field, value, f"{' or '.join(allowed)} with {model}: {data.why[field]}"))
+            found.append((field, value, f"{' or '.join(allowed)} with {wanted.model}: {data.why[field]}"))
+    scripts = data.scripts.get(wanted.commit)
+    if scripts is None or wanted.model == "Flux":
+        return found
+    other = f"MAD's scripts at {wanted.commit[:7]} train with nothing else; benchmark.commit names others"
+    if wanted.precision in known.precisions and wanted.precision not in scripts.precisions:
+        found.append(("precision", wanted.precision, f"{' or '.join(scripts.precisions)}: {other}"))
+    if wanted.seq_length not in (None, scripts.seq_length) and wanted.mode == "pretrain":
+        found.append(("seq_length", wanted.seq_length, f"{scripts.seq_length}: {other}"))
     return found

@@ -37,7 +37,10 @@ def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str
         interface="",
         command=_command(wanted, home, engine, image, run_id, name, secrets),
         secrets=secrets,
-        files={"benchmark.sh": (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8")},
+        files={
+            "benchmark.sh": (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8"),
+            "setup.txt": "".join(f"{line}\n" for line in document().models[wanted.model].setup),
+        },
         cleanup=[["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm --force"]],
         logs=[REPORT],
     )
@@ -88,5 +91,12 @@ def _command(
     ]
     words = [word for option, values in given for value in values for word in (option, value)]
     privileged = ["--privileged"] if wanted.privileged else []
-    script = ["bash", f"{FOLDER}/benchmark.sh", str(int(wanted.setup)), *data.folders, "--", *options(wanted)]
+    script = [
+        "bash",
+        f"{FOLDER}/benchmark.sh",
+        wanted.model if wanted.setup else "",
+        *data.folders,
+        "--",
+        *options(wanted),
+    ]
     return [engine, "run", *privileged, *words, "--entrypoint=", image, *script]
