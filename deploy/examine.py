@@ -52,13 +52,17 @@ def read(host: Host) -> Reading:
     try:
         document = read_node(host)
         after = time.time()
-        state = NodeState.model_validate(document, strict=False)
+        return _reading(NodeState.model_validate(document, strict=False), before, after)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         return Reading(why=why, tried=_tried(host))
-    except (OSError, EOFError, SSHException, PyinfraError) as error:
-        return Reading(why=str(error) or type(error).__name__, tried=_tried(host))
+    except Exception as error:  # whatever a node brings about is its own reading that failed
+        known = isinstance(error, (OSError, EOFError, SSHException, PyinfraError)) and str(error)
+        return Reading(why=str(error) if known else f"{type(error).__name__}: {error}", tried=_tried(host))
+
+
+def _reading(state: NodeState, before: float, after: float) -> Reading:
     # The reading was stamped when the probe started, somewhere in what the exchange took besides the probe's own work.
     uncertain = max(after - before - state.probe.wall_s, 0.0) / 2
     return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)

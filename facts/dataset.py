@@ -6,10 +6,10 @@ import json
 import shlex
 from typing import Any
 
-from pyinfra.api.facts import FactBase
+from facts.base import Fact
 
 
-class Downloaded(FactBase[dict[str, dict[str, Any]]]):
+class Downloaded(Fact[dict[str, dict[str, Any]]]):
     """
     Returns size and SHA-256 of each file that was downloaded and checked, and is as it was then.
 
@@ -46,7 +46,7 @@ class Downloaded(FactBase[dict[str, dict[str, Any]]]):
         return found
 
 
-class Prepared(FactBase[str]):
+class Prepared(Fact[str]):
     """
     Returns what stands at a place for prepared data: absent, prepared (by us, whole) or foreign.
 

@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.facts import FactBase
+
+from facts.base import Fact
 
 _PATTERN = re.compile(r"^/[\w./*?\[\]@:+-]*$")
 
 
-class Access(FactBase[dict[str, list[str]]]):
+class Access(Fact[dict[str, list[str]]]):
     """
     Returns mode and group of each character device that matches one of the patterns.
 
@@ -32,7 +33,7 @@ class Access(FactBase[dict[str, list[str]]]):
         return {path: [f"{int(mode, 8):04o}", group] for mode, group, path in rows}
 
 
-class Digests(FactBase[dict[str, str]]):
+class Digests(Fact[dict[str, str]]):
     """
     Returns the SHA-256 of each of the files, "" for a symbolic link that leads nowhere. A file that is not there is
     left out; one that cannot be read fails the host.

@@ -9,8 +9,8 @@ import shlex
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.facts import FactBase
 
+from facts.base import Fact
 from facts.records import guarded
 
 # What we changed in a checkout ourselves: the SHA-256 of the difference to HEAD, and of each patch that made it.
@@ -38,7 +38,7 @@ elif git -C "$p" apply --check "$t" 2>/dev/null; then echo fits
 else echo rejected; git -C "$p" apply --check --reject --verbose "$t" 2>&1 | grep '^error:' | sort -u; fi; true"""
 
 
-class Checkout(FactBase[dict[str, Any]]):
+class Checkout(Fact[dict[str, Any]]):
     """
     Returns what stands at a path: `kind` is absent, empty, checkout or foreign (something else); `changes` are the
     tracked files that differ from `head`, and `ours` says that all of the difference is patches of ours, whose SHA-256
@@ -83,7 +83,7 @@ class Checkout(FactBase[dict[str, Any]]):
         }
 
 
-class PatchFits(FactBase[list[str]]):
+class PatchFits(Fact[list[str]]):
     """
     Returns whether a patch is in a checkout already, fits it, or what of it is rejected. Changes nothing.
 

@@ -6,10 +6,10 @@ import json
 import shlex
 from typing import Any
 
-from pyinfra.api.facts import FactBase
+from facts.base import Fact
 
 
-class ImageDigests(FactBase[dict[str, list[str]]]):
+class ImageDigests(Fact[dict[str, list[str]]]):
     """
     Returns the registry digests of each image that is in the engine's store. One that is not there is left out; one
     that was built there has none.

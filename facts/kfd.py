@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
+from facts.base import Fact
 
-class Kfd(FactBase[dict[str, Any]]):
+
+class Kfd(Fact[dict[str, Any]]):
     """
     Returns ``/dev/kfd`` as it is, and how many nodes with and without SIMDs the driver's topology has. ``device`` is
     ``None`` where the file is missing: the driver is not loaded, or found no GPU.

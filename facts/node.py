@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +10,15 @@ from paramiko import SSHException
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import FactProcessError, PyinfraError
-from pyinfra.api.facts import FactBase
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from typing_extensions import override
 
+from facts.base import Fact
 from shakedown import bundle
+from shakedown.text import load_json, sound
 
+DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
 _MARKER = "shakedown_bundle"
 # "exit <code>" is what the launching shell says of a probe that did not end by itself.
 _WORDS = {
@@ -31,7 +32,7 @@ def parse(lines: list[str]) -> dict[str, Any]:
     for line in reversed(lines):
         if line.startswith("{"):
             try:
-                document: dict[str, Any] = json.loads(line)
+                document: dict[str, Any] = sound(load_json(line, DOCUMENT))
             except ValueError as error:
                 raise FactProcessError(f"the probe's output is cut short or garbled: {error}") from None
             return document
@@ -56,7 +57,7 @@ def _in_words(said: str, lines: list[str]) -> str:
     return f"the probe ended with {said}: {' '.join(lines[-2:-1])}"
 
 
-class NodeState(FactBase[dict[str, Any]]):
+class NodeState(Fact[dict[str, Any]]):
     """
     Returns the whole state of a node as a dictionary, the shape of which is ``shakedown.state.NodeState``.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pyinfra.api.exceptions import FactProcessError
-from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
+from facts.base import Fact
 
-class NumaBalancing(FactBase[int | None]):
+
+class NumaBalancing(Fact[int | None]):
     """
     Returns the running value of ``kernel.numa_balancing``; ``None`` where the kernel was built without it.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
+from facts.base import Fact
 from shakedown.node.verbs import parse_provider
 
 _FOLDERS = (
@@ -17,7 +17,7 @@ _FOLDERS = (
 )
 
 
-class ProviderLibraries(FactBase[list[dict[str, Any]]]):
+class ProviderLibraries(Fact[list[dict[str, Any]]]):
     """
     Returns the provider libraries of the host. The number in a name has to be that of the libibverbs which loads it,
     and host and container need the same digest.

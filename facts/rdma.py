@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 from pyinfra.api.command import QuoteString, StringCommand
-from pyinfra.api.facts import FactBase
 from typing_extensions import override
 
+from facts.base import Fact
 from shakedown.node.rdma import mapped_ipv4, parse_rate, parse_state
 
 _CLASS = "/sys/class/infiniband"
 _EMPTY = ":".join(["0000"] * 8)
 
 
-class RdmaDevices(FactBase[dict[str, dict[str, Any]]]):
+class RdmaDevices(Fact[dict[str, dict[str, Any]]]):
     """
     Returns the state of port 1 of each RDMA device, by name. A value that cannot be read is ``None``.
 
@@ -64,7 +64,7 @@ class RdmaDevices(FactBase[dict[str, dict[str, Any]]]):
         return devices
 
 
-class GidTable(FactBase[list[dict[str, Any]]]):
+class GidTable(Fact[list[dict[str, Any]]]):
     """
     Returns the filled entries of the GID table of a device's port, in the order of their index.
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pyinfra.api.facts import FactBase
-
+from facts.base import Fact
 from shakedown import sent
 from shakedown.node import safe_files
 
@@ -22,7 +21,7 @@ def guarded(path: str, command: str) -> str:
     return f"why=$( ({sent.command(program, path)}) 2>&1) || {told}; {command}"
 
 
-class Records(FactBase[dict[str, Any]]):
+class Records(Fact[dict[str, Any]]):
     """
     Returns the records of a folder that root alone can have written; `problem` says why there are none to go by.
 

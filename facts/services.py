@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pyinfra.api import FactBase, QuoteString, StringCommand
+from pyinfra.api import QuoteString, StringCommand
 from typing_extensions import override
 
+from facts.base import Fact
 
-class Services(FactBase[dict[str, dict[str, bool]]]):
+
+class Services(Fact[dict[str, dict[str, bool]]]):
     """
     Returns which of some systemd services a node has, with whether each is active and enabled.
 

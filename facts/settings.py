@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.facts import FactBase
+
+from facts.base import Fact
 
 # Paths and shell patterns only: a pattern is expanded by the shell, so nothing else may reach it.
 _PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
@@ -23,7 +24,7 @@ fi
 done"""
 
 
-class Contents(FactBase[dict[str, list[str] | None]]):
+class Contents(Fact[dict[str, list[str] | None]]):
     """
     Returns the lines of each file that matches one of the patterns. A folder has no lines, what cannot be read has
     None, and what is not there is left out.
@@ -60,7 +61,7 @@ class Contents(FactBase[dict[str, list[str] | None]]):
         return contents
 
 
-class PciRegisters(FactBase[dict[str, str]]):
+class PciRegisters(Fact[dict[str, str]]):
     """
     Returns a register of each PCI function that has it, as setpci(8) prints it (hexadecimal). Needs root: without it
     setpci sees no capability at all, which would look like none being there.
@@ -89,7 +90,7 @@ class PciRegisters(FactBase[dict[str, str]]):
         return dict(line.split() for line in output if len(line.split()) == 2)
 
 
-class Modules(FactBase[dict[str, bool]]):
+class Modules(Fact[dict[str, bool]]):
     """
     Returns whether each kernel module is there now: loaded, or built into the kernel.
 
@@ -116,7 +117,7 @@ class Modules(FactBase[dict[str, bool]]):
         return {name: there == "1" for name, there in (line.split() for line in output)}
 
 
-class Tools(FactBase[dict[str, str]]):
+class Tools(Fact[dict[str, str]]):
     """
     Returns where each program is, also outside the PATH of a non-login shell. One that is not there is left out.
 
@@ -142,7 +143,7 @@ class Tools(FactBase[dict[str, str]]):
         return dict(line.split(maxsplit=1) for line in output)
 
 
-class GrubbyArguments(FactBase[list[list[str]]]):
+class GrubbyArguments(Fact[list[list[str]]]):
     """
     Returns the arguments of every kernel that grubby knows. Needs root.
 

@@ -7,14 +7,14 @@ import shlex
 from typing import Any
 
 from pyinfra.api.exceptions import OperationValueError
-from pyinfra.api.facts import FactBase
 
+from facts.base import Fact
 from facts.records import guarded
 
 RECORD = "shakedown.sha256"  # in the environment: the digest of what was asked for, written when all of it is there
 
 
-class Environment(FactBase[dict[str, str]]):
+class Environment(Fact[dict[str, str]]):
     """
     Returns the digest that a finished installation left in a virtual environment, and why the modules cannot be
     imported there, if they cannot.

@@ -42,7 +42,11 @@ class Examination:
         self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
         offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
         groups = {node: self.groups.get(node, "") for node in self.states}
-        for finding in fleet.odd_ones_out(self.states, groups, self.desired, offsets):
+        try:
+            found = fleet.odd_ones_out(self.states, groups, self.desired, offsets)
+        except Exception as error:
+            found = [_not_compared(node, error) for node in self.states]
+        for finding in found:
             self.findings[finding.node].append(finding)
 
     def _findings_of(self, node: str) -> list[Finding]:
@@ -84,6 +88,11 @@ class Examination:
     def mendable(self, node: str) -> list[Finding]:
         """The findings of a node that an operation of ours would mend."""
         return [finding for finding in self.findings.get(node, []) if finding.mended_by == By.OPERATION]
+
+
+def _not_compared(node: str, error: Exception) -> Finding:
+    evidence = f"the comparison of the nodes with each other failed: {type(error).__name__}: {error}"
+    return Finding(name="fleet", node=node, verdict=Verdict.UNKNOWN, evidence=evidence)
 
 
 def unreached(node: str, why: str, tried: str) -> Finding:

@@ -19,7 +19,7 @@ Why = Literal["missing", "not permitted", "timed out", "malformed", "failed"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Unreadable(_Part):

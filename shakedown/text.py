@@ -64,3 +64,35 @@ def load_json(text: str | bytes, limit: int) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+DEEPEST = 64  # levels of a document; the probe's has six
+LONGEST = 256 << 10  # characters of one text in it; a longer one is cut
+_LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
+
+
+def sound(value: Any, path: str = "") -> Any:
+    """A document of JSON as it may be worked with: its texts without control characters (but tabs and line ends) and
+    not too long, its numbers finite and of 64 bits. Raises ValueError, with the place, for numbers that are not, and
+    for what is nested too deeply."""
+    return _sound(value, path, 0)
+
+
+def _sound(value: Any, path: str, depth: int) -> Any:
+    if isinstance(value, str):
+        return value if value.isprintable() and len(value) <= LONGEST else _clean(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not -_LARGEST <= value <= _LARGEST:  # which is also false of NaN
+            raise ValueError(f"{path.lstrip('.')}: not a number of 64 bits")
+        return value
+    if depth >= DEEPEST and isinstance(value, dict | list):
+        raise ValueError(f"{path.lstrip('.')}: nested too deeply")
+    if isinstance(value, dict):
+        return {_sound(key, path, depth): _sound(item, f"{path}.{key}"[:200], depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_sound(item, path, depth + 1) for item in value]
+    return value
+
+
+def _clean(text: str) -> str:
+    return "\n".join(incoming(line) for line in text[:LONGEST].split("\n"))

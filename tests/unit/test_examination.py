@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
+from shakedown.state import NodeState
 from tests.states import desired, healthy, with_
 
 
@@ -50,3 +51,14 @@ def test_drift_has_remedies_and_does_not_block_but_failure_does() -> None:
 
 def test_of_no_nodes_at_all_nothing_is_known() -> None:
     assert Examination({}).verdict() == Verdict.UNKNOWN
+
+
+def test_states_that_cannot_be_compared_are_unknown_and_end_nothing() -> None:
+    """Whatever a state holds that no check was written for."""
+    weird = NodeState.model_construct()
+    examination = Examination({"a": desired(), "b": desired()}, {}, {"a": Reading(weird), "b": Reading(healthy())})
+    examination.judge()
+    assert all(finding.verdict == Verdict.UNKNOWN for finding in examination.findings["a"])
+    (fleet,) = [finding for finding in examination.findings["b"] if finding.name == "fleet"]
+    assert fleet.verdict == Verdict.UNKNOWN
+    assert "AttributeError" in fleet.evidence

@@ -1,0 +1,43 @@
+"""Whatever a node answers, a fact of ours makes sense of it or fails that host alone."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.facts import FactBase
+
+import facts
+from facts.base import WORDS, Fact
+
+MODULES = sorted(path.stem for path in Path(facts.__path__[0]).glob("*.py") if path.stem not in ("__init__", "base"))
+CLASSES = [
+    each
+    for name in MODULES
+    for each in vars(importlib.import_module(f"facts.{name}")).values()
+    if inspect.isclass(each) and issubclass(each, FactBase) and each.__module__ == f"facts.{name}"
+]
+GARBAGE = (
+    [""], ["", "", ""], [" "], ["="], ["|"], ["a|b"], ["a b"], ["a  b"], ["{}"], ["[1]"], ["null"], ["{" * 5000],
+    ["-1 9 9"], ["9" * 5000], ["9" * 5000 + " 1"], ["\ufffd"], ["simd_count"], ["device|"], ["device|" * 9], ["! /x"],
+    ["x" * 1_000_000], ["= x", "= y"],
+    ["LoadState=loaded", ""], ["1 2 {", "= x"], ['1 2 {"size": [], "mtime": {}}', "= x"],
+)  # fmt: skip
+
+
+def test_every_fact_of_ours_is_one() -> None:
+    assert len(CLASSES) > 12
+    assert [each.__name__ for each in CLASSES if not issubclass(each, Fact)] == []
+
+
+@pytest.mark.parametrize("fact", CLASSES, ids=lambda each: each.__name__)
+def test_what_makes_no_sense_fails_one_host(fact: type[FactBase[object]]) -> None:
+    for lines in GARBAGE:
+        try:
+            fact().process(list(lines))
+        except FactProcessError as error:
+            assert str(error).isprintable()
+            assert len(str(error)) <= WORDS
