@@ -137,6 +137,7 @@ def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
     evidence = current.evidence[job.name]
     evidence.exit_codes[name] = node.exit_code
     evidence.stopped = None if job.result.completed else job.result.reason
+    evidence.left[name] = node.left
     kept.logs = {name: [current.relative(path) for path in node.logs]}
     return kept
 

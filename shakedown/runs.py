@@ -38,7 +38,7 @@ from shakedown.smoke.benchmark.judge import not_run
 from shakedown.smoke.benchmark.plan import REPORT
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.figures import Figures, measure
-from shakedown.smoke.gates import Gate, NodeLog
+from shakedown.smoke.gates import Gate, NodeLog, nothing_left
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept import LEADER, KeptLog
@@ -151,6 +151,7 @@ class Evidence(BaseModel):
     counters_after: dict[str, dict[str, Any]] = {}
     logs: dict[str, list[KeptLog]] = {}  # per node, the job's own output first; paths relative to the run directory
     stopped: str | None = None  # why the job was stopped before its end, with the node and the line that were first
+    left: dict[str, list[str]] = {}  # per node, what of the job was left running there, or may have been
 
 
 def new_run_id() -> str:
@@ -336,7 +337,12 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             copies.changed(directory.path, evidence.logs),
         )
     of_this = {"job": job.name, "node": job.node}
-    return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judgement.gates])
+    judged = list(judgement.gates)
+    if any(evidence.left.values()) or (
+        evidence.left and len(judged) > 1
+    ):  # of what never ran there is one thing to say
+        judged.append(nothing_left(evidence.left))
+    return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judged])
 
 
 def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:

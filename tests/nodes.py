@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ class LocalNodes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.lost: set[str] = set()
+        self.deaf: dict[str, int] = {}  # nodes that do what they are told, and whose next so many answers are lost
         self.stdin: list[str] = []
         self.argv: list[list[str]] = []
         self.user: int | None = None  # who connects, where it is another one than who tests
@@ -72,7 +74,18 @@ class LocalNodes:
             cwd=self.cwd,
             check=False,
         )
+        if self.deaf.get(node, 0) > 0:
+            self.deaf[node] -= 1
+            return False, [], ["the answer was lost"]
         return done.returncode == 0, done.stdout.splitlines(), done.stderr.splitlines()
+
+    def watchdog(self, node: str, run_id: str) -> int | None:
+        """The pid of a run's watchdog, as long as it lives."""
+        try:
+            pid: int = json.loads((self.run_dir(node, run_id) / ".launcher/control.json").read_text())["process"][0]
+        except OSError:
+            return None
+        return pid if alive(pid) else None
 
     def lock_name(self, node: str) -> str:
         """What tells the node from others of this machine."""

@@ -11,8 +11,17 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from shakedown.smoke.launcher.folder import OWN
+
 # The label that every container of ours carries, with the run's id as its value: only these are ever removed.
 CONTAINER_LABEL = "io.shakedown.run"
+CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
+
+
+def run_folders() -> dict[str, str]:
+    """A container's mounts of the run's folder, host to container. What the launcher runs on the node, as the node's
+    user, is not for the container's root to write."""
+    return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
 class _Part(BaseModel):

@@ -399,6 +399,40 @@ def test_further_logs_are_fetched_and_a_missing_or_endless_one_is_refused(make: 
         node.fetch("pipe", 0)
 
 
+LINKS = """
+ln -s "$SECRET" secret; ln -s "$FOLDER" folder; mkdir logs; ln -s "$SECRET" logs/secret
+rm leader.log; ln -s "$SECRET" leader.log; ln -s "$TARGET" cleanup.log; echo done > logs/done
+"""
+
+
+def test_no_link_that_the_job_has_laid_is_followed(make: MakeNode, nodes: LocalNodes, tmp_path: Path) -> None:
+    """The root of a container writes in the run folder, and may not be allowed to read what the node's root is."""
+    (tmp_path / "secret").write_text("shadow")
+    target = tmp_path / "cron"
+    variables = {"SECRET": str(tmp_path / "secret"), "FOLDER": str(tmp_path), "TARGET": str(target)}
+    node = make(["sh", "-c", LINKS], environment=variables, cleanup=[["echo", "* * * * * root evil"]])
+    status = run_to_end(node)
+    assert status.log == b"", "leader.log was exchanged, and is not read"
+    assert "a link is on the way" in status.cleanup_errors[0]
+    assert not target.exists()
+    assert node.fetch("{run_dir}/logs/done", 0).data == b"done\n"
+    outside = ["secret", "folder/secret", "{run_dir}/logs/secret", str(tmp_path / "secret"), "../../../../../secret"]
+    for name in outside:
+        with pytest.raises(Refused, match=r"link|not inside"):
+            node.fetch(name, 0)
+        with pytest.raises(Refused, match=r"link|not inside"):
+            node.digest(name, 6)
+    node.remove()
+    assert (tmp_path / "secret").read_text() == "shadow"
+
+
+@pytest.mark.parametrize("year", [1970, 2400])
+def test_what_a_clock_that_was_not_set_has_dated_stays(make: MakeNode, nodes: LocalNodes, year: int) -> None:
+    left = leave(nodes, "left", (time.time() / DAY / 365.25 + 1970 - year) * 365.25)
+    make()
+    assert left.exists()
+
+
 def test_a_run_folder_that_somebody_removed_is_no_answer(make: MakeNode, nodes: LocalNodes) -> None:
     node = make()
     folder = nodes.run_dir("n", RUN)

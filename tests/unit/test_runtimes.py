@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.desired.models import Benchmark
+from shakedown.smoke.benchmark.plan import launch_plan as benchmark_plan
 from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan
 from shakedown.smoke.recipe import recipes
 from tests.documents import commands, configuration, variables
@@ -67,7 +69,7 @@ def test_the_container_has_the_documented_options() -> None:
     assert ours.pop("--privileged") == theirs.pop("--privileged") == []
     # The home and the keys of a user are documented, and not given to a container of root's: see llama3.toml.
     assert theirs.pop("--volume") == ["/root:/root", "/root/.ssh:/root/.ssh"]
-    assert ours.pop("--volume") == ["{run_dir}:/shakedown"]
+    assert ours.pop("--volume") == ["{run_dir}:/shakedown", "{run_dir}/.launcher:/shakedown/.launcher:ro"]
     # A terminal and a name to come back to are for a person.
     assert set(theirs) == {"-it", "--name"}
     assert ours == {
@@ -139,16 +141,87 @@ def test_the_sites_volumes_devices_and_shm() -> None:
     assert (value(node, "--device"), value(node, "--shm-size")) == (["/dev/kfd"], ["128G"])
 
 
-def test_only_containers_of_this_run_and_stopped_ones_of_earlier_runs_are_removed(tmp_path: Path) -> None:
-    engine = script(tmp_path / "docker", 'echo "$@" >>"$CALLS"; [ "$1" = rm ] || echo 4242')
-    for cleanup in rack("llama3.1-8b-fp8").nodes[0].cleanup:
-        subprocess.run(cleanup, env=environment(engine, CALLS=str(tmp_path / "calls")), check=True)
-    listing, removal, stopped, removal_of_stopped = (tmp_path / "calls").read_text().splitlines()
-    assert f"--filter label={CONTAINER_LABEL}={RUN_ID}" in listing
-    assert f"--filter name=^/?shakedown-{RUN_ID}-0(-verbs)?$" in listing
-    assert removal == "rm --force 4242"
-    assert f"--filter label={CONTAINER_LABEL} --filter status=exited" in stopped
-    assert removal_of_stopped == "rm 4242", "one that runs is never forced"
+ENGINE = """
+echo "$@" >>"$CALLS"
+case "$1" in
+ps) [ -z "${PS_FAILS-}" ] || { echo 'Cannot connect to the Docker daemon' >&2; exit 1; }
+    case "$*" in *status=exited*) containers=stopped;; *) containers=containers;; esac
+    [ ! -f "$STATE/$containers" ] || cat "$STATE/$containers";;
+rm) [ -z "${RM_FAILS-}" ] || { echo "removal is in progress" >&2; exit 1; }
+    if [ -s "$STATE/next" ]; then head -n 1 "$STATE/next"; sed -i 1d "$STATE/next"; fi >"$STATE/containers";;
+esac
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs one of a plan's cleanup commands with an engine that has containers, by their ids."""
+    tool = script(tmp_path / "docker", ENGINE)
+
+    def run(command: list[str], containers: str = "", later: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "containers").write_text(containers)
+        (tmp_path / "next").write_text(later)
+        (tmp_path / "calls").write_text("")
+        env = environment(tool, CALLS=str(tmp_path / "calls"), STATE=str(tmp_path), **more)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+    return run
+
+
+Engine = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def of_this_run() -> list[list[str]]:
+    benchmark = Benchmark(mode="pretrain", model="Llama-3.1-70B", precision="BF16", image="pt", commit="1" * 40)
+    plan = benchmark_plan(benchmark, "node1", "/root", "docker", "rocm/pytorch-training:v25.3", RUN_ID)
+    return [rack("llama3.1-8b-fp8").nodes[0].cleanup[0], *plan.nodes[0].cleanup]
+
+
+def test_only_containers_of_this_run_are_removed_by_force(engine: Engine, tmp_path: Path) -> None:
+    for cleanup, name in zip(of_this_run(), ("0(-verbs)?", "benchmark"), strict=True):
+        assert engine(cleanup, "4242\n4243\n").returncode == 0
+        listing, removal, *proof = (tmp_path / "calls").read_text().splitlines()
+        assert f"--filter label={CONTAINER_LABEL}={RUN_ID}" in listing
+        assert f"--filter name=^/?shakedown-{RUN_ID}-{name}$" in listing
+        assert removal == "rm --force 4242 4243"
+        assert proof == [listing, listing], "gone is what is absent twice"
+
+
+def test_what_earlier_runs_left_is_removed_where_it_has_stopped(engine: Engine, tmp_path: Path) -> None:
+    (_, cleanup) = rack("llama3.1-8b-fp8").nodes[0].cleanup
+    (tmp_path / "stopped").write_text("4242\n")
+    assert engine(cleanup).returncode == 0
+    listing, removal = (tmp_path / "calls").read_text().splitlines()
+    assert f"--filter label={CONTAINER_LABEL} --filter status=exited" in listing
+    assert removal == "rm 4242", "one that runs is never forced"
+    assert engine(cleanup, RM_FAILS="1").returncode == 0, "it is no fault of this run"
+
+
+def test_an_engine_that_does_not_answer_has_removed_nothing(engine: Engine) -> None:
+    for cleanup in of_this_run():
+        ended = engine(cleanup, PS_FAILS="1")
+        assert ended.returncode != 0
+        assert "Cannot connect to the Docker daemon\ndocker does not say which containers there are" in ended.stderr
+
+
+def test_a_container_that_stays_is_not_removed_whatever_rm_says(engine: Engine) -> None:
+    for cleanup in of_this_run():
+        stays = engine(cleanup, "4242\n", later="4242\n" * 20)
+        assert (stays.returncode, "again, after rm --force: 4242" in stays.stderr) == (1, True)
+
+
+def test_a_container_that_comes_again_is_removed_again(engine: Engine, tmp_path: Path) -> None:
+    """A client that is killed while the engine makes its container leaves one that comes a moment later."""
+    for cleanup in of_this_run():
+        assert engine(cleanup, "4242\n", later="4243\n").returncode == 0
+        assert "rm --force 4243" in (tmp_path / "calls").read_text()
+
+
+def test_an_rm_that_fails_where_nothing_is_left_is_none(engine: Engine) -> None:
+    """As of a container whose removal is in progress."""
+    cleanup = of_this_run()[0]
+    assert engine(cleanup, RM_FAILS="1").returncode == 0
+    assert engine(cleanup, "4242\n", RM_FAILS="1").returncode == 1
 
 
 def test_the_process_runtime_gives_torchrun_a_static_rendezvous() -> None:

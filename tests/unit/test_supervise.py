@@ -98,6 +98,7 @@ def test_a_job_whose_leaders_all_exit_with_0_is_completed(jobs: Jobs) -> None:
     assert [event.iteration.iteration for event in jobs.events if event.iteration] == [1, 2, 3, 4, 5]
     assert (jobs.logs / "a/leader.log").read_text() == "rank 0\n"
     assert [node.exit_code for node in result.nodes] == [0, 0]
+    assert [node.left for node in result.nodes] == [[], []]
     assert all(node.started_at and node.ended_at and node.started_at < node.ended_at for node in result.nodes)
     assert jobs.nothing_left("a", "b")
 
@@ -235,6 +236,73 @@ def test_a_short_silence_is_none(jobs: Jobs) -> None:
     assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, replace(LIMITS, unreachable_s=8), act=blink).completed
 
 
+@pytest.mark.parametrize("step_s", [400, -400, 86400 * 3650])
+def test_a_wall_clock_that_steps_in_mid_run_changes_nothing(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    real = time.time
+
+    def step() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        monkeypatch.setattr(time, "time", lambda: real() + step_s)
+
+    begin = real()
+    long_enough = "say('waiting'); time.sleep(1.5); train(5)"
+    result = jobs.run({"a": long_enough, "b": long_enough}, act=step)
+    assert result.completed, result.failures
+    for node in result.nodes:
+        assert node.started_at and node.ended_at
+        assert begin - 1 < node.started_at.timestamp() < node.ended_at.timestamp() < begin + 60
+    assert begin < result.finished_at.timestamp() < begin + 60
+
+
+def test_a_failure_is_placed_rightly_though_the_clock_was_set_back_before_it(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = time.time
+
+    def step() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        monkeypatch.setattr(time, "time", lambda: real() - 4000)
+        hit(RUN, "b", signal.SIGKILL)
+
+    result = jobs.run(dict.fromkeys("ab", WAIT), act=step)
+    assert first(result) == ("b", "exit")
+
+
+# -- an answer that is lost -----------------------------------------------------------------------------------------
+
+
+def test_a_lost_answer_to_the_preparation_leaves_nothing_behind(jobs: Jobs) -> None:
+    jobs.nodes.deaf["b"] = 1
+    result = jobs.run(dict.fromkeys("ab", WAIT))
+    assert result.outcome == "not started"
+    assert first(result) == ("b", "unreachable")
+    assert result.nodes[1].left == []
+    assert jobs.nothing_left("a", "b")
+
+
+def test_a_preparation_that_never_came_to_the_node_leaves_no_doubt(jobs: Jobs) -> None:
+    jobs.nodes.lost.add("b")
+    back = threading.Timer(1.0, lambda: jobs.nodes.lost.clear())
+    back.start()
+    result = jobs.run(dict.fromkeys("ab", WAIT))
+    assert first(result) == ("b", "unreachable")
+    assert result.nodes[1].left == []
+    assert jobs.nothing_left("a", "b")
+
+
+def test_a_node_that_may_be_busy_is_noted_with_its_remedy_and_frees_itself(jobs: Jobs) -> None:
+    jobs.nodes.deaf["b"] = 100
+    result = jobs.run(dict.fromkeys("ab", WAIT), replace(LIMITS, lease_s=3, stop_s=4))
+    assert first(result) == ("b", "unreachable")
+    (note,) = result.nodes[1].left
+    assert note.startswith("may be busy (the answer was lost)")
+    assert "ends by itself within 3 s" in note and f"~/.cache/shakedown/runs/{RUN}" in note
+    jobs.nodes.deaf.clear()
+    until(lambda: not jobs.nodes.watchdog("b", RUN))
+
+
 def test_an_interrupt_stops_the_job_and_keeps_the_logs(jobs: Jobs) -> None:
     def interrupt() -> None:
         until(lambda: jobs.waiting("a", "b"))
@@ -267,9 +335,11 @@ def test_a_secret_without_a_value_is_an_error_before_anything_is_sent(jobs: Jobs
     assert jobs.nodes.argv == []
 
 
-def test_a_cleanup_that_fails_is_told(jobs: Jobs) -> None:
+def test_a_cleanup_that_fails_is_told_and_counts_as_left(jobs: Jobs) -> None:
     result = jobs.run({"a": "train(5)"}, cleanup=[["sh", "-c", "echo no such container >&2; exit 1"]])
-    assert any("no such container" in note for note in result.nodes[0].notes)
+    (left,) = result.nodes[0].left
+    assert "cleanup failed" in left and "no such container" in left
+    assert left in result.nodes[0].notes
 
 
 def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 from importlib.resources import files
 
 from shakedown.desired.models import Benchmark
+from shakedown.smoke import removal
 from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan
+from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
+from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan, run_folders
 from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.recipe import Container
 from shakedown.smoke.token import TOKEN, where_from
 
-FOLDER = "/shakedown"  # the run's folder as the container sees it
 REPORT = "{run_dir}/logs/perf.csv"
 
 
@@ -26,9 +26,6 @@ def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str
     """One node's benchmark as a job of its own. Batch sizes and iterations are 0: the program chooses them."""
     secrets = [TOKEN] if where_from(wanted.hf_token_file) else []
     name = f"shakedown-{run_id}-benchmark"
-    listing = shlex.join(
-        [engine, "ps", "--all", "--quiet", "--filter", f"label={CONTAINER_LABEL}={run_id}", "--filter", f"name={name}"]
-    )
     plan = NodePlan(
         name=node,
         node_rank=0,
@@ -41,7 +38,7 @@ def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str
             "benchmark.sh": (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8"),
             "setup.txt": "".join(f"{line}\n" for line in document().models[wanted.model].setup),
         },
-        cleanup=[["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm --force"]],
+        cleanup=[removal.of_run(engine, run_id, name)],
         logs=[REPORT],
     )
     return LaunchPlan(
@@ -70,7 +67,7 @@ def _command(
     documented = Container.model_validate(data.container)
     volumes = {
         f"{wanted.checkout}": "/mad:ro",
-        "{run_dir}": FOLDER,
+        **run_folders(),
         **{host.replace("{home}", home): to.replace("{home}", home) for host, to in documented.volumes.items()},
         **wanted.volumes,
     }

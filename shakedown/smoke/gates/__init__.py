@@ -4,7 +4,7 @@
 evidence as plain data.
 """
 
-from shakedown.smoke.gates.evidence import counters, exit_codes, logs_complete
+from shakedown.smoke.gates.evidence import counters, exit_codes, logs_complete, nothing_left
 from shakedown.smoke.gates.figures import Recorded, recorded
 from shakedown.smoke.gates.judge import iterations_of, judge_log, summary_of, unknown_metrics
 from shakedown.smoke.gates.model import Gate, verdict
@@ -19,6 +19,7 @@ __all__ = [
     "iterations_of",
     "judge_log",
     "logs_complete",
+    "nothing_left",
     "read_log",
     "recorded",
     "summary_of",

@@ -35,6 +35,23 @@ def exit_codes(codes: Mapping[str, int | None], participants: Collection[str] = 
     )
 
 
+def nothing_left(left: Mapping[str, Collection[str]]) -> Gate:
+    """On no node anything of the job is left running, and that was seen: a container that nobody could remove, or of
+    which the engine said nothing, may still hold GPUs and memory, and the job may not have been over when it was
+    judged. `left` says per node what is left, or may be."""
+    there = [f"{name}: {what}" for name, found in left.items() for what in found]
+    return Gate(
+        name="nothing_left",
+        verdict=Verdict.UNKNOWN if there else Verdict.OK,
+        wanted=0,
+        actual=len(there),
+        evidence="; ".join(there) or f"all processes and containers of {len(left)} nodes were seen to be gone",
+        remedy="look on the nodes named for processes and containers of the run, end them, and run again"
+        if there
+        else None,
+    )
+
+
 def _signal(code: int) -> str:
     number = -code if code < 0 else code - 128
     names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}

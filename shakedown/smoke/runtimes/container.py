@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from importlib.resources import files
 
-from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan
+from shakedown.smoke import removal
+from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
+from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan, run_folders
 from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.recipe import Container
 from shakedown.smoke.runtimes.job import Job, Seat, environment, program, secrets
 
-FOLDER = "/shakedown"  # the run's folder as the container sees it
 ENV_FILE = "environment"
 ARGUMENTS = "arguments"  # what job.sh appends to the command line of the script's torchrun
 
@@ -50,7 +50,7 @@ def node_plan(job: Job, seat: Seat) -> NodePlan:
         files=written,
         upload=family.upload,
         setup=setup,
-        cleanup=[_remove(seat.engine, job.run_id, name), _remove_stopped(seat.engine)],
+        cleanup=[removal.of_run(seat.engine, job.run_id, f"{name}(-verbs)?"), removal.of_earlier_runs(seat.engine)],
         logs=[f"{{run_dir}}/{name}" for name in (*([f"logs/{log}"] if log else []), *further)],
     )
 
@@ -84,7 +84,7 @@ def _run(job: Job, seat: Seat, name: str, words: list[str], *more: str) -> list[
         # A volume's host folder is made when it is missing, as people expect; a library's must never be.
         ("--volume", [f"{host}:{to}".replace("{home}", seat.home) for host, to in volumes.items()]),
         ("--mount", [f"type=bind,source={host},target={to}" for host, to in seat.equipment.mounts.items()]),
-        ("--volume", [f"{{run_dir}}:{FOLDER}"]),
+        ("--volume", [f"{host}:{to}" for host, to in run_folders().items()]),
         ("--workdir", [job.chosen.place(family.workdir, FOLDER)] if family.workdir else []),
         ("--env-file", [f"{{run_dir}}/{ENV_FILE}"]),
     ]
@@ -98,17 +98,3 @@ def _env_file(variables: dict[str, str], passed: list[str]) -> str:
     goes the same way, so that it knows the container's processes for the run's."""
     lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
     return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
-
-
-def _remove(engine: str, run_id: str, name: str) -> list[str]:
-    """Remove this node's containers of this run, running or not, and nothing else."""
-    filters = [f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}(-verbs)?$"]
-    listing = shlex.join([engine, "ps", "--all", "--quiet", *(word for each in filters for word in ("--filter", each))])
-    return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm --force"]
-
-
-def _remove_stopped(engine: str) -> list[str]:
-    """Remove what earlier runs left stopped: a node that loses its power in mid-run cannot tidy up after it."""
-    filters = ["--filter", f"label={CONTAINER_LABEL}", "--filter", "status=exited"]
-    listing = shlex.join([engine, "ps", "--all", "--quiet", *filters])
-    return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {engine} rm"]
