@@ -133,6 +133,11 @@ _SUMMARY_LINE = re.compile(
 )
 
 
+def _words(name: str) -> str:
+    """What stands in a name before a number begins."""
+    return re.split(r"[\d+.]", name, maxsplit=1)[0].rstrip()
+
+
 def _split(segment: str) -> tuple[str, _Field | None, str]:
     """A field's name, how it is read (None: not one of ours), and its text."""
     if len(segment) > _MAX_FIELD:
@@ -170,7 +175,10 @@ class _Record:
 
     def _take(self, segment: str) -> None:
         name, field, text = _split(segment)
-        if field is None or text == "None":
+        if field is None:  # "lm loss 1.1[rank5]: ..." is a field without a colon that somebody's output runs through
+            self._garbled = self._garbled or _words(name) in _fields()
+            return
+        if text == "None":
             return
         match = field.match(text)
         if match is None or name in self._names:  # the same field twice: a second line runs through this one

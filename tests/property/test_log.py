@@ -8,8 +8,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import judge_log, read_log
-from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
+from shakedown.smoke.gates.iterations import iterations_complete
+from shakedown.smoke.log import Iteration, LogReader, field_names, parse, parse_line
+from shakedown.smoke.signatures import load
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
 DIALECTS = ["upstream", "rocm", "primus", "primus_new", "deepspeed", "fork_tok_s_gpu", "fork_tokens_sec_gpu"]
@@ -94,9 +97,44 @@ def test_what_megatron_prints_is_what_is_read(elapsed, loss, samples):
     assert (iteration.consumed_samples, iteration.elapsed_ms, iteration.lm_loss) == (samples, elapsed, loss)
 
 
-@given(st.lists(st.binary(max_size=200) | st.sampled_from([line.encode() for line in LINES])))
-@settings(max_examples=200)
-def test_no_input_stops_the_reader_or_the_judge(chunks):
-    log = read_log(chunks)
-    assert all(gate.verdict in ("ok", "fail", "unknown") for gate in judge_log(log, {"mem_usage": 1.0}))
+# What a reader looks for, so that random logs reach beyond its first line.
+PIECES = st.sampled_from(
+    [
+        *(line.encode() for line in LINES),
+        *(f"{name}: ".encode() for name in field_names()),
+        *(text.encode() for group in (load().failure, load().rccl) for entry in group for text in entry.text),
+        *b"iteration 1/3;Training epoch 0, iteration 0/2 | ;lm loss ;nan;1e308;inf;-1;0;\x1b[;\x1b]0;\r;\0".split(b";"),
+        b"\n",
+        b" | ",
+        b" iteration 999999999999999999/999999999999999999 | ",
+        b" iteration 1/3000000000 | lm loss: 1.0 | loss scale: 4294967296.0 | number of skipped iterations: 1 |\n",
+        b"Traceback (most recent call last):\n",
+        b"Step Time : 1e308s GPU utilization: 1e308TFLOP/s/GPU\n",
+        b"throughput per GPU: nan\n",
+        b"[rank1]: ",
+        b"9" * 5000,
+    ]
+)
+
+
+@given(st.lists(st.binary(max_size=200) | PIECES), st.lists(st.binary(max_size=200) | PIECES))
+@settings(max_examples=400, deadline=None)
+def test_no_input_stops_the_reader_or_the_judge(chunks, others):
+    logs = {"a": read_log(chunks), "b": read_log(others), "c": None}
+    expect = dict.fromkeys(METRICS, 1.0)
+    for some in (logs, {"a": logs["a"]}, {"a": logs["a"], "b": logs["b"]}):
+        for how in ({}, {"iterations": 3, "seq_length": 2048, "world_size": 8, "rdma": True}):
+            gates = judge_log(some, expect, **how)
+            assert all(gate.verdict in ("ok", "fail", "unknown") for gate in gates)
+            assert all(gate.model_dump_json() for gate in gates)
     list(parse(chunks))
+
+
+@given(st.lists(st.integers(1, 12), max_size=12), st.integers(1, 12))
+def test_a_run_is_complete_where_its_lines_are_one_to_the_last_and_nowhere_else(numbers, total):
+    lines = [Iteration(iteration=number, total_iterations=total) for number in numbers]
+    gate = iterations_complete(lines, total)
+    interval = numbers[0] if len(numbers) > 1 else 1
+    regular = bool(numbers) and numbers == list(range(interval, total + 1, interval))
+    expected = "fail" if not regular else "ok" if total % interval == 0 else "unknown"
+    assert gate.verdict == expected
