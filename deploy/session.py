@@ -30,6 +30,7 @@ from shakedown.report.closing import Ending, closing
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
+from shakedown.smoke.kept import Room
 from shakedown.state import NodeState
 from shakedown.text import file_name
 
@@ -59,6 +60,7 @@ class Session:
     left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None
+    room: Room = field(default_factory=Room)  # for the logs of all jobs of this run
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun

@@ -114,6 +114,7 @@ def _carry_out(job: Job, remote: JobRemote, interrupted: Callable[[], str | None
             interrupted=interrupted,
             scheduler=Greenlets(),
             limits=job.limits,
+            room=job.room,
         )
     except Exception as error:
         job.error = str(error) or type(error).__name__

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.smoke.kept import KeptLog
+from shakedown.smoke.kept import KeptLog, Room
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 
@@ -97,7 +97,8 @@ class Limits:
     grace_s: float = 3.0  # between SIGTERM and SIGKILL
     prepare_s: float = 300.0  # for uploads and the setup commands
     settle_s: float = 30.0  # for all leaders to exit after the first one has
-    stop_s: float = 60.0  # for ending, cleanup and collecting
+    stop_s: float = 60.0  # for ending, cleanup and collecting; of a long log, without anything new of it
+    collect_s: float = 900.0  # the same in all: a gibibyte at little more than a megabyte in a second
     echo_s: float = 1.5  # a failure that can be the echo of another node's waits so long for that one
 
     @classmethod
@@ -131,6 +132,7 @@ class Job:
     on_event: Callable[[Event], None] = lambda event: None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
     limits: Limits | None = None  # None: the plan's
+    room: Room = field(default_factory=Room)  # for the logs that are kept; the jobs of a run share one
     plan: LaunchPlan | None = None
     result: JobResult | None = None
     error: str | None = None  # why there is no result

@@ -91,6 +91,10 @@ class Member:
             )
         )
 
+    def kept(self) -> int:
+        """Bytes of its logs that have come in."""
+        return sum(log.kept for log in self._logs.values())
+
     def result(self) -> NodeResult:
         """This node's part of the job's result."""
         left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
@@ -266,6 +270,7 @@ class Member:
                     return
                 log = self._open(name, file)
             log.size = piece.size
+            self.answered_at = self.clock.now()
             if piece.data:
                 self._keep(log, piece.data)
             if log.why or not piece.data or log.kept >= piece.size:

@@ -56,19 +56,21 @@ def run_job(
     interrupted: Callable[[], str | None] = lambda: None,
     scheduler: Scheduler | None = None,
     limits: Limits | None = None,
+    room: Room | None = None,
 ) -> JobResult:
     """Run the job to its end and return what became of it, with every node's log in `log_dir`.
 
     `secrets` holds the values of the variables that the nodes' plans name; `interrupted` says why the job is to be
-    stopped from outside (Ctrl-C), None otherwise. Raises ValueError for a secret that is not given, before anything
-    is started; a KeyboardInterrupt stops the job like `interrupted` does.
+    stopped from outside (Ctrl-C), None otherwise; `room` is what other jobs of the run have left for logs. Raises
+    ValueError for a secret that is not given, before anything is started; a KeyboardInterrupt stops the job like
+    `interrupted` does.
     """
     values = dict(secrets or {})
     absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
     if absent:
         raise ValueError(f"secrets without a value: {', '.join(absent)}")
     bounds = limits or Limits.of(plan.unreachable_s)
-    return _Supervisor(plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds).run()
+    return _Supervisor(plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, room).run()
 
 
 class _Supervisor:
@@ -82,6 +84,7 @@ class _Supervisor:
         interrupted: Callable[[], str | None],
         scheduler: Scheduler,
         limits: Limits,
+        room: Room | None,
     ) -> None:
         self._plan = plan
         self._secrets = secrets
@@ -90,7 +93,7 @@ class _Supervisor:
         self._scheduler = scheduler
         self._limits = limits
         self._clock = Clock()
-        room = Room()
+        room = room or Room()
         self._members = [
             Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep, room, self._clock)
             for node in plan.nodes
@@ -159,8 +162,13 @@ class _Supervisor:
                 member.stop = first.text
         for member in self._members:
             member.finish = True
-        deadline = self._clock.now() + self._limits.stop_s
-        while not all(self._through(member) for member in self._members) and self._clock.now() < deadline:
+        kept, since, began = 0, self._clock.now(), self._clock.now()
+        while not all(self._through(member) for member in self._members):
+            now, before = self._clock.now(), kept
+            kept = sum(member.kept() for member in self._members)
+            since = now if kept > before else since  # a long log may come for as long as it comes
+            if now - since > self._limits.stop_s or now - began > self._limits.collect_s:
+                break
             self._report()
             self._scheduler.sleep(_TICK_S)
         for member in self._members:

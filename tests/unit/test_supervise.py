@@ -30,6 +30,9 @@ LIMITS = Limits(
     stop_s=15,
     echo_s=0.5,
 )
+PATIENT = replace(
+    LIMITS, poll_timeout_s=10, unreachable_s=20, lease_s=60, settle_s=30, prepare_s=60, stop_s=60
+)  # where no time is looked at, and the machine may be busy
 ITERATION = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |"
 PREAMBLE = f"""
 import os, signal, sys, time
@@ -344,9 +347,7 @@ def test_a_cleanup_that_fails_is_told_and_counts_as_left(jobs: Jobs) -> None:
 
 def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> None:
     names = ["node2 x", "node2_x", "../evil", "a", "a.log"]
-    result = jobs.run(
-        {name: f"say({name!r})" for name in names}, logs=["{run_dir}/logs/perf.csv", "{run_dir}/perf.csv"]
-    )
+    result = jobs.run({name: f"say({name!r})" for name in names}, logs=["{run_dir}/logs/perf.csv"], limits=PATIENT)
     assert result.outcome == "completed", result
     paths = [node.logs[0] for node in result.nodes]
     assert [path.read_text() for path in paths] == [f"{name}\n" for name in names]
@@ -359,7 +360,7 @@ def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> Non
 def test_two_logs_of_one_base_name_are_kept_apart(jobs: Jobs) -> None:
     code = "for folder in 'ab': open(folder + '/perf.csv', 'w').write(folder)\ntrain(5)"
     names = ["{run_dir}/a/perf.csv", "{run_dir}/b/perf.csv"]
-    kept = {log.name: log for log in jobs.run({"n": code}, logs=names).nodes[0].kept}
+    kept = {log.name: log for log in jobs.run({"n": code}, logs=names, limits=PATIENT).nodes[0].kept}
     assert [Path(kept[name].path).read_text() for name in names] == ["a", "b"]
     assert [kept[name].incomplete for name in names] == ["", ""]
 
@@ -367,18 +368,18 @@ def test_two_logs_of_one_base_name_are_kept_apart(jobs: Jobs) -> None:
 @pytest.mark.parametrize("length", [1000, 50])
 def test_a_log_that_was_cut_on_the_node_while_it_came_is_not_whole(jobs: Jobs, length: int) -> None:
     code = f"say('x' * {length}); time.sleep(1.5); os.truncate('leader.log', 0); train(5)"
-    log = jobs.run({"a": code}).nodes[0].kept[0]
+    log = jobs.run({"a": code}, limits=PATIENT).nodes[0].kept[0]
     assert "cut or replaced on the node" in log.incomplete
     assert log.kept >= length
 
 
 def test_a_log_that_is_gone_at_the_end_is_not_whole(jobs: Jobs) -> None:
-    result = jobs.run({"a": "train(5); time.sleep(1); os.unlink('leader.log')"})
+    result = jobs.run({"a": "train(5); time.sleep(1); os.unlink('leader.log')"}, limits=PATIENT)
     assert "at the end it was not" in result.nodes[0].kept[0].incomplete
 
 
 def test_a_whole_log_has_the_size_and_digest_of_the_node_s(jobs: Jobs) -> None:
-    result = jobs.run({"a": "train(5); open('more', 'w').write('m')"}, logs=["more"])
+    result = jobs.run({"a": "train(5); open('more', 'w').write('m')"}, logs=["more"], limits=PATIENT)
     leader, more = result.nodes[0].kept
     content = Path(leader.path).read_bytes()
     assert (leader.size, leader.kept, leader.incomplete) == (len(content), len(content), "")
@@ -396,3 +397,28 @@ def test_the_log_of_a_node_that_is_lost_is_not_whole(jobs: Jobs) -> None:
     lost, other = (node.kept[0] for node in result.nodes)
     assert "could not be asked for the rest" in lost.incomplete
     assert other.incomplete == ""
+
+
+def test_a_long_log_may_come_for_as_long_as_it_comes(jobs: Jobs) -> None:
+    """Longer than the time for ending, which counts from the last piece of it."""
+    code = "train(5); open('trace', 'wb').write(bytes(8 << 20))"
+    limits = replace(PATIENT, stop_s=8)
+    slow = Slow(jobs.nodes, 1.2)
+    result = run_job(jobs.plan({"a": code}, logs=["trace"]), slow, jobs.logs, limits=limits)
+    trace = result.nodes[0].kept[-1]
+    assert (trace.name, trace.kept, trace.incomplete) == ("trace", 8 << 20, "")
+    short = run_job(jobs.plan({"b": code}, logs=["trace"]), slow, jobs.logs, limits=replace(limits, collect_s=3))
+    assert short.nodes[0].kept[-1].incomplete
+
+
+class Slow:
+    """A way to nodes on which each piece of a log takes its time."""
+
+    def __init__(self, nodes: LocalNodes, seconds: float) -> None:
+        self._nodes = nodes
+        self._seconds = seconds
+
+    def __call__(self, node: str, argv: list[str], stdin: str | None, timeout: float) -> Any:
+        if "fetch" in argv:
+            time.sleep(self._seconds)
+        return self._nodes(node, argv, stdin, timeout)
