@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from shakedown.smoke.job import Clock, Failure, Limits, NodeResult
-from shakedown.smoke.kept import LEADER, LogFile, Room, names_on_controller
+from shakedown.smoke.kept import LEADER, KeptLog, LogFile, Room, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
@@ -98,13 +99,14 @@ class Member:
     def result(self) -> NodeResult:
         """This node's part of the job's result."""
         left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
+        kept = self._close_logs()
         return NodeResult(
             name=self.name,
             exit_code=self.status.exit_code,
             started_at=None if self.started_at is None else self.clock.at(self.started_at),
             ended_at=None if self.exited_at is None else self.clock.at(self.exited_at),
-            kept=[log.close(self._why_cut() if log.name == LEADER else "") for log in self._logs.values()],
-            notes=[*self._notes, *left],
+            kept=kept,
+            notes=[*self._notes, *(log.incomplete for log in kept[1:] if log.incomplete), *left],
             left=left,
         )
 
@@ -120,6 +122,24 @@ class Member:
             f" itself within {self._limits.lease_s:.0f} s; to end it at once, send SIGTERM to the process for which the"
             f" next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
         )
+
+    def _close_logs(self) -> list[KeptLog]:
+        """Every log as it was kept. Of a job that ran, a log of the plan that nobody came to ask for is an empty one
+        that is not whole: it may hold the figures."""
+        for name, file in self._files().items():
+            if (
+                self.started_at is not None
+                and name in self._node.plan.logs
+                and name not in self._fetched | {*self._logs}
+            ):
+                with suppress(OSError):
+                    self._open(name, file)
+        why = f"the node could not be asked for it ({self.silence or 'no time was left'})"
+        whole = {**dict.fromkeys(self._logs, why), **dict.fromkeys(self._fetched, ""), LEADER: self._why_cut()}
+        return [log.close(whole[name]) for name, log in self._logs.items()]
+
+    def _files(self) -> dict[str, str]:
+        return names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs])
 
     def _why_cut(self) -> str:
         """Why the leader's log is not all that the job has said; empty where it is."""
@@ -250,8 +270,7 @@ class Member:
         if LEADER not in self._fetched:
             self._compare(self._logs[LEADER])
             self._fetched.add(LEADER)
-        files = names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs])
-        for name, file in files.items():
+        for name, file in self._files().items():
             if name in self._fetched or self.given_up:
                 continue
             try:
@@ -276,8 +295,6 @@ class Member:
             if log.why or not piece.data or log.kept >= piece.size:
                 self._compare(log)
                 break
-        if log and (log.why or log.kept != log.size):
-            self._notes.append(log.close().incomplete)
 
     def _compare(self, log: LogFile) -> None:
         """Hold the bytes that were kept against the node's: a log that was cut or replaced there while it came is not

@@ -408,7 +408,9 @@ def test_a_long_log_may_come_for_as_long_as_it_comes(jobs: Jobs) -> None:
     trace = result.nodes[0].kept[-1]
     assert (trace.name, trace.kept, trace.incomplete) == ("trace", 8 << 20, "")
     short = run_job(jobs.plan({"b": code}, logs=["trace"]), slow, jobs.logs, limits=replace(limits, collect_s=3))
-    assert short.nodes[0].kept[-1].incomplete
+    assert short.nodes[0].kept[-1].name == "trace"
+    assert "could not be asked for it" in short.nodes[0].kept[-1].incomplete
+    assert any("trace" in note for note in short.nodes[0].notes)
 
 
 class Slow:
