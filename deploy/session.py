@@ -26,7 +26,7 @@ from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.report.closing import Ending, closing
+from shakedown.report.closing import Ending, closing, not_held
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
@@ -284,7 +284,7 @@ def finish(state: State, examination: Examination | None = None) -> Verdict:
         changed=changed,
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
-        gates=[gate.name for gate in gates if gate.verdict != Verdict.OK],
+        gates=not_held(gates),
         new_keys=host_keys.new_keys(hosts),
         evidence=str(current.directory.path) if current and current.directory else "",
         dry=invocation.dry,

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyinfra import logger
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
@@ -13,7 +14,7 @@ from pyinfra.operations import python
 
 from deploy.examine import reread
 from deploy.session import Mender, Session, session
-from deploy.training import conclude_run, judge_each, passed, start_run
+from deploy.training import conclude_run, judge_each, shortfall, start_run
 from operations import boot, cmdline, provider, services, tuning
 from operations import devices as device_operations
 from operations import images as image_operations
@@ -243,4 +244,7 @@ def _judge_each(state: State, host: Host) -> bool:
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("judge the run", lambda: conclude_run(current))
-    return passed(current, host.name)
+    why = shortfall(current, host.name)
+    if why:
+        host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
+    return not why

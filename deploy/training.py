@@ -16,7 +16,6 @@ from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model
-from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
@@ -193,10 +192,14 @@ def _keep(current: Session, job: Job) -> JobRecord:
     return kept
 
 
-def passed(current: Session, node: str) -> bool:
-    """Whether a node has passed by itself and together with the others, as far as either was asked for."""
+def shortfall(current: Session, node: str) -> str:
+    """Why a node has not passed, by itself and together with the others as far as either was asked for; empty: it
+    has."""
+    if node in current.left_out:
+        return current.left_out[node]
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
-    return node not in current.left_out and verdict_of(gates) == Verdict.OK
+    wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
+    return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
 
 
 def _counters_after(current: Session, jobs: Sequence[Job]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shakedown.findings import Verdict
 from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from shakedown.smoke.gates import Gate
 
 Became = Literal["failed", "interrupted", "unreached", "left out", "fail", "unknown", "drift", "ok"]
 ORDER: tuple[Became, ...] = ("failed", "interrupted", "unreached", "left out", "fail", "unknown", "drift", "ok")
@@ -60,6 +63,16 @@ def closing(ending: Ending) -> Iterator[str]:
     for node, key in ending.new_keys.items():
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"
     yield f"evidence: {ending.evidence or 'none was kept'}"
+
+
+def not_held(gates: Sequence[Gate]) -> list[str]:
+    """Gates that did not hold: those of the job over all nodes by their names, those of a node by itself behind its."""
+    names: dict[str | None, list[str]] = {}
+    for gate in gates:
+        if gate.verdict != Verdict.OK:
+            names.setdefault(gate.node, []).append(gate.name)
+    together = names.pop(None, [])
+    return together + [f"{node} ({' '.join(its)})" for node, its in names.items()]
 
 
 def _changes(ending: Ending) -> Iterator[str]:

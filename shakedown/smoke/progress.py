@@ -108,6 +108,7 @@ class ProgressOfEach:
         self._screen = _Screen(every_s, console)
         self._at: dict[str, tuple[int, int]] = {}  # node that has begun -> iteration of how many
         self._over: set[str] = set()
+        self._failed: set[str] = set()
 
     def of(self, node: str) -> Callable[[Event], None]:
         """What takes the events of that node's job."""
@@ -119,8 +120,10 @@ class ProgressOfEach:
             self._at[node] = (event.iteration.iteration, event.iteration.total_iterations)
         elif event.kind == "end":
             self._over.add(node)
-        if event.kind in ("end", "failure"):
+        if event.kind == "failure" or (event.kind == "end" and node not in self._failed):
             self._screen.event("each", Event(event.kind, event.text, node))
+        if event.kind == "failure":
+            self._failed.add(node)
         running = {name: at for name, at in self._at.items() if name not in self._over}
         if running and event.kind in ("end", "iteration"):
             slowest = min(running, key=lambda name: running[name])

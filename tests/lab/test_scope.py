@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -75,6 +76,7 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
     assert logs == [f"{folder}/{node}/leader.log" for folder in ("each", "logs") for node in ("node1", "node2")]
     again = product.run("shakedown", "judge", "runs/latest", "--format", "json")
     assert again.code == 0, again.text
+    assert json.loads(again.out)["gates"] == record["gates"]
     nothing_left(lab)
 
 
@@ -89,6 +91,7 @@ def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     assert code == 1, text
     assert "each node by itself: FAILED, 2 of 3 passed, not node2" in text
     assert "smoke run: PASSED" in text and "node2 took no part in what followed: did not pass by itself" in text
+    assert "it gave no reason" not in text and "node2 (ran_to_its_end " in text
     record = product.record()
     assert record["verdict"] == "fail"
     assert {node["name"]: node["part"] for node in record["nodes"]} == {
@@ -105,6 +108,7 @@ def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     nothing_left(lab)
 
 
+@pytest.mark.long
 def test_a_node_that_is_slow_by_itself_is_named_and_without_it_the_others_wait(
     rack: RackMaker, product: Product
 ) -> None:
@@ -125,6 +129,7 @@ def test_a_node_that_is_slow_by_itself_is_named_and_without_it_the_others_wait(
     nothing_left(lab)
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_every_nodes_own_job_and_nothing_follows(rack: RackMaker, product: Product) -> None:
     lab = rack(2)
     process = start(lab, product, min_nodes=1, iterations=100_000)

@@ -16,6 +16,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.report import terminal
+from shakedown.report.closing import not_held
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
 from shakedown.smoke.kept import LogFile, Room
 from shakedown.smoke.launch import LaunchPlan
@@ -252,6 +253,8 @@ def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds
     shown = text(terminal.judgement(record.gates, record.jobs))
     assert "10 (others 30)" in shown and "20 (others 25)" in shown and "40 (others 15)" in shown
     assert shown.count("exit_codes") == 0 and shown.count("node03") > 1
+    (wrong,) = not_held(record.gates)
+    assert wrong.startswith("node03 (") and "loss_finite" in wrong
     closing = list(terminal.closing(record.gates))
     assert len(closing) == 1 and "2 of 3 passed, not node03" in closing[0]
 
