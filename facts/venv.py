@@ -36,7 +36,7 @@ class Environment(Fact[dict[str, str]]):
             'if [ ! -e "$p" ]; then echo kind absent; exit 0; fi; '
             'if [ ! -e "$p/pyvenv.cfg" ]; then echo kind foreign; exit 0; fi; echo kind venv; '
             f'[ ! -e "$p/{RECORD}" ] || echo "digest $(cat "$p/{RECORD}")"; '
-            f'why=$(cd / && "$p/bin/python" -c {program} 2>&1) || '
+            f'why=$(cd / && "$p/bin/python" -I -c {program} 2>&1) || '
             'echo "import_error $(printf %s "$why" | tail -n 1)"; true',
         )
 

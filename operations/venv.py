@@ -120,13 +120,13 @@ def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
     where, record = QuoteString(asked.path), f"{asked.path}/{RECORD}"
     yield atomic.safe(asked.path)
     if anew:
-        yield StringCommand(QuoteString(asked.python), "-m venv", where)
+        yield StringCommand(QuoteString(asked.python), "-I -m venv", where)
     yield atomic.remove(record)
     for step in asked.steps:
         yield StringCommand(*_pip(asked.path, step), _timeout=INSTALL_S)
     if asked.editable:
         yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable), _timeout=INSTALL_S)
-    yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-c", QuoteString(program))
+    yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-I -c", QuoteString(program))
     yield atomic.write(record, [wanted])
 
 
@@ -148,7 +148,7 @@ def digest_of(
 
 def _pip(path: str, step: Mapping[str, Any]) -> list[str | QuoteString]:
     words: list[str | QuoteString] = [QuoteString(f"{path}/bin/python")]
-    words.append("-m pip install --no-input --disable-pip-version-check --progress-bar off")
+    words.append("-I -m pip install --no-input --disable-pip-version-check --progress-bar off")
     if step.get("index_url"):
         words += ["--index-url", QuoteString(step["index_url"])]
     if step.get("requirements"):
