@@ -42,6 +42,7 @@ def datasets() -> None:
             workdir=shipped.workdir,
             variables=shipped.variables,
             engine=_engine(current, name),
+            run_id="dry" if invocation.dry else current.open_run().run_id,
         )
 
 

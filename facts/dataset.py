@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-import shlex
+from pathlib import Path
 from typing import Any
 
 from facts.base import Fact
+from shakedown import sent
+from shakedown.node import data
+
+_PROGRAM = Path(data.__file__)
 
 
 class Downloaded(Fact[dict[str, dict[str, Any]]]):
@@ -23,32 +27,17 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
         return {}
 
     def command(self, folder: str, names: list[str]) -> str:
-        words = " ".join(shlex.quote(name) for name in names)
-        return (
-            f'cd {shlex.quote(folder)} 2>/dev/null || exit 0; for n in {words}; do if [ -f "$n" ] && '
-            '[ -f ".$n.shakedown" ]; then echo "$(stat -c "%s %Y" "$n") $(cat ".$n.shakedown")"; echo "= $n"; fi; done'
-        )
+        text = f"{sent.program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"
+        return sent.command(text, folder, *names)
 
     def process(self, output: Any) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        said = ""
-        for line in output:
-            if not line.startswith("= "):
-                said = line
-                continue
-            try:
-                size, mtime, text = said.split(" ", 2)
-                record = json.loads(text)
-                if (record["size"], record["mtime"]) == (int(size), int(mtime)):
-                    found[line[2:]] = {"size": record["size"], "sha256": record["sha256"]}
-            except (ValueError, KeyError, TypeError):
-                continue  # a record that cannot be read proves nothing
-        return found
+        found = _document(output)
+        return found if isinstance(found, dict) else {}
 
 
 class Prepared(Fact[str]):
     """
-    Returns what stands at a place for prepared data: absent, prepared (by us, whole) or foreign.
+    Returns what stands at a place for prepared data: absent, prepared (by us, whole), or why it is neither.
 
     .. code:: python
 
@@ -57,14 +46,18 @@ class Prepared(Fact[str]):
 
     @staticmethod
     def default() -> str:
-        return "foreign"
+        return "the node did not say what stands there"
 
-    def command(self, folder: str, mark: str) -> str:
-        return (
-            f'd={shlex.quote(folder)}; if [ ! -e "$d" ]; then echo absent; '
-            f'elif [ -f "$d/{mark}" ]; then echo prepared; '
-            'elif [ -d "$d" ] && [ -z "$(ls -A "$d")" ]; then echo absent; else echo foreign; fi'
-        )
+    def command(self, folder: str) -> str:
+        return sent.command(f"{sent.program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)
 
     def process(self, output: Any) -> str:
-        return str(next(iter(output), "foreign"))
+        found = _document(output)
+        return found if isinstance(found, str) else self.default()
+
+
+def _document(output: Any) -> Any:
+    try:
+        return json.loads("\n".join(output))
+    except (ValueError, RecursionError):
+        return None

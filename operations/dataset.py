@@ -8,18 +8,19 @@ import re
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from pyinfra import logger
-from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
 from facts.dataset import Downloaded, Prepared
-from operations.commands import DATA_S, Commands, refuse, verify
+from operations.commands import DATA_S, Commands, refuse, refused, verify
 from operations.scripts import run_script
 from shakedown.smoke.launch import CONTAINER_LABEL
+from shakedown.text import printable
 
+SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
 ADVICE = {
     "space": "make room, or name another folder; nothing was downloaded for nothing: what is there is gone on with",
     "other": "the server has another file than the one asked for: correct size or sha256, or look who changed it",
@@ -27,8 +28,8 @@ ADVICE = {
     "transport": "the connection broke again and again; another run goes on where this one ended",
     "busy": "wait for it, or end it",
     "folder": "look at the folder and its owner",
+    "time": "raise timeout_s, or look at the network; another run goes on where this one ended",
 }
-MARK = ".shakedown-prepared"
 
 
 @operation()
@@ -37,19 +38,21 @@ def download(
     folder: str,
     tries: int = 5,
     stall_s: int = 60,
-    timeout_s: int = 86400,
+    timeout_s: int = DATA_S,
     room_bytes: int = 1 << 30,
 ) -> Commands:
     """
     Have files in a folder: whole, checked, or not at all. A download that was cut is gone on with, a file that is
-    there and is another one is never overwritten. Nodes that share the folder download once.
+    there and is another one is never overwritten. Of nodes that share the folder one downloads; the others wait, and
+    read what it has left. The folder may be another user's: no link in it is followed, and what was checked is recorded
+    in /var/lib/shakedown, or in the user's own state folder. Files of root's stay root's there, for all to read.
 
     + files: ``url``, and ``sha256`` and ``size`` (bytes) where they are known; without them the size is the server's,
       and the checksum that was found is told and recorded
     + folder: on the node
     + tries: in a row without getting further
     + stall_s: seconds without a byte that count as a broken connection
-    + timeout_s: seconds to wait for another node that is at work in the folder
+    + timeout_s: seconds for all of it, waiting for another node included
     + room_bytes: to be left free on the file system
 
     The way back is to remove the files.
@@ -102,12 +105,12 @@ def _lacking(folder: str, wanted: list[dict[str, Any]]) -> list[str]:
 
 
 def _download(state: State, host: Host, document: dict[str, Any]) -> bool:
-    done, output = run_script(host, "download.py", document, show=True, limit_s=DATA_S)
+    done, output = run_script(host, "download.py", document, show=True, limit_s=document["timeout_s"] + SLACK_S)
     if not done:
         kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
-        told = f"{words}: {ADVICE[kind]}" if kind in ADVICE else " ".join(output.stderr_lines)[-500:]
-        host.log_styled(f"{document['folder']}: {told}", fg="red", log_func=logger.error)
-    return done
+        said = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
+        return refused(state, host, f"{document['folder']}: {said}" + (f": {ADVICE[kind]}" if kind in ADVICE else ""))
+    return True
 
 
 @operation()
@@ -119,10 +122,15 @@ def prepare(
     variables: dict[str, str],
     engine: str = "docker",
     run_id: str = "dataset",
+    timeout_s: int = DATA_S,
 ) -> Commands:
     """
     Have the data that a program in an image downloads and prepares. It works beside the folder, which gets its name
-    when the program has ended well and left a Megatron index with its data.
+    when the program has ended well and left a Megatron index with its data. Of nodes that share the folder one is at
+    work, and the others wait for it.
+
+    The engine takes the path by its name, as root, so the folder above has to be one in which nobody but root, or the
+    user who connects, can write.
 
     + image: with the program; there already
     + command: the program, which writes below ``/data``
@@ -131,6 +139,7 @@ def prepare(
     + variables: the program's environment
     + engine: ``docker`` or ``podman``
     + run_id: the value of our label on the container
+    + timeout_s: seconds for all of it, waiting for another node included
 
     The way back is to remove the folder.
 
@@ -148,37 +157,39 @@ def prepare(
             folder="/data/bookcorpus",
         )
     """
-    stands = host.get_fact(Prepared, folder=folder, mark=MARK)
+    stands = host.get_fact(Prepared, folder=folder)
     if stands == "prepared":
         host.noop(f"{folder} is prepared")
         return
     if stands != "absent":
-        yield refuse(f"{folder} is there and was not prepared from here: name it as it is, or another folder")
+        yield refuse(f"{folder}: {printable(stands)}")
         return
-    bad = [name for name in variables if not re.fullmatch(r"[A-Za-z_]\w*", name)]
+    bad = [name for name in variables if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)]
     if bad:
         yield refuse(f"no names of variables: {', '.join(bad)}")
         return
-    part = QuoteString(f"{folder}.part")
-    given = [word for name, value in variables.items() for word in ("--env", QuoteString(f"{name}={value}"))]
-    yield StringCommand("rm -rf", part, "&& mkdir -p", part)
-    yield StringCommand(
-        engine, "run --rm --pull never --network host --entrypoint=", "--label", f"{CONTAINER_LABEL}={run_id}", *given,
-        "--volume", QuoteString(f"{folder}.part:/data"), "--workdir", QuoteString(workdir), QuoteString(image),
-        *(QuoteString(word) for word in command), _timeout=DATA_S,
-    )  # fmt: skip
-    # Megatron's indexed data begins with this, so that a page of a proxy or an empty file is no data set.
-    yield StringCommand(
-        "i=$(find", part, "-name '*.idx' -size +0 | head -n 1); b=${i%.idx}.bin;",
-        '[ -n "$i" ] && [ -s "$b" ] && [ "$(head -c 7 "$i")" = MMIDIDX ] ||',
-        "{ echo 'the program left no Megatron index with its data' >&2; exit 1; }",
-    )  # fmt: skip
-    where = QuoteString(folder)
-    yield StringCommand("[ ! -d", where, "] || rmdir", where, "; touch", QuoteString(f"{folder}.part/{MARK}"))
-    yield StringCommand("mv -T", part, where)
+    document = {
+        "folder": folder,
+        "image": image,
+        "command": command,
+        "workdir": workdir,
+        "variables": variables,
+        "engine": engine,
+        "label": CONTAINER_LABEL,
+        "run_id": run_id,
+        "timeout_s": timeout_s,
+    }
+    yield FunctionCommand(_prepare, (document,), {})
 
     def wrong() -> str | None:
-        now = host.get_fact(Prepared, folder=folder, mark=MARK)
-        return None if now == "prepared" else f"{folder} is {now} after preparing it"
+        now = host.get_fact(Prepared, folder=folder)
+        return None if now == "prepared" else f"{folder} after preparing it: {printable(now)}"
 
     yield verify(wrong)
+
+
+def _prepare(state: State, host: Host, document: dict[str, Any]) -> bool:
+    limit_s = document["timeout_s"] + SLACK_S
+    done, output = run_script(host, "prepare.py", document, show=state.print_output, limit_s=limit_s)
+    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
+    return done or refused(state, host, f"{document['folder']}: {said}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shlex
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -53,8 +54,14 @@ def bare(path: Path) -> str:
 
 @cache
 def program(path: Path) -> str:
-    """The script after the modules that it imports, all in one namespace."""
-    return "\n".join(bare(each) for each in _needed(path, []))
+    """The script after the modules that it imports, all in one namespace. Raises ValueError for a name that two of them
+    define: one would call the other's."""
+    texts = [bare(each) for each in _needed(path, [])]
+    defined = Counter(name for text in texts for name in _defined(text))
+    twice = sorted(name for name, count in defined.items() if count > 1)
+    if twice:
+        raise ValueError(f"{path.name}: defined twice among its modules: {', '.join(twice)}")
+    return "\n".join(texts)
 
 
 def command(text: str, *words: str) -> str:
@@ -83,6 +90,17 @@ def _modules(path: Path) -> list[Path]:
         if isinstance(node, ast.ImportFrom) and node.module and _ours(node):
             folder = path.parent if node.level else ROOT
             found.append(folder / (node.module.replace(".", "/") + ".py"))
+    return found
+
+
+def _defined(text: str) -> set[str]:
+    """The functions, classes and variables at the top of a module."""
+    found: set[str] = set()
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found
 
 

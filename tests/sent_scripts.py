@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,18 +30,27 @@ def text_of(path: Path, state: Path) -> str:
     return text
 
 
-def run(
-    script: str | Path, document: Any, state: Path, uid: int | None = None, before: str = "", timeout: float = 60
-) -> subprocess.CompletedProcess[str]:
-    """Run a script of operations/assets, or of shakedown/node, with its document on standard input."""
+def argv(script: str | Path, state: Path, uid: int | None = None, before: str = "", **more: object) -> list[str]:
+    """The command that runs a script of operations/assets, or of shakedown/node. `more` replaces its constants."""
     text = text_of(ASSETS / script if isinstance(script, str) else script, state)
+    for name, value in more.items():
+        text, count = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value!r}", text)
+        assert count == 1, name
+    return ["sh", "-c", f'{before} exec "$@"', "sh", sys.executable if uid is None else PYTHON, "-I", "-S", "-c", text]
+
+
+def run(
+    script: str | Path, document: Any, state: Path, uid: int | None = None, before: str = "", **more: object
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end, with its document on standard input, as somebody else where `uid` says so."""
+    other = uid if uid is not None and os.geteuid() == 0 else None
     return subprocess.run(
-        ["sh", "-c", f'{before} exec "$@"', "sh", sys.executable if uid is None else PYTHON, "-I", "-S", "-c", text],
+        argv(script, state, uid, before, **more),
         input=json.dumps(document),
         capture_output=True,
         text=True,
-        timeout=timeout,
-        user=uid if uid is not None and os.geteuid() == 0 else None,
-        extra_groups=[] if uid is not None and os.geteuid() == 0 else None,
-        group=uid if uid is not None and os.geteuid() == 0 else None,
+        timeout=60,
+        user=other,
+        group=other,
+        extra_groups=None if other is None else [],
     )

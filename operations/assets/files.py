@@ -54,7 +54,7 @@ def write(job: Dict[str, Any]) -> None:
     folder.write(name, content, int(job["mode"], 8))
 
 
-def place(job: Dict[str, Any]) -> None:
+def put(job: Dict[str, Any]) -> None:
     folder, name = split(job["path"])
     folder.write(name, base64.b64decode(job["content"]), int(job["mode"], 8))
 
@@ -163,7 +163,7 @@ def untoken(job: Dict[str, Any]) -> None:
 
 ACTS: Dict[str, Callable[[Dict[str, Any]], None]] = {
     "write": write,
-    "place": place,
+    "place": put,
     "keep": keep,
     "restore": restore,
     "remove": remove,

@@ -1,0 +1,138 @@
+"""Travels with scripts that work in a folder which several nodes may share: one of them at a time.
+
+flock does not reach across nodes on every network file system, the creation of a file that must not exist does (NFS
+since version 3, RFC 1813, CREATE with EXCLUSIVE). So the lock is such a file, in which its holder counts on; one that
+has stood still for LEASE_S is of a holder that is dead. No clock of another node is needed: whoever waits looks on his
+own. The work itself goes into a part of its own, so a holder that was only asleep can spoil nothing when it wakes up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from typing import Any, Callable, Dict, Optional
+
+from shakedown.node.safe_files import Busy, Folder, who
+
+LEASE_S = 90.0  # nine beats; a network file system may stall for a minute and go on
+BEAT_S = 10.0
+WIDTH = 400
+
+
+class Lease:
+    """A held lock. `lost` becomes true where somebody else has taken it over."""
+
+    def __init__(self, folder: Folder, name: str, token: str, fd: int) -> None:
+        self.folder, self.name, self.token, self.fd = folder, name, token, fd
+        self.beats, self.lost = 0, False
+        self.ended = threading.Event()
+        self.beat()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def beat(self) -> None:
+        """Written into what is open: never into the lock of another."""
+        self.beats += 1
+        words = {"token": self.token, "node": socket.gethostname(), "place": whereabouts(), "beats": self.beats}
+        os.pwrite(self.fd, json.dumps(words).ljust(WIDTH).encode(), 0)
+        os.fsync(self.fd)
+
+    def run(self) -> None:
+        while not self.ended.wait(BEAT_S):
+            try:
+                self.beat()
+                self.lost = self.lost or not self.ours()
+            except OSError:
+                self.lost = True
+
+    def ours(self) -> bool:
+        said = read(self.folder, self.name)
+        return said is not None and said.get("token") == self.token
+
+    def release(self) -> None:
+        self.ended.set()
+        self.thread.join(5)
+        if self.ours():
+            self.folder.remove(self.name)
+        os.close(self.fd)
+
+
+def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
+    """What a lock says; None where there is none."""
+    try:
+        fd = folder.open(name, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        owner = os.fstat(fd).st_uid
+        try:
+            said = json.loads(os.pread(fd, WIDTH, 0).decode())
+        except (ValueError, RecursionError):
+            said = {}
+        said = said if isinstance(said, dict) else {}
+        return {**{key: said.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
+    finally:
+        os.close(fd)
+
+
+def whereabouts() -> str:
+    """This user on this boot of this machine, and in this container: whoever is the same holds the same local lock."""
+    with open("/proc/sys/kernel/random/boot_id") as handle:
+        return "{} {} {}".format(handle.read().strip(), os.readlink("/proc/self/ns/pid"), os.geteuid())
+
+
+def holder(said: Dict[str, Any]) -> str:
+    return "{} on {}".format(who(said["owner"]), str(said["node"])[:80])
+
+
+def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
+    """The lock, as soon as it is free or its holder has not stirred for a lease. Busy names the holder.
+
+    To be called with the local lock held: a holder who would have to have that too is dead.
+    """
+    token = os.urandom(12).hex()
+    deadline = time.monotonic() + patience_s
+    seen: Any = None
+    since, told = time.monotonic(), False
+    while True:
+        try:
+            fd = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            return Lease(folder, name, token, fd)
+        except FileExistsError:
+            said = read(folder, name)
+        if said is None:
+            continue
+        if said != seen:
+            seen, since = said, time.monotonic()
+        if said["place"] == whereabouts() and said["owner"] == os.geteuid():
+            put_aside(folder, name, said)
+            continue
+        if time.monotonic() - since > lease_s:
+            tell("{}: {} has not stirred for {:.0f} s: taken over".format(folder.path, holder(said), lease_s))
+            put_aside(folder, name, said)
+            continue
+        if time.monotonic() > deadline:
+            raise Busy("{}/{} is held by {}".format(folder.path, name, holder(said)))
+        if not told:
+            told = True
+            tell("{}: waiting for {}, who is at work there".format(folder.path, holder(said)))
+        time.sleep(min(1.0, lease_s / 10))
+
+
+def put_aside(folder: Folder, name: str, dead: Dict[str, Any]) -> None:
+    """Take a dead holder's lock away. Two may try at once, and the second must not take the first one's new lock."""
+    aside = "{}.{}".format(name, os.urandom(6).hex())
+    try:
+        os.rename(name, aside, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+    except FileNotFoundError:
+        return
+    said = read(folder, aside)
+    if said is not None and said.get("token") != dead.get("token"):
+        try:
+            os.link(aside, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+        except OSError:
+            pass  # its holder sees that it has lost it, and a third one works by now
+    folder.remove(aside)

@@ -1,0 +1,120 @@
+"""Records of data on a node, kept away from it. Travels as text (Python 3.8).
+
+A data folder may be anybody's, so nothing in it says what was checked: that stands in root's or the user's own state
+folder, with what tells a file that was touched since. Data that a program has prepared is a folder of many files; its
+mark counts only where nobody but root and ourselves could have laid it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import stat
+import sys
+from typing import Any, Dict, List, Optional
+
+from .safe_files import Folder, Unsafe, sound, state_path, walk
+
+MARK = ".shakedown-prepared"
+SIGNS = ("size", "mtime_ns", "ctime_ns", "inode")
+
+
+def signs(found: os.stat_result) -> Dict[str, int]:
+    """What changes when a file is touched. The time of its change cannot be set back but by root."""
+    values = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return dict(zip(SIGNS, values))
+
+
+def key_of(folder: Folder, name: str) -> str:
+    """The name of a file's record: a home that nodes share must not mix their folders up."""
+    words = "\0".join((socket.gethostname(), folder.path, name))
+    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest() + ".json"
+
+
+def records(make: bool = False) -> Folder:
+    return sound(os.path.join(state_path(), "data"), 0o700 if make else None)
+
+
+def recorded(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
+    """What was found of a file when it was checked, if it is as it was then; None otherwise."""
+    found = folder.look(name)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    try:
+        record = json.loads((records().read_ours(key_of(folder, name)) or b"{}").decode())
+    except (OSError, ValueError, RecursionError, Unsafe):
+        return None
+    same = isinstance(record, dict) and all(record.get(key) == value for key, value in signs(found).items())
+    return record if same else None
+
+
+def record(folder: Folder, name: str, found: os.stat_result, sha256: str, url: str) -> None:
+    kept = {"path": os.path.join(folder.path, name), "url": url, "sha256": sha256, **signs(found)}
+    records(make=True).write(key_of(folder, name), json.dumps(kept).encode(), 0o600)
+
+
+def listing(folder: Folder, below: str = "") -> Dict[str, int]:
+    """Each file of a folder by its path there, with its size."""
+    found: Dict[str, int] = {}
+    for name in sorted(folder.names()):
+        info = folder.look(name)
+        path = os.path.join(below, name)
+        if info is None or path == MARK:
+            continue
+        if stat.S_ISDIR(info.st_mode):
+            inner = folder.down(name)
+            found.update(listing(inner, path))
+            inner.close()
+        else:
+            found[path] = info.st_size
+    return found
+
+
+def prepared(path: str) -> str:
+    """absent, prepared (by us, whole), or why it is neither."""
+    try:
+        folder = walk(path)
+    except FileNotFoundError:
+        return "absent"
+    except (Unsafe, OSError) as error:
+        return str(error)
+    if not folder.names():
+        return "absent"
+    if folder.look(MARK) is None:
+        return "is there and was not prepared from here: name it as it is, or another folder"
+    if folder.problem:
+        return "has a mark that proves nothing: " + folder.problem
+    try:
+        mark = json.loads((folder.read_ours(MARK, 64 << 20) or b"").decode())
+        said = mark["files"]
+    except (Unsafe, OSError) as error:
+        return str(error)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "has a mark that cannot be read: remove the folder and prepare it again"
+    if said != listing(folder):
+        return "is not as it was prepared: its files differ from its mark; remove it and prepare it again"
+    return "prepared"
+
+
+def show_downloaded(path: str, names: List[str]) -> None:
+    try:
+        folder = walk(path)
+    except (OSError, Unsafe):
+        print("{}")
+        return
+    found = {name: recorded(folder, name) for name in names}
+    print(
+        json.dumps(
+            {name: {k: v for k, v in one.items() if k in ("size", "sha256")} for name, one in found.items() if one}
+        )
+    )
+
+
+def show_prepared(path: str) -> None:
+    print(json.dumps(prepared(path)))
+
+
+def arguments() -> List[str]:
+    return sys.argv[1:]
