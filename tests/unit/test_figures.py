@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.figures import METRICS, measure
+from shakedown.smoke.figures import GREATEST, METRICS, measure
 from shakedown.smoke.log import Iteration, parse
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
@@ -90,3 +90,33 @@ def test_each_metric_knows_which_way_is_better():
 def test_a_name_that_is_no_metric_is_an_error():
     with pytest.raises(KeyError):
         measure([]).get("steady")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "possible"),
+    [
+        ("elapsed_time_per_iteration", 0.0, False),
+        ("elapsed_time_per_iteration", 0.1, True),
+        ("elapsed_time_per_iteration", -0.1, False),
+        ("mem_usage", 0.0, True),  # rounded
+        ("mem_usage", -0.1, False),
+        ("throughput_per_gpu", 0.0, True),
+        ("throughput_per_gpu", GREATEST, True),
+        ("throughput_per_gpu", GREATEST * 1.01, False),
+        ("throughput_per_gpu", math.inf, False),
+        ("tokens_per_gpu", math.nan, False),
+    ],
+)
+def test_a_value_that_no_machine_has_is_no_figure(name, value, possible):
+    assert METRICS[name].possible(value) is possible
+    iterations = [
+        Iteration.model_validate({"iteration": i, "total_iterations": 5, METRICS[name].source: value})
+        for i in range(1, 6)
+    ]
+    assert (measure(iterations).get(name) is not None) is possible
+
+
+def test_tokens_are_not_derived_from_a_time_that_cannot_be():
+    for wrong in (0.0, -650.0, 1e308):
+        iterations = run([1, 1, 650, wrong, 650, 1], global_batch_size=16)
+        assert measure(iterations, seq_length=2048, world_size=8).tokens_per_gpu is None

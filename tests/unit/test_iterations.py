@@ -1,0 +1,265 @@
+"""The gates on iteration lines at their boundaries: one line, number or step further, and the verdict differs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates.iterations import (
+    GREATEST_LOSS,
+    MAX_POINTS,
+    MIN_FALL,
+    MIN_LOSSES,
+    iterations_complete,
+    loss_falling,
+    loss_finite,
+    no_skipped_or_nan,
+)
+from shakedown.smoke.log import Iteration
+
+OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
+
+
+def lines(numbers: list[int] | range, total: int, **fields: object) -> list[Iteration]:
+    whole = {"lm_loss": 1.0, "skipped_iterations": 0, "nan_iterations": 0} | fields
+    return [Iteration.model_validate({"iteration": n, "total_iterations": total, **whole}) for n in numbers]
+
+
+def curve(losses: list[float | None]) -> list[Iteration]:
+    return [
+        Iteration(iteration=i, total_iterations=len(losses), lm_loss=loss, skipped_iterations=0, nan_iterations=0)
+        for i, loss in enumerate(losses, start=1)
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- complete
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total", "said"),
+    [
+        ([], 3, "no iteration line"),
+        ([1, 2], 3, "the last iteration seen is 2 of 3; 1 of 3 lines are missing, the first is 3"),
+        ([2, 3], 3, "1 of 3 lines are missing, the first is 1"),
+        ([1, 3], 3, "1 of 3 lines are missing, the first is 2"),
+        ([1], 3, "the last iteration seen is 1 of 3; 2 of 3 lines are missing, the first is 2"),
+        ([3], 3, "2 of 3 lines are missing, the first is 1"),
+        ([1, 2, 3, 4], 3, "there are iterations outside 1 to 3"),
+        ([0, 1, 2, 3], 3, "there are iterations outside 1 to 3"),
+        (
+            [0],
+            3,
+            "the last iteration seen is 0 of 3; 3 of 3 lines are missing, the first is 1;"
+            " there are iterations outside 1 to 3",
+        ),
+        ([1, 3, 2], 3, "the lines are out of order"),
+        ([1, 2, 2, 3], 3, "iteration 2 stands there more than once"),
+        ([1, 2, 3, 1], 3, "iteration 1 stands there more than once"),
+    ],
+)
+def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, said) -> None:
+    gate = iterations_complete(lines(numbers, total), total)
+    assert gate.verdict is FAIL
+    assert gate.evidence == said
+    assert (gate.wanted, gate.unit) == (total, "iterations")
+    assert gate.remedy
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 20])
+def test_all_lines_in_order_are_complete(count) -> None:
+    gate = iterations_complete(lines(range(1, count + 1), count))
+    assert (gate.verdict, gate.wanted, gate.actual, gate.remedy) == (OK, count, count, None)
+    assert gate.evidence == f"{count} lines, 1 to {count} of {count}"
+
+
+def test_lines_that_count_to_another_number_fail() -> None:
+    gate = iterations_complete(lines(range(1, 4), 3), 4)
+    assert gate.verdict is FAIL
+    assert "the lines count to 3, not to 4" in gate.evidence
+    every = iterations_complete(lines(range(2, 9, 2), 8), 9)
+    assert every.verdict is FAIL
+    assert "the lines count to 8, not to 9" in every.evidence
+
+
+@pytest.mark.parametrize(
+    ("numbers", "total", "expected", "actual"),
+    [
+        (range(10, 51, 10), 50, OK, 50),
+        (range(10, 51, 10), 51, UNKNOWN, 50),
+        (range(10, 51, 10), 59, UNKNOWN, 50),
+        (range(10, 51, 10), 60, FAIL, 5),
+        (range(10, 51, 10), 49, FAIL, 5),
+        (range(20, 51, 10), 50, FAIL, 4),  # the first is missing
+        ([10, 20, 40, 50], 50, FAIL, 4),
+        ([10, 20, 30, 40], 50, FAIL, 4),
+        ([10, 20, 20, 30], 30, FAIL, 3),
+        ([10, 30, 20], 30, FAIL, 3),
+        ([10], 10, FAIL, 1),  # one line shows no interval
+        ([2, 4], 4, OK, 4),
+        ([1, 3, 5], 5, FAIL, 3),
+    ],
+)
+def test_a_log_interval_shows_in_the_lines(numbers, total, expected, actual) -> None:
+    gate = iterations_complete(lines(numbers, total))
+    assert (gate.verdict, gate.actual) == (expected, actual)
+    if expected is UNKNOWN:
+        assert f"nothing tells of the last {total % 10}" in gate.evidence
+        assert gate.remedy
+    if expected is OK:
+        assert f"one for {numbers[0]} iterations" in gate.evidence
+
+
+def test_a_damaged_line_makes_a_complete_run_unknown_and_no_better_an_incomplete_one() -> None:
+    assert iterations_complete(lines(range(1, 4), 3), damaged=[2]).verdict is UNKNOWN
+    assert iterations_complete(lines(range(1, 3), 3), damaged=[2]).verdict is FAIL
+    assert "the line of iteration 2 was cut" in iterations_complete(lines(range(1, 4), 3), damaged=[2]).evidence
+
+
+# ---------------------------------------------------------------------------------------------------------- finite
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (GREATEST_LOSS, OK),
+        (-GREATEST_LOSS, OK),
+        (GREATEST_LOSS * 1.001, FAIL),
+        (-GREATEST_LOSS * 1.001, FAIL),
+        (0.0, OK),
+        (math.nan, FAIL),
+        (math.inf, FAIL),
+        (-math.inf, FAIL),
+        (None, FAIL),
+    ],
+)
+def test_what_is_a_finite_loss(loss, expected) -> None:
+    gate = loss_finite(curve([3.0, loss, 2.0]))
+    assert gate.verdict is expected
+    assert (gate.wanted, gate.actual, gate.unit) == (3, 3 if expected is OK else 2, "iterations")
+    assert (gate.remedy is None) == (expected is OK)
+    if expected is FAIL:
+        assert "of iteration 2" in gate.evidence
+    else:
+        assert gate.evidence == "a finite loss on each of 3 lines"
+
+
+def test_each_fault_of_the_losses_is_counted_and_said() -> None:
+    gate = loss_finite(curve([3.0, None, math.inf, None, 2.0]), damaged=[4])
+    assert (gate.verdict, gate.wanted, gate.actual) == (FAIL, 5, 2)
+    for said in (
+        "on the line of iteration 2 (",
+        "the loss of iteration 3 is not finite",
+        "iteration 4 was cut or mixed",
+    ):
+        assert said in gate.evidence
+    assert loss_finite(curve([3.0, None, 2.0]), damaged=[2]).verdict is UNKNOWN
+    assert loss_finite(curve([3.0, None, 2.0]), damaged=[3]).verdict is FAIL
+    assert loss_finite([]).verdict is FAIL
+
+
+# --------------------------------------------------------------------------------------------------------- skipped
+
+
+@pytest.mark.parametrize(
+    ("skipped", "nan", "expected", "actual"),
+    [
+        (0, 0, OK, 0),
+        (1, 0, FAIL, 1),
+        (0, 1, FAIL, 1),
+        (2, 3, FAIL, 5),
+        (None, 0, UNKNOWN, 0),
+        (0, None, UNKNOWN, 0),
+        (None, 1, FAIL, 1),
+        (1, None, FAIL, 1),
+    ],
+)
+def test_what_is_counted_as_skipped_or_nan(skipped, nan, expected, actual) -> None:
+    changed = lines([2], 3, skipped_iterations=skipped, nan_iterations=nan)
+    gate = no_skipped_or_nan([*lines([1], 3), *changed, *lines([3], 3)])
+    assert (gate.verdict, gate.actual, gate.wanted) == (expected, actual, 0)
+    assert ("at iteration 2" in gate.evidence) == (expected is FAIL)
+    assert ("the line of iteration 2 does not say" in gate.evidence) == (skipped is None or nan is None)
+    assert f"{skipped or 0} skipped and {nan or 0} NaN on 3 lines" in gate.evidence
+    assert (gate.remedy is None) == (expected is OK)
+
+
+def test_without_lines_nothing_is_known_of_skips() -> None:
+    gate = no_skipped_or_nan([])
+    assert (gate.verdict, gate.actual, gate.evidence) == (UNKNOWN, None, "no iteration line")
+
+
+# --------------------------------------------------------------------------------------------------------- falling
+
+
+def falling(losses: list[float | None], **how: float) -> Gate:
+    return loss_falling(curve(losses), **how)
+
+
+def test_the_fall_is_measured_against_the_loss_at_the_start() -> None:
+    exact = [10.0 - 0.025 * step for step in range(5)]  # 0.1 of 10: one hundredth
+    assert falling(exact, min_fall=0.00999).verdict is OK
+    assert falling(exact, min_fall=0.0101).verdict is FAIL
+    assert falling(exact).wanted == f"a fall of at least {MIN_FALL:.1%}"
+    assert falling(exact, min_fall=0.00999).actual == "a fall of 1.0%"
+    assert "10 to 9.9 over 5 iterations" in falling(exact).evidence
+    assert falling([-10.0 - step for step in range(5)]).verdict is OK  # a loss below zero falls as well
+    assert falling([0.0 - step for step in range(5)]).verdict is FAIL  # of nothing there is no share
+
+
+def test_a_slope_must_surely_be_below_zero() -> None:
+    assert falling([5.0, 4.0, 3.0, 2.0]).verdict is OK
+    assert falling([2.0, 3.0, 4.0, 5.0]).verdict is FAIL
+    assert falling([5.0] * 9).verdict is FAIL
+    assert falling([5.0, 3.0, 5.0, 3.0, 5.0, 3.0]).verdict is FAIL
+
+
+@pytest.mark.parametrize("count", [0, 1, MIN_LOSSES - 1])
+def test_fewer_losses_than_four_prove_nothing(count) -> None:
+    gate = falling([9.0 - step for step in range(count)])
+    assert gate.verdict is UNKNOWN
+    assert f"only {count} finite losses" in gate.evidence
+    assert falling([9.0 - step for step in range(MIN_LOSSES)]).verdict is OK
+
+
+def test_a_curve_with_a_hole_proves_nothing_and_one_that_does_not_fall_fails() -> None:
+    holed = falling([9.0, 8.0, None, 7.0, 6.0, 5.0])
+    assert holed.verdict is UNKNOWN
+    assert "1 iterations have no finite loss" in holed.evidence
+    assert falling([5.0, 6.0, None, 7.0, 8.0, 9.0]).verdict is FAIL
+    assert falling([9.0, 8.0, GREATEST_LOSS * 2, 7.0, 6.0, 5.0]).verdict is UNKNOWN
+    assert "have no finite loss" not in falling([9.0, 8.0, 7.0, 6.0]).evidence
+
+
+def test_iterations_that_stand_there_twice_are_no_curve() -> None:
+    twice = [*curve([9.0, 8.0, 7.0, 6.0]), *curve([9.0])]
+    gate = loss_falling(twice)
+    assert (gate.verdict, gate.evidence) == (UNKNOWN, "iterations stand there twice")
+
+
+@pytest.mark.parametrize("count", [MAX_POINTS, MAX_POINTS + 1, 2 * MAX_POINTS + 1])
+def test_long_curves_are_judged_as_short_ones(count) -> None:
+    gate = falling([12.0 - 4.0 * step / count + 0.2 * (step % 3) for step in range(count)])
+    assert gate.verdict is OK
+    assert f"over {count} iterations" in gate.evidence
+    assert gate.actual.startswith(("a fall of 32.", "a fall of 33."))
+
+
+@pytest.mark.parametrize("first", [1, 10**17])
+def test_numbers_that_floats_cannot_tell_apart_change_nothing(first) -> None:
+    losses = [9.0 - step for step in range(6)]
+    far = [Iteration(iteration=first + i, total_iterations=10**18, lm_loss=loss) for i, loss in enumerate(losses)]
+    assert loss_falling(far).evidence == falling(losses).evidence
+
+
+@pytest.mark.parametrize("loss", [GREATEST_LOSS, -GREATEST_LOSS, 1e-45, 1e-320])
+def test_losses_at_the_end_of_what_there_is_are_judged(loss) -> None:
+    for losses in (
+        [loss] * 9,
+        [loss, *[0.0] * 8],
+        [loss / step for step in range(1, 10)],
+        [1.0, loss, -loss, 0.0, 1.0],
+    ):
+        assert falling(losses).verdict in (OK, FAIL)
