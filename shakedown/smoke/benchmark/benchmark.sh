@@ -30,7 +30,7 @@ verify() {
     while read -r kind name version; do
         grep -qiF -- "${name##*/}" pytorch_benchmark_setup.sh || continue
         if [[ $kind == library ]]; then
-            found=$(python3 -I -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$name" 2>&1) \
+            found=$(cd / && python3 -c 'import sys; from importlib.metadata import version; print(version(sys.argv[1]))' "$name" 2>&1) \
                 || { lacking+=("$kind $name"); continue; }
             [[ -z $version || $found == "$version" ]] || echo "setup: $name is $found, documented is $version"
         else
