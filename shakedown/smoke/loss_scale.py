@@ -72,7 +72,7 @@ def _is_step(before: Iteration | None, line: Iteration, skipped: int, span: int)
         return False
     if before is None:  # the scale that it began with is not printed, and the first skip may have left it alone
         return scale > 1.0 and scale * 2.0 ** (skipped - 1) <= GREATEST
-    return _halvings(before.loss_scale, scale) == skipped
+    return _halvings(before.loss_scale or 0.0, scale) == skipped
 
 
 def _skips(iterations: Sequence[Iteration], index: int) -> int:
@@ -90,9 +90,9 @@ def _fell(iterations: Sequence[Iteration], index: int) -> int:
     return max(1, _halvings(before, after) or 0)
 
 
-def _halvings(before: float | None, after: float) -> int | None:
+def _halvings(before: float, after: float) -> int | None:
     """How many times a scale was halved; None where it was not, or by anything else than halves."""
-    if before is None or not 0.0 < after <= before <= GREATEST:
+    if not 0.0 < after <= before <= GREATEST:
         return None
     count = round(math.log2(before / after))
     return count if abs(before / 2.0**count - after) <= _ROUNDING else None
