@@ -79,6 +79,15 @@ def _bounded(kind: type[BaseConnector]) -> type[BaseConnector]:
     return type(f"Bounded{kind.__name__}", (_BoundedSsh if issubclass(kind, SSHConnector) else _Bounded, kind), {})
 
 
+class _Secret(str):
+    """A text that is shown as nothing."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "*MASKED*"
+
+
 class _Bounded:
     """Goes before a connector's own class. The methods are those that pyinfra's Host calls."""
 
@@ -159,6 +168,11 @@ class _BoundedSsh(_Bounded):
         self._client, self.dead = client, ""
         if client is not None:
             host_keys.watch(client, self.host)
+
+    def make_paramiko_kwargs(self) -> dict[str, Any]:
+        """pyinfra shows these with --debug."""
+        given: dict[str, Any] = super().make_paramiko_kwargs()  # type: ignore[misc]
+        return given | ({"password": _Secret(given["password"])} if "password" in given else {})
 
     def _connect(self) -> None:
         host_keys.heed_ssh_config(self.data, self.host)

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import click
 from pyinfra.api import Host, State
 
-from shakedown.desired import HostLayers, Layer, Resolved, resolve
+from shakedown.desired import DesiredStateError, HostLayers, Layer, Problem, Resolved, resolve
 
 _resolved: WeakKeyDictionary[State, Resolved] = WeakKeyDictionary()
 
@@ -22,7 +22,12 @@ def hosts_in_limit(state: State) -> list[Host]:
 def desired_states(state: State) -> Resolved:
     """The desired state of every host. Raises DesiredStateError with every error of every host at once."""
     if state not in _resolved:
-        _resolved[state] = resolve(layers_of(host) for host in hosts_in_limit(state))
+        hosts = hosts_in_limit(state)
+        bad = [host.name for host in hosts if not host.name.isprintable()]
+        if bad:  # pyinfra shows them as they are
+            expected = "one without control characters"
+            raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
+        _resolved[state] = resolve(layers_of(host) for host in hosts)
         for line in _resolved[state].told:
             click.echo(line, err=True)
     return _resolved[state]

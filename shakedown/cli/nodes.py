@@ -24,10 +24,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def over_inventory(function: Command) -> Command:
     """The argument and options that every command over an inventory takes."""
     for decorate in (
-        click.option("-v", "--verbose", count=True, help="show pyinfra's own lines"),
+        click.option("-v", "--verbose", count=True, help="show pyinfra's own lines: connections, operations, warnings"),
         click.option("--parallel", type=click.IntRange(min=1), help="how many nodes are worked on at once"),
-        click.option("--data", multiple=True, metavar="KEY=VALUE", help="override host data, as pyinfra's --data"),
-        click.option("--limit", multiple=True, help="only these hosts: a group or a pattern; repeatable"),
+        click.option(
+            "--data",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="override host data: gpu=mi300x, ssh_port=2222; repeatable",
+        ),
+        click.option("--limit", multiple=True, metavar="HOSTS", help="only a group or a pattern (node0*); repeatable"),
         click.argument("inventory"),
     ):
         function = decorate(function)
@@ -90,7 +95,11 @@ def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], pa
 def show(
     inventory: str, host: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
 ) -> None:
-    """The desired state of one HOST: every value with the layer it came from. Connects to nothing."""
+    """The desired state of one HOST: every value with the layer it came from. Connects to nothing.
+
+    \b
+    shakedown show inventories/rack.py node01.rack7
+    """
     from shakedown.desired.layers import leaves
     from shakedown.secrets import masked
 
@@ -132,6 +141,10 @@ def drift(
     """Compare every node with its desired state. Never changes a node.
 
     One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy.
+
+    \b
+    shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
+    shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
     """
     with usable_input():
         from shakedown import engine
@@ -209,9 +222,27 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 @click.command()
 @over_inventory
 @click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
-def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, dry: bool) -> None:
+@click.option("--no-smoke", is_flag=True, help="everything but the training, as deploy/bringup.py does")
+def run(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    dry: bool,
+    no_smoke: bool,
+) -> None:
     """Bring every node into its desired state and run the smoke test: the same as
-    `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below."""
+    `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. It changes the nodes without asking.
+
+    \b
+    shakedown run inventories/rack.py --dry         what would be changed, and the smoke run's plan
+    shakedown run inventories/rack.py --no-smoke    everything but the training
+    shakedown run inventories/rack.py --limit 'node0[1-4]*'
+
+    However it ends, the last lines on stderr say what became of each node and why, what was changed, and where the
+    evidence is.
+    """
     with usable_input():
         from shakedown import engine
 
@@ -222,6 +253,6 @@ def run(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel:
 
     invocation.dry = dry
     with to_its_end(state):
-        engine.run_deploy(state, "megatron", dry=dry)
+        engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
         session()
     sys.exit(finish(state).exit_code)

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.sshd import SSHD
+from tests.sshd import start as start_sshd
+
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 QUIET = {"gpu": "cpu", "tuning": {"numa_balancing": None}}
@@ -212,3 +215,68 @@ def test_what_an_operation_raises_for_one_node_fails_that_node_alone(tmp_path: P
     assert kind in reason and "what a node" in reason and "\x1b" not in reason
     assert changed == {"@local": ["Weird"], "@fake/other": ["Weird", "After"]}
     assert under_way == {}
+
+
+SMALL = {"smoke": {"recipe": "gpt-small", "ranks_per_node": 1, "venv": str(BIN.parent)}}
+
+
+def test_everything_but_the_training(tmp_path: Path) -> None:
+    site = inventory(tmp_path, "@local", **SMALL)
+    commands = (
+        ["pyinfra", site, PROJECT / "deploy/bringup.py", "-y"],
+        ["shakedown", "run", site, "--no-smoke"],
+        ["shakedown", "run", site, "--no-smoke", "--dry"],
+    )
+    for argv in commands:
+        code, _out, err = run(tmp_path, *argv)
+        assert code == 0, err
+        assert "Smoke run" not in err
+        assert closing(err)[:2] == ["verdict: ok", "  ok: @local"]
+
+
+def test_the_deploy_without_training_has_all_the_other_stages() -> None:
+    def stages(name: str) -> list[str]:
+        lines = (PROJECT / f"deploy/{name}.py").read_text().splitlines()
+        return [line for line in lines if line.startswith(("stages.", "data."))]
+
+    training = ["data.shared_cache()", "stages.smoke()", "stages.conclude()"]
+    assert stages("megatron") == [*stages("bringup"), *training]
+
+
+def test_a_name_that_would_reach_the_terminal_is_refused(tmp_path: Path) -> None:
+    for name in ("node\x1b[2J1", "a\nb", "a\u202eb"):
+        site = inventory(tmp_path, name, "@local")
+        for argv in (["shakedown", "drift", site], ["pyinfra", site, PROJECT / "deploy/drift.py"]):
+            code, out, err = run(tmp_path, *argv)
+            assert code == 2, (out, err)
+            assert "its name" in err
+            assert all(line.isprintable() for line in err.splitlines() if line.startswith(("shakedown", "  ")))
+
+
+def test_debugging_does_not_show_the_password(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    site = inventory(tmp_path, ("127.0.0.1", {"ssh_port": closed, "ssh_password": "hunter2-secret"}))
+    _code, out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/drift.py", "--debug", "-y")
+    assert "Connecting to: 127.0.0.1" in err
+    assert "*MASKED*" in err
+    assert "hunter2-secret" not in out + err
+
+
+def test_a_new_host_key_is_told_by_every_command(tmp_path: Path) -> None:
+    assert SSHD, "these tests need sshd: make system"
+    (tmp_path / "sshd").mkdir()
+    node, server = start_sshd(tmp_path / "sshd")
+    try:
+        site = inventory(tmp_path, ("node7", node.data()))
+        deploy = ["pyinfra", site, PROJECT / "deploy/bringup.py", "-y"]
+        for argv in (["shakedown", "drift", site], ["shakedown", "plan", site], ["shakedown", "run", site], deploy):
+            (node.folder / "known_hosts").unlink(missing_ok=True)
+            _code, _out, err = run(tmp_path, *argv)
+            (line,) = [line for line in closing(err) if line.startswith("new host key")]
+            assert line.startswith("new host key of node7, compare it: ssh-ed25519 SHA256:")
+            _code, _out, err = run(tmp_path, *argv)
+            assert "new host key" not in err, "it is known now"
+    finally:
+        server.terminate()
+        server.wait(10)
