@@ -114,6 +114,7 @@ class Session:
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()
+        self.record.new_host_keys = host_keys.new_keys(self.hosts)
         self.record.nodes = [self._node(host.name) for host in self.hosts]
         for job in self.jobs:
             for node in job.result.nodes if job.result else []:

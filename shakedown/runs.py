@@ -105,6 +105,7 @@ class RunRecord(BaseModel):
     desired_digest: str  # SHA-256 of the desired states of all nodes
     verdict: Verdict = Verdict.UNKNOWN
     nodes: list[RunNode] = []
+    new_host_keys: dict[str, str] = {}  # node -> the SSH host key that was taken for the first time in this run
     findings: list[Finding] = []
     gates: list[Gate] = []
     jobs: list[JobRecord] = []  # in the order in which they were begun

@@ -268,7 +268,8 @@ def test_a_new_host_key_is_told_by_every_command(tmp_path: Path) -> None:
     (tmp_path / "sshd").mkdir()
     node, server = start_sshd(tmp_path / "sshd")
     try:
-        site = inventory(tmp_path, ("node7", node.data()))
+        wanted = {"datasets": data_set(tmp_path, node.port)}  # which fails, and has a record for that
+        site = inventory(tmp_path, ("node7", node.data()), **wanted)
         deploy = ["pyinfra", site, PROJECT / "deploy/bringup.py", "-y"]
         for argv in (["shakedown", "drift", site], ["shakedown", "plan", site], ["shakedown", "run", site], deploy):
             (node.folder / "known_hosts").unlink(missing_ok=True)
@@ -277,6 +278,10 @@ def test_a_new_host_key_is_told_by_every_command(tmp_path: Path) -> None:
             assert line.startswith("new host key of node7, compare it: ssh-ed25519 SHA256:")
             _code, _out, err = run(tmp_path, *argv)
             assert "new host key" not in err, "it is known now"
+        assert record(tmp_path)["new_host_keys"] == {}
+        (node.folder / "known_hosts").unlink()
+        run(tmp_path, *deploy)
+        assert list(record(tmp_path)["new_host_keys"]) == ["node7"]
     finally:
         server.terminate()
         server.wait(10)
