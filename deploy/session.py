@@ -114,7 +114,6 @@ class Session:
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()
-        self.record.new_host_keys = host_keys.new_keys(self.hosts)
         self.record.nodes = [self._node(host.name) for host in self.hosts]
         for job in self.jobs:
             for node in job.result.nodes if job.result else []:
@@ -186,6 +185,7 @@ class Session:
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes else None,
             changes=self.changed(name),
+            new_host_key=host_keys.new_keys([self.host(name)]).get(name, ""),
             logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
             notes=[note for outcome in outcomes for note in outcome.notes],
         )

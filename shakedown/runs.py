@@ -63,6 +63,7 @@ class RunNode(BaseModel):
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
+    new_host_key: str = ""  # its SSH host key, where it was taken for the first time in this run
     notes: list[str] = []  # what is left on the node, logs that could not be fetched
 
 
@@ -105,7 +106,6 @@ class RunRecord(BaseModel):
     desired_digest: str  # SHA-256 of the desired states of all nodes
     verdict: Verdict = Verdict.UNKNOWN
     nodes: list[RunNode] = []
-    new_host_keys: dict[str, str] = {}  # node -> the SSH host key that was taken for the first time in this run
     findings: list[Finding] = []
     gates: list[Gate] = []
     jobs: list[JobRecord] = []  # in the order in which they were begun
