@@ -21,6 +21,8 @@ import threading
 import time
 from typing import IO, Any, Dict, List, Set, Tuple
 
+from operations.assets.words import clean, say
+
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (
     ("plain", r"server gave HTTP response to HTTPS client"),
@@ -36,6 +38,10 @@ KINDS = (
     ),
 )
 EVERY_S = 10.0
+LINE = 8192  # bytes of a line
+LAYERS = 1000  # an image has at most 127 under docker's overlay2
+# Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
+CONTAINERD, CONTAINERD_ROOT = "io.containerd.snapshotter", "/var/lib/containerd"
 BACKOFF_S = 5.0
 LAYER = re.compile(r"^([0-9a-f]{12}): (Pulling fs layer|Already exists|Download complete|Pull complete)")
 BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
@@ -94,6 +100,7 @@ class Engine:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                errors="replace",
                 timeout=120,
                 env=self.environment,
             )
@@ -102,7 +109,7 @@ class Engine:
         except subprocess.TimeoutExpired:
             raise PullError("engine", "{} {} did not answer".format(self.job["engine"], arguments[0])) from None
         if done.returncode:
-            words = (done.stderr or done.stdout).strip()
+            words = clean(done.stderr or done.stdout)
             raise PullError(classify(words, self.job["name"]), words)
         return done.stdout.strip()
 
@@ -117,6 +124,8 @@ class Engine:
         """Bytes that are free where the engine stores images, and where that is."""
         template = "{{.DockerRootDir}}" if self.docker else "{{.Store.GraphRoot}}"
         root = self.run("info", "--format", template)
+        if self.docker and CONTAINERD in self.ask("info", "--format", "{{json .DriverStatus}}"):
+            root = CONTAINERD_ROOT if os.path.exists(CONTAINERD_ROOT) else root
         while root and not os.path.exists(root):
             root = os.path.dirname(root)
         free = os.statvfs(root or "/")
@@ -138,11 +147,11 @@ class Engine:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             env=self.environment,
         )
-        lines: List[str] = []
-        reader = threading.Thread(target=_collect, args=(child.stdout, lines), daemon=True)
+        assert child.stdout is not None
+        said = Said()
+        reader = threading.Thread(target=said.collect, args=(child.stdout,), daemon=True)
         reader.start()
         started = shown = moved = time.monotonic()
         before = None
@@ -150,56 +159,64 @@ class Engine:
             while child.poll() is None:
                 reader.join(0.2)  # until the engine ends, or a moment
                 now = time.monotonic()
-                signs = (len(lines), os.statvfs(root).f_bfree)
+                signs = (said.count, os.statvfs(root).f_bfree)
                 if signs != before:
                     before, moved = signs, now
                 if now - moved > self.job["stall_s"]:
                     raise PullError("transport", "nothing arrived for {:.0f} s".format(now - moved))
                 if now > deadline:
-                    raise PullError("time", f"not done in {now - started:.0f} s: {progress(lines)}")
+                    raise PullError("time", f"not done in {now - started:.0f} s: {said.progress()}")
                 if now - shown >= EVERY_S:
                     shown = now
-                    say(f"{reference}: {progress(lines)} ({now - started:.0f} s)")
+                    say(f"{reference}: {said.progress()} ({now - started:.0f} s)")
         finally:
             if child.poll() is None:
                 child.kill()
             child.wait()
         reader.join(5)
         if child.returncode:
-            words = " ".join(lines[-3:]).strip()
+            words = " ".join(said.last).strip()
             raise PullError(classify(words, self.job["name"]), words)
 
     def digests(self, reference: str) -> List[str]:
         """The registry digests of an image that is here; none where it is not."""
         text = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
-        return [entry.partition("@")[2] for entry in json.loads(text or "[]") or []]
+        try:
+            return [str(entry).partition("@")[2] for entry in json.loads(text or "[]") or []]
+        except (ValueError, TypeError, RecursionError):
+            raise PullError("engine", "image inspect gives no JSON: {}".format(clean(text, 200))) from None
 
 
-def _collect(stream: IO[str], lines: List[str]) -> None:
-    for line in stream:
-        lines.append(line.rstrip())
+class Said:
+    """What an engine says of a pull, of which only what is needed is kept; its lines add up to "3 of 12 layers".
+    Neither docker nor podman prints bytes without a terminal."""
 
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: List[str] = []
+        self.begun: Set[str] = set()
+        self.done: Set[str] = set()
+        self.blobs: Set[str] = set()
 
-def progress(lines: List[str]) -> str:
-    """What the engine's lines so far add up to: "3 of 12 layers". Both print no bytes without a terminal."""
-    begun: Set[str] = set()
-    done: Set[str] = set()
-    blobs: Set[str] = set()
-    for line in list(lines):
+    def collect(self, stream: IO[bytes]) -> None:
+        for line in iter(lambda: stream.readline(LINE), b""):
+            self.take(line.decode("utf-8", "replace"))
+
+    def take(self, line: str) -> None:
+        self.count += 1
+        self.last = [*self.last[-2:], clean(line, 1000)]
         layer, blob = LAYER.match(line), BLOB.match(line)
-        if layer:
-            begun.add(layer.group(1))
+        if layer and len(self.begun) < LAYERS:
+            self.begun.add(layer.group(1))
             if layer.group(2) in ("Already exists", "Pull complete"):
-                done.add(layer.group(1))
-        elif blob:
-            blobs.add(blob.group(1))
-    if begun:
-        return f"{len(done)} of {len(begun)} layers"
-    return f"{len(blobs)} layers begun" if blobs else "asking the registry"
+                self.done.add(layer.group(1))
+        elif blob and len(self.blobs) < LAYERS:
+            self.blobs.add(blob.group(1))
 
-
-def say(text: str) -> None:
-    print(text, flush=True)
+    def progress(self) -> str:
+        if self.begun:
+            return f"{len(self.done)} of {len(self.begun)} layers"
+        return f"{len(self.blobs)} layers begun" if self.blobs else "asking the registry"
 
 
 def pull(job: Dict[str, Any], folder: str) -> None:
@@ -238,7 +255,7 @@ def main() -> None:
     try:
         pull(job, folder)
     except PullError as error:
-        sys.exit(f"{error.kind}: {error}")
+        sys.exit(f"{error.kind}: {clean(error)}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

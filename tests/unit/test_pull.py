@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import threading
 from collections.abc import Iterator
@@ -142,10 +143,25 @@ def test_the_name_of_an_image_is_no_failure() -> None:
 
 def test_progress_is_counted_from_docker_s_and_podman_s_lines() -> None:
     docker = ["a" * 12 + ": Pulling fs layer", "b" * 12 + ": Already exists", "a" * 12 + ": Download complete"]
-    assert pull.progress(docker) == "1 of 2 layers"
-    assert pull.progress([*docker, "a" * 12 + ": Pull complete"]) == "2 of 2 layers"
-    assert pull.progress(["Copying blob sha256:" + "c" * 64]) == "1 layers begun"
-    assert pull.progress([]) == "asking the registry"
+    assert progress(docker) == "1 of 2 layers"
+    assert progress([*docker, "a" * 12 + ": Pull complete"]) == "2 of 2 layers"
+    assert progress(["Copying blob sha256:" + "c" * 64]) == "1 layers begun"
+    assert progress([]) == "asking the registry"
+
+
+def progress(lines: list[str]) -> str:
+    said = pull.Said()
+    said.collect(io.BytesIO("\n".join(lines).encode()))
+    return str(said.progress())
+
+
+def test_an_engine_that_talks_without_end_is_not_kept() -> None:
+    """Neither its lines, nor one without an end, nor layers that no image has; and nothing that moves a cursor."""
+    said = pull.Said()
+    said.collect(io.BytesIO(b"x" * 20_000_000 + b"".join(b"%012x: Pulling fs layer\n" % n for n in range(50_000))))
+    assert len(said.begun) == 1000 and len(said.last) == 3 and max(map(len, said.last)) <= 1000
+    said.take("no \x1b[2J\x9b room\r\n")
+    assert said.last[-1].isprintable()
 
 
 def test_a_password_that_others_can_read_is_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
