@@ -23,7 +23,7 @@ _ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) 
 _WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
 _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
 _HOST = re.compile(r"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
-_RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7}) localRanks (\d{1,5})\b")
+_RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
 class Setting(BaseModel):
@@ -35,15 +35,14 @@ class Setting(BaseModel):
     ranks_per_node: int | None = None
     seq_length: int | None = None
     global_batch: int | None = None
-    nodes: int | None = None  # as RCCL or torchrun counts them
+    nodes: int | None = None  # at least, as torchrun's options or a communicator of RCCL's count them
+    whole: bool = False  # `nodes` is of the whole job: no other number follows from its ranks
     hosts: frozenset[str] = frozenset()  # that RCCL's lines name
 
     def node_count(self, logs: int = 1) -> int:
-        """How many nodes the job had, seen from that many logs: as it says itself, or as its hosts or ranks show."""
-        if self.nodes is not None:
-            return max(self.nodes, logs)
+        """How many nodes the job had, seen from that many logs: as it says itself, and as its hosts and ranks show."""
         ranks = math.ceil((self.world_size or 1) / (self.ranks_per_node or RANKS_PER_NODE))
-        return max(ranks, len(self.hosts), logs)
+        return max(logs, self.nodes or 1, len(self.hosts), 1 if self.whole and self.ranks_per_node is None else ranks)
 
 
 class SettingReader:
@@ -51,6 +50,7 @@ class SettingReader:
 
     def __init__(self) -> None:
         self._found: dict[str, int] = {}
+        self._counted: set[int] = set()  # ranks of the communicators whose nodes are known
         self._hosts: set[str] = set()
 
     def batch(self, lines: Sequence[str]) -> None:
@@ -63,7 +63,9 @@ class SettingReader:
 
     def setting(self) -> Setting:
         """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
-        return Setting(**self._found, hosts=frozenset(self._hosts))
+        whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
+        numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
+        return Setting(**numbers, whole=whole, hosts=frozenset(self._hosts))
 
     def _line(self, line: str) -> None:
         if found := _ARGUMENT.search(line):
@@ -76,13 +78,16 @@ class SettingReader:
                 if int(number):
                     self._note("nodes", int(number) + 1)
             else:
-                self._note("nodes" if name == "nnodes" else "ranks_per_node", int(number))
+                self._note(name if name == "nnodes" else "ranks_per_node", int(number))
+                if name == "nnodes":
+                    self._note("nodes", int(number))
         if " NCCL " in line:
             if found := _RANKS.search(line):
                 self._note("world_size", int(found[1]))
                 self._note("nodes", int(found[2]))
-                self._note("ranks_per_node", int(found[3]))
-            if (found := _HOST.search(line)) and len(self._hosts) < _MAX_HOSTS:
+                self._counted.add(int(found[1]))
+            found = _HOST.search(line)
+            if found and not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
                 self._hosts.add(found[1])
 
     def _note(self, name: str, number: int) -> None:
@@ -98,4 +103,6 @@ def setting_of(settings: Mapping[str, Setting] | Sequence[Setting]) -> Setting:
         for name in ("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes")
         if (values := [value for each in every if (value := getattr(each, name)) is not None])
     }
-    return Setting(**numbers, hosts=frozenset().union(*(each.hosts for each in every)))
+    size, nodes = numbers.get("world_size"), numbers.get("nodes")
+    whole = any(each.whole and each.nodes == nodes and each.world_size in (None, size) for each in every)
+    return Setting(**numbers, whole=whole, hosts=frozenset().union(*(each.hosts for each in every)))

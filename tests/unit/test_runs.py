@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown import copies
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
 from shakedown.runs import (
@@ -306,3 +307,30 @@ def test_a_document_of_nonsense_is_refused_with_its_path(directory: RunDirectory
     (directory.path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(ValueError, match=name):
         directory.load() if name == "run.json" else directory.load_evidence()
+
+
+@pytest.mark.parametrize("length", [0, 1, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18])
+def test_a_copy_is_read_to_its_end_and_one_byte_beyond(directory: RunDirectory, length: int) -> None:
+    kept = keep(directory, "n", b"x" * length)
+    path = directory.path / kept.path
+
+    def read() -> tuple[int, str]:
+        fetched = copies.Fetched(directory.path, kept)
+        return sum(map(len, fetched.chunks())), fetched.changed()
+
+    assert read() == (length, "")
+    path.write_bytes(b"x" * (length + 1))
+    assert read() == (length + 1, f"{kept.path} was changed since: it has more bytes, {length} were fetched")
+    path.write_bytes(b"x" * (length * 3 + 9))
+    assert read()[0] == length + 1, "no more than that"
+
+
+def test_a_text_is_bounded(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = keep(directory, "n", b"x" * 10)
+    monkeypatch.setattr(copies, "TEXT_LIMIT", 10)
+    assert copies.text_of(directory.path, kept) == ("x" * 10, "")
+    monkeypatch.setattr(copies, "TEXT_LIMIT", 9)
+    text, why = copies.text_of(directory.path, kept)
+    assert text == "x" * 9
+    assert "only the first 9 bytes" in why
+    assert copies.text_of(directory.path, None) == (None, "")

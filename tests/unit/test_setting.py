@@ -61,6 +61,27 @@ def test_a_small_communicator_does_not_hide_the_whole_job() -> None:
     assert said(comm.format(16, 2, 8), comm.format(8, 1, 8)).node_count() == 2
 
 
+COMM = "node1:81:90 [0] NCCL INFO comm 0x55 rank 0 nRanks {} nNodes {} localRanks {} localRank 0 MNNVL 0"
+
+
+@pytest.mark.parametrize(
+    ("lines", "nodes"),
+    [
+        (["using world size: 16, x", COMM.format(16, 1, 16)], 1),  # a node with sixteen GPUs
+        (["using world size: 16, x", COMM.format(8, 1, 8)], 2),  # a group within one of two nodes
+        (["using world size: 8, x", COMM.format(2, 1, 2)], 1),
+        (["using world size: 16, x", "--nnodes 1"], 1),
+        (["--nnodes=1:4", "a:1:2 [0] NCCL INFO x", "b:1:2 [0] NCCL INFO x"], 2),
+        (["12:30:11 [1] NCCL INFO x", "13:30:11 [1] NCCL INFO x"], 1),
+        (["using world size: 16, x", "--nnodes 2 --nproc_per_node 8"], 2),
+    ],
+)
+def test_a_part_of_the_job_is_not_taken_for_the_whole(lines: list[str], nodes: int) -> None:
+    assert said(*lines).node_count() == nodes
+    both = setting_of([said(line) for line in lines])
+    assert both.node_count() >= nodes
+
+
 def test_several_logs_together() -> None:
     both = setting_of([Setting(world_size=8, hosts=frozenset("a")), Setting(seq_length=4, hosts=frozenset("b"))])
     assert (both.world_size, both.seq_length, both.nodes, both.hosts) == (8, 4, None, frozenset("ab"))

@@ -1,0 +1,123 @@
+"""All gates over one job: what its plan says of the transport, and logs that are not there or not whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate, NodeLog, read_log
+from shakedown.smoke.gates.evidence import logs_complete, quietest
+from shakedown.smoke.judgement import judge, wants_rdma
+from shakedown.smoke.launch import LaunchPlan
+from tests.plans import rack
+
+LOGS = Path(__file__).parents[1] / "data/logs"
+OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
+TCP = NodeLog(lines=1, rccl=read_log(["x NCCL INFO NET/Socket : Using [0]eth0\n"]).rccl)
+
+
+def plan(nodes: int = 2, hca: list[bool] | None = None, **environment: str) -> LaunchPlan:
+    """Of nodes with RDMA devices, but where `hca` is False; `environment` goes to the first."""
+    made = rack("llama3.1-8b-fp8", nodes, iterations=20)
+    changed = []
+    for rank, node in enumerate(made.nodes):
+        more: dict[str, Any] = {"environment": node.environment | environment} if rank == 0 else {}
+        if hca is not None and not hca[rank]:
+            more["hca"] = []
+        changed.append(node.model_copy(update=more))
+    return made.model_copy(update={"nodes": changed, "expect": {}})
+
+
+@pytest.mark.parametrize(
+    ("given", "rdma"),
+    [
+        ({}, True),
+        ({"nodes": 1}, False),
+        ({"hca": [True, False]}, True),
+        ({"hca": [False, True]}, True),
+        ({"hca": [False, False]}, False),
+        ({"NCCL_IB_DISABLE": "1"}, False),
+        ({"NCCL_IB_DISABLE": "0"}, True),
+        ({"NCCL_IB_DISABLE": ""}, True),
+        ({"NCCL_NET": "Socket"}, False),
+        ({"NCCL_NET": "IB"}, True),
+    ],
+)
+def test_whether_a_plan_wants_rdma_and_what_tcp_then_means(given: dict[str, Any], rdma: bool) -> None:
+    made = plan(**given)
+    assert wants_rdma(made) is rdma
+    logs = {made.nodes[-1].name: read_log(LOGS / "rocm.log")}
+    logs = {node.name: logs.get(node.name, TCP) for node in made.nodes} | ({} if made.nodes[1:] else {"node01": TCP})
+    gates = {gate.name: gate for gate in judge(made, logs, {}, {}, {}).gates}
+    assert gates["rccl_tuning"].verdict is (FAIL if rdma else OK)
+
+
+def test_one_node_that_keeps_rccl_s_warnings_back_is_enough_not_to_know() -> None:
+    logs: dict[str, NodeLog | None] = {"node01": NodeLog(lines=1), "node02": read_log(LOGS / "rocm.log")}
+
+    def tuning(**environment: str) -> Gate:
+        judged = judge(plan(**environment), logs, {}, {}, {})
+        return next(gate for gate in judged.gates if gate.name == "rccl_tuning")
+
+    assert tuning(NCCL_DEBUG="INFO").verdict is OK
+    assert tuning(NCCL_DEBUG="ERROR").verdict is UNKNOWN
+    assert tuning(NCCL_DEBUG="ERROR").evidence == "RCCL was silent: NCCL_DEBUG was ERROR"
+
+
+@pytest.mark.parametrize(
+    ("levels", "quiet"),
+    [
+        (["WARN", "INFO"], "WARN"),
+        (["warn", "ERROR"], "ERROR"),
+        (["", "WARN"], ""),
+        (["WARN", "VERSION", "x"], "VERSION"),
+        ([], ""),
+    ],
+)
+def test_the_quietest_level_counts(levels: list[str], quiet: str) -> None:
+    assert quietest(levels) == quiet
+
+
+def test_logs_complete_counts_and_names() -> None:
+    good, cut = NodeLog(lines=3), NodeLog(lines=1, incomplete="1 of 2 bytes")
+    gate = logs_complete({"a": good, "b": good})
+    assert (gate.verdict, gate.wanted, gate.actual, gate.remedy) == (OK, 2, 2, None)
+    assert "6 lines" in gate.evidence
+    gate = logs_complete({"a": good, "b": cut, "c": None})
+    assert (gate.verdict, gate.wanted, gate.actual) == (UNKNOWN, 3, 1)
+    assert gate.evidence == "b: 1 of 2 bytes; no log of c"
+    assert gate.remedy
+    assert logs_complete({}).verdict is UNKNOWN
+    assert logs_complete({"a": good}, ["setup.log is gone"]).evidence == "setup.log is gone"
+
+
+def test_a_cut_log_without_lines_leaves_the_gates_on_lines_unknown() -> None:
+    made = plan()
+    cut = NodeLog(incomplete="cut")
+    gates = {gate.name: gate for gate in judge(made, {"node01": TCP, "node02": cut}, {}, {}, {}).gates}
+    names = ("iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling", "no_failure_signature")
+    assert {gates[name].verdict for name in names} == {UNKNOWN}
+    assert gates["rccl_tuning"].verdict is FAIL, "seen all the same"
+
+
+def test_a_cut_log_beside_the_one_with_the_lines_spoils_only_what_rests_on_it() -> None:
+    made = plan(hca=[False, False])
+    logs = {"node01": NodeLog(lines=1, incomplete="cut"), "node02": read_log(LOGS / "rocm.log")}
+    gates = {gate.name: gate.verdict for gate in judge(made, logs, {"node01": 0, "node02": 0}, {}, {}).gates}
+    unknown = {name for name, verdict in gates.items() if verdict is UNKNOWN}
+    assert unknown == {"logs_complete", "no_failure_signature", "rccl_tuning"}
+    assert gates["iterations_complete"] is OK
+
+
+def test_copies_that_are_cut_contradict_nobody_by_what_they_lack() -> None:
+    whole = read_log(LOGS / "rocm.log")
+    part = whole.model_copy(update={"iterations": whole.iterations[5:12], "incomplete": "cut"})
+    first = whole.model_copy(update={"iterations": whole.iterations[:10], "incomplete": "cut"})
+    gates = {gate.name: gate for gate in judge(plan(), {"node01": part, "node02": first}, {}, {}, {}).gates}
+    assert gates["iterations_complete"].verdict is UNKNOWN
+    whole_first = first.model_copy(update={"incomplete": ""})
+    gates = {gate.name: gate for gate in judge(plan(), {"node01": part, "node02": whole_first}, {}, {}, {}).gates}
+    assert "not of one run" in gates["iterations_complete"].evidence
