@@ -16,6 +16,7 @@ from facts.settings import Contents
 from operations import atomic, boot_values
 from operations.commands import Commands, refuse, show_change, verify
 from operations.record import remember
+from shakedown.node.bootunit import parse_settings
 
 SCRIPT = "/usr/local/libexec/shakedown-boot"
 CONF = "/etc/shakedown/boot.conf"
@@ -68,7 +69,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     systemd = SYSTEMD in files
     now = {key: value for key, value in wanted.items() if any(each.actual != each.wanted for each in here[key])}
     lines = atomic.body(files.get(CONF))
-    kept = {line.partition("=")[0]: line.partition("=")[2] for line in lines}
+    kept = parse_settings(lines)
     later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
     script = list(_install(SCRIPT, "shakedown-boot", files, "0755")) if systemd or now else []
     unit = list(_install_unit(files)) if systemd else []

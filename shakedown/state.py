@@ -159,7 +159,7 @@ class Modules(_Part):
     loaded: Reading[list[str]]
     persisted: list[str]
     blacklisted: list[str]  # modprobe.d and modprobe.blacklist= on the command line
-    builtin: list[str] = Field(default_factory=list)  # of the modules that matter here
+    builtin: list[str] = Field(default_factory=list)
 
 
 class PciLink(_Part):

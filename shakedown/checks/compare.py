@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shakedown.findings import By, Finding, Remedy, Risk, Verdict
+from shakedown.node import tree
+from shakedown.node.bootunit import setting_at_boot
 from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
@@ -79,14 +81,11 @@ def installed(name: str, node: str, wanted: str, reading: Reading[str], remedy: 
 
 
 def at_boot(unit: BootUnit, key: str) -> Reading[str | None]:
-    """What our boot unit would set for a key at the next boot: None where it does not run or does not name the key."""
-    if is_unreadable(unit.enabled):
-        return None if unit.enabled.unreadable == "missing" else unit.enabled
-    if not unit.enabled:
-        return None
-    if is_unreadable(unit.settings):
-        return None if unit.settings.unreadable == "missing" else unit.settings
-    return unit.settings.get(key)
+    """What our boot unit would set for a key at the next boot, as the probe tells it of the settings it reads."""
+    try:
+        return setting_at_boot(unit.model_dump(), key)
+    except tree.Unreadable as why:
+        return Unreadable.model_validate(why.as_part())
 
 
 def boot_remedy(

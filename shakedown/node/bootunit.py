@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .tree import Part, Tree, attempt, pick
+from .tree import Part, Tree, attempt, is_unreadable, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +39,11 @@ def read(tree: Tree) -> Part:
 
 
 def setting_at_boot(unit: Part, key: str) -> Optional[str]:
-    """The value that the unit sets at boot: None where it has none, or where the unit is not enabled. Raises
-    Unreadable where that cannot be told."""
-    if pick(unit["enabled"]) is False:
-        return None
-    value = pick(unit["settings"]).get(key)
+    """The value that the unit sets at boot: None where it has none, or where the unit is not there or not enabled.
+    Raises Unreadable where that cannot be told."""
+    for part in (unit["enabled"], unit["settings"]):
+        if part is False or (is_unreadable(part) and part["unreadable"] == "missing"):
+            return None
+        pick(part)
+    value = unit["settings"].get(key)
     return value if value is None else str(value)

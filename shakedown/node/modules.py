@@ -5,8 +5,6 @@ from __future__ import annotations
 from .cmdline import argument
 from .tree import Part, Tree, attempt
 
-# Those that decide whether GPUs and RDMA devices appear.
-MATTER = ("amdgpu", "ib_uverbs", "ib_umad", "rdma_ucm", "rdma_cm", "bnxt_re", "mlx5_ib", "ionic_rdma", "rdma_rxe")
 _LOAD = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
 _PROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
 
@@ -44,14 +42,12 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
 
 
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
-    """Of those that matter: in the kernel's list, or with a folder in /sys/module although not loaded."""
-    content = attempt(tree.text, "/lib/modules/{}/modules.builtin".format(kernel))
-    text = kernel_name(content) if isinstance(content, str) else ""
-    return [
-        name
-        for name in MATTER
-        if "/{}.ko".format(name) in text or (name not in loaded and tree.exists("/sys/module/" + name))
-    ]
+    """In the kernel's list, or with a folder in /sys/module although not loaded: any that a site may ask for."""
+    content = attempt(tree.lines, "/lib/modules/{}/modules.builtin".format(kernel))
+    listed = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in content] if isinstance(content, list) else []
+    folders = attempt(tree.names, "/sys/module")
+    present = listed + (folders if isinstance(folders, list) else [])
+    return sorted({kernel_name(name) for name in present} - set(loaded))
 
 
 def read(tree: Tree, kernel: str, cmdline: Part) -> Part:

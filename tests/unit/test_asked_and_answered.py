@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
+from pyinfra.api.exceptions import OperationValueError
 
+from operations import names as checked
 from shakedown import checks
 from shakedown.desired import models
 from shakedown.desired.models import DesiredState
@@ -305,3 +307,18 @@ def test_what_a_kernel_or_a_file_could_not_hold_is_refused_with_its_path(
 )
 def test_what_is_unusual_and_could_be_is_kept(section: str, values: dict[str, Any]) -> None:
     desired(**{section: values})
+
+
+@pytest.mark.parametrize("names", [["nvme; reboot"], ["a b"], ["-r"], ["a\n"]])
+def test_operations_refuse_by_themselves_what_is_no_module(names: list[str]) -> None:
+    with pytest.raises(OperationValueError, match="not a kernel module"):
+        checked.modules(names)
+
+
+def test_operations_refuse_by_themselves_keys_and_accounts_that_lead_elsewhere() -> None:
+    assert checked.modules(["dm-mod"]) == ["dm_mod"] and checked.sysctl_key("vm.swappiness") == "vm.swappiness"
+    with pytest.raises(OperationValueError, match="not a sysctl key"):
+        checked.sysctl_key("kernel/../../etc/passwd")
+    checked.accounts("domain users", "DOM\\ada")
+    with pytest.raises(OperationValueError, match="not a name of a user or group"):
+        checked.accounts("ada", "x\ny")

@@ -197,6 +197,13 @@ def test_a_name_that_begins_another_is_made_exact() -> None:
     assert plan.nodes[0].environment["NCCL_IB_HCA"].startswith("=bnxt_re0,bnxt_re1")
 
 
+def test_of_a_device_with_two_ports_the_one_that_was_judged_is_used() -> None:
+    two = {"rdma.1.ports": 2}
+    plan = rack("llama3.1-8b-fp8-2nodes", 2, {"node01": two, "node02": two})
+    assert plan.nodes[0].environment["NCCL_IB_HCA"].startswith("bnxt_re0,bnxt_re1:1,bnxt_re2")
+    assert plan.nodes[0].hca[1] == "bnxt_re1", "the name is that of the device, for whoever looks for it"
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

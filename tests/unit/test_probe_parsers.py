@@ -294,9 +294,11 @@ def test_modules(tree: Tree, write: Write) -> None:
     write("/proc/modules", "amdgpu 1 0 - Live 0x0\n")
     write("/etc/modules-load.d/a.conf", "# comment\nib-uverbs\n")
     write("/etc/modprobe.d/b.conf", "blacklist amdgpu\ninstall ib_umad /bin/false\noptions x y=1\n")
-    write("/lib/modules/6.8/modules.builtin", "kernel/drivers/infiniband/core/rdma_cm.ko\n")
+    write(
+        "/lib/modules/6.8/modules.builtin", "kernel/drivers/infiniband/core/rdma_cm.ko\nkernel/drivers/md/dm-mod.ko\n"
+    )
     part = modules.read(tree, "6.8", {"running": ["modprobe.blacklist=nouveau,bnxt_re"]})
-    assert part["persisted"] == ["ib_uverbs"] and part["builtin"] == ["rdma_cm"]
+    assert part["persisted"] == ["ib_uverbs"] and part["builtin"] == ["dm_mod", "rdma_cm"]
     assert part["blacklisted"] == ["amdgpu", "bnxt_re", "ib_umad", "nouveau"]
 
 

@@ -190,3 +190,14 @@ def test_folders_closed_to_the_user_cost_their_readings_only(tmp_path: Path) -> 
     ]
     assert [part for part in unknown if not is_unreadable(part)] == []
     assert str(unknown[0]) == "unreadable (not permitted: /etc/sysctl.d: Permission denied)"
+
+
+def test_a_virtual_function_and_a_second_port_are_told(tmp_path: Path) -> None:
+    made = make_tree(tmp_path, "mi300x", "thor2", host=1, gid_entries=4)
+    devices = made / "sys/class/infiniband"
+    physical = (devices / "bnxt_re0/device").readlink().name
+    (devices / "bnxt_re1/device/physfn").symlink_to(f"../{physical}")
+    (devices / "bnxt_re1/ports/2").mkdir()
+    first, second, *_ = value(read(made).rdma)
+    assert (first.physical_function, first.ports) == (None, 1)
+    assert (second.physical_function, second.ports) == (physical, 2)
