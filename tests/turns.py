@@ -1,0 +1,140 @@
+"""Jobs in a time of their own: tasks that take turns, and nodes that do what a script says, in no time at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+class Turns:
+    """A `Scheduler` whose clock goes on only when all tasks sleep. One task runs at a time, so that a job takes the
+    same course each time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self._turn = threading.Condition()
+        self._asleep: dict[int, float] = {}  # task -> when it wakes
+        self._running = threading.get_ident()
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+    def spawn(self, function: Callable[[], None]) -> None:
+        """The task begins when the others sleep."""
+        begun = threading.Event()
+
+        def task() -> None:
+            own = threading.get_ident()
+            with self._turn:
+                self._asleep[own] = self.now
+                begun.set()
+                self._turn.wait_for(lambda: self._running == own)
+            function()
+            with self._turn:
+                self._next()
+
+        threading.Thread(target=task, daemon=True).start()
+        begun.wait()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the others run, until the clock says so."""
+        own = threading.get_ident()
+        with self._turn:
+            self._asleep[own] = self.now + seconds
+            self._next()
+            self._turn.wait_for(lambda: self._running == own)
+
+    def _next(self) -> None:
+        task = min(self._asleep, key=lambda each: self._asleep[each])
+        self.now = max(self.now, self._asleep.pop(task))
+        self._running = task
+        self._turn.notify_all()
+
+
+@dataclass
+class Script:
+    """What a node does. Times are seconds after its leader's start, unless said otherwise."""
+
+    says: list[tuple[float, str]] = field(default_factory=list)
+    exits: tuple[float, int] | None = None
+    ready_s: float = 0.5  # after the preparation
+    lost: list[tuple[float, float]] = field(default_factory=list)  # from, to
+    lost_from_the_beginning: bool = False
+    stops_s: float = 0.5  # from being told to stop until it is over
+    more: Callable[[float], dict[str, Any]] = lambda _since: {}  # further fields of a status
+
+
+class Rack:
+    """A `Remote` of scripted nodes."""
+
+    def __init__(self, turns: Turns, **nodes: Script) -> None:
+        self.turns = turns
+        self.nodes = nodes
+        self.prepared: dict[str, float] = {}
+        self.went: dict[str, float] = {}
+        self.stopped: dict[str, float] = {}
+        self.why: dict[str, str] = {}
+        self.removed: set[str] = set()
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        script, now = self.nodes[node], self.turns.now
+        since = now - self.went[node] if node in self.went else None
+        if script.lost_from_the_beginning or (since is not None and any(a <= since < b for a, b in script.lost)):
+            self.turns.sleep(timeout)
+            return False, [], ["no route to host"]
+        if "-c" in argv:
+            self.prepared[node] = now
+            answer: dict[str, Any] = {"python": "/usr/bin/python3", "run_dir": "/r/run", "leftovers": {}}
+            return True, [json.dumps(answer)], []
+        command, *options = argv[argv.index("/r/run/.launcher") + 1 :]
+        if command == "go":
+            self.went[node] = now
+        elif command == "stop":
+            self.stopped.setdefault(node, now)
+            self.why[node] = options[options.index("--why") + 1]
+        elif command == "fetch":
+            return True, ['{"missing": "no such file"}'], []
+        elif command == "digest":
+            return True, [json.dumps({"sha256": None, "size": int(options[-1])})], []
+        elif command == "remove":
+            self.removed.add(node)
+            return True, ['{"left": []}'], []
+        return True, [json.dumps(self._status(node, int(options[-1]) if command == "poll" else 0))], []
+
+    def _status(self, node: str, offset: int) -> dict[str, Any]:
+        script, now = self.nodes[node], self.turns.now
+        went, stopped = self.went.get(node), self.stopped.get(node)
+        ended, code = None, None
+        if went is not None and script.exits and now - went >= script.exits[0]:
+            ended, code = went + script.exits[0], script.exits[1]
+        if stopped is not None and (ended is None or stopped < ended):
+            ended, code = (stopped + script.stops_s, -15) if now >= stopped + script.stops_s else (None, None)
+        state = "setup" if now < self.prepared[node] + script.ready_s else "ready"
+        state = "running" if went is not None else state
+        state = "over" if ended is not None else state
+        log, marks = b"", []
+        for at, text in script.says if went is not None else []:
+            if went + at <= (ended or now):
+                log += text.encode()
+                marks.append([len(log), now - went - at])
+        return {
+            "watchdog": True,
+            "state": state,
+            "exit_code": code if went is not None else None,
+            "ending": self.why[node] if stopped is not None and ended is not None else None,
+            "started_ago_s": None if went is None else now - went,
+            "exited_ago_s": None if ended is None or went is None else now - ended,
+            "marks": [mark for mark in marks if mark[0] > offset],
+            "data": base64.b64encode(zlib.compress(log[offset:])).decode(),
+            "offset": max(offset, len(log)),
+            "size": max(offset, len(log)),
+            **script.more(0.0 if went is None else now - went),
+        }

@@ -1,0 +1,285 @@
+"""When a job is stopped, and for what: each rule at its boundary, in a time that stands still while nothing happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.smoke.job import Event, JobResult, Limits
+from shakedown.smoke.supervise import run_job
+from tests.nodes import launch_plan
+from tests.turns import Rack, Script, Turns
+
+LIMITS = Limits()  # the defaults, in seconds: polls 1, unreachable 20, prepare 300, settle 30, stop 60, echo 1.5
+SLACK = 1.4  # a poll, and a look at what it brought
+LINE = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |\n"
+WAITS = Script()
+
+
+def trains(*at: float, exits: float | None = None) -> Script:
+    """A node that prints an iteration at each of these times."""
+    lines = [(when, LINE.format(i=i + 1)) for i, when in enumerate(at)]
+    return Script(says=lines, exits=None if exits is None else (exits, 0))
+
+
+class Play:
+    """One job, to its end."""
+
+    def __init__(self, turns: Turns, folder: Path) -> None:
+        self.turns, self.folder = turns, folder
+        self.events: list[Event] = []
+        self.interrupted: Callable[[], str | None] = lambda: None
+
+    def __call__(self, limits: Limits = LIMITS, plan: dict[str, Any] | None = None, **nodes: Script) -> JobResult:
+        self.rack = Rack(self.turns, **nodes)
+        self.began = self.turns.now
+        result = run_job(
+            launch_plan({name: ["true"] for name in nodes}, **(plan or {})),
+            self.rack,
+            self.folder / "logs",
+            on_event=self.events.append,
+            interrupted=lambda: self.interrupted(),
+            scheduler=self.turns,
+            limits=limits,
+        )
+        self.took = self.turns.now - self.began
+        return result
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Play:
+    return Play(Turns(monkeypatch), tmp_path)
+
+
+def failed(result: JobResult) -> tuple[str | None, str, float]:
+    """Node, kind, and when: seconds after the start, or after the beginning where nothing was started."""
+    first = result.first_failure
+    assert first is not None, result
+    begin = result.started_at or datetime.fromtimestamp(0, first.at.tzinfo)
+    return first.node, first.kind, (first.at - begin).total_seconds()
+
+
+def test_a_job_of_scripted_nodes_completes(play: Play) -> None:
+    result = play(a=trains(exits=4), b=trains(1, 2, 3, exits=4))
+    assert result.completed, result
+    assert (result.reason, result.first_failure, result.failures) == ("every leader exited with 0", None, [])
+    assert result.last_iteration == 3
+    assert [event.iteration.iteration for event in play.events if event.iteration] == [1, 2, 3]
+    assert play.rack.removed == {"a", "b"} and play.rack.stopped == {}
+    assert result.started_at is not None
+    assert result.started_at < result.finished_at
+    for node in result.nodes:
+        assert node.started_at and node.ended_at
+        assert (node.ended_at - node.started_at).total_seconds() == pytest.approx(4, abs=0.01)
+    kinds = [event.text for event in play.events if event.kind in ("phase", "end")]
+    assert kinds == ["preparing a, b", "all nodes are ready: starting", f"completed: {result.reason}"]
+
+
+@pytest.mark.parametrize(("first_at", "kind"), [(18.5, "stall"), (60, "no start")])
+def test_the_first_iteration_has_its_time(play: Play, first_at: float, kind: str) -> None:
+    result = play(plan={"timeout_s": 1000}, a=WAITS, b=trains(first_at))
+    node, found, when = failed(result)
+    assert (node, found) == ("b", kind)
+    begin = first_at if kind == "stall" else 0
+    assert begin + 19.9 < when <= begin + 20 + SLACK
+    assert result.last_iteration == (1 if kind == "stall" else None)
+    assert ("after iteration 1" in result.reason) == (kind == "stall")
+    assert ("no iteration within 20 s" in result.reason) == (kind == "no start")
+    assert play.rack.stopped.keys() == {"a", "b"} and play.rack.removed == {"a", "b"}
+    assert play.rack.why == {"a": result.reason, "b": result.reason}
+
+
+def test_iterations_that_come_in_time_are_no_stall(play: Play) -> None:
+    assert play(plan={"timeout_s": 1000}, a=trains(*range(19, 120, 19), exits=125)).completed
+
+
+@pytest.mark.parametrize(("exits", "kind"), [(39.0, None), (41.0 + SLACK, "timeout")])
+def test_a_job_has_its_time(play: Play, exits: float, kind: str | None) -> None:
+    result = play(a=trains(*range(1, 60, 2), exits=exits))
+    assert result.completed is (kind is None)
+    if kind:
+        node, found, when = failed(result)
+        assert (node, found) == ("a", kind) and 40 < when <= 40 + SLACK
+        assert result.first_failure is not None and result.first_failure.line, "the last line stands with it"
+        assert result.first_failure.line_number == len([at for at in range(1, 60, 2) if at <= when - 1])
+
+
+@pytest.mark.parametrize(("later", "fails"), [(29.0, False), (30.5 + SLACK, True)])
+def test_the_others_have_their_time_to_settle(play: Play, later: float, fails: bool) -> None:
+    plan = {"start_timeout_s": 1000, "stall_timeout_s": 1000, "timeout_s": 1000}
+    result = play(plan=plan, a=trains(exits=1), b=trains(exits=1 + later), c=trains(exits=1 + later))
+    assert result.completed is not fails
+    if fails:
+        node, kind, when = failed(result)
+        assert (node, kind) == (None, "early exit") and 31 < when <= 31 + SLACK
+        assert result.reason == "a was through, and not after 30 s: b, c"
+
+
+@pytest.mark.parametrize(("silence", "fails", "code"), [(15.0, False, 0), (24.0, True, -15), (40.0, True, None)])
+def test_a_silence_counts_from_the_last_answer(play: Play, silence: float, fails: bool, code: int | None) -> None:
+    plan = {"start_timeout_s": 1000, "timeout_s": 1000}
+    gone = Script(lost=[(5.0, 5.0 + silence)], exits=(60, 0))
+    result = play(plan=plan, a=trains(exits=60), b=gone)
+    assert result.completed is not fails
+    if fails:
+        node, kind, when = failed(result)
+        assert (node, kind) == ("b", "unreachable") and 23.9 < when <= 25 + SLACK + LIMITS.poll_timeout_s
+        assert "no route to host" in result.reason
+    assert result.nodes[1].exit_code == code, "one that is there again in time is stopped"
+
+
+def test_a_node_that_never_comes_back_costs_its_time_and_is_left(play: Play) -> None:
+    gone = Script(lost=[(5.0, 1e9)])
+    result = play(plan={"start_timeout_s": 1000, "timeout_s": 1000}, a=WAITS, b=gone)
+    assert failed(result)[:2] == ("b", "unreachable")
+    assert result.nodes[1].left and result.nodes[0].left == []
+    assert play.took < 5 + 20 + 60 + 20
+
+
+@pytest.mark.parametrize(("ready_s", "starts"), [(298.0, True), (303.0, False)])
+def test_nodes_have_their_time_to_get_ready(play: Play, ready_s: float, starts: bool) -> None:
+    result = play(a=trains(1, exits=2), b=Script(ready_s=ready_s, exits=(2, 0)))
+    assert result.completed is starts
+    if not starts:
+        assert (result.outcome, failed(result)[:2]) == ("not started", (None, "not ready"))
+        assert result.reason == "not ready within 300 s: b"
+        assert 300 < play.took < 310 and play.rack.went == {}
+        assert result.started_at is None and [node.started_at for node in result.nodes] == [None, None]
+
+
+def test_an_answer_of_no_node_starts_nothing(play: Play) -> None:
+    result = play(a=trains(1, exits=2), b=Script(lost_from_the_beginning=True))
+    assert (result.outcome, failed(result)[:2]) == ("not started", ("b", "unreachable"))
+    assert play.rack.went == {} and play.rack.removed == {"a"}
+    assert "may be busy" in result.nodes[1].left[0]
+
+
+def more(**fields: Any) -> Callable[[float], dict[str, Any]]:
+    """These fields in each status from the second second on."""
+    return lambda since: fields if since >= 2 else {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({"disk_free_bytes": (64 << 10) - 1}, "disk full"),
+        ({"disk_free_bytes": 64 << 10}, None),
+        ({"disk_free_bytes": 0}, "disk full"),
+        ({"watchdog": False}, "watchdog"),
+        ({"watchdog": False, "rebooted": True}, "rebooted"),
+        ({"ending": "no word from the controller"}, "watchdog"),
+        ({"setup_error": "no image"}, None),
+    ],
+)
+def test_what_a_status_says(play: Play, fields: dict[str, Any], kind: str | None) -> None:
+    node = Script(more=more(**fields), exits=(6, 0))
+    result = play(a=trains(1, exits=6), b=node)
+    assert result.completed is (kind is None), result
+    if kind:
+        assert failed(result)[:2] == ("b", kind)
+        assert len([failure for failure in result.failures if failure.node == "b"]) == 1, "told once"
+
+
+@pytest.mark.parametrize(("code", "text"), [(1, "exit code 1"), (-9, "signal 9"), (137, "exit code 137")])
+def test_an_exit_is_told_once_and_stops_the_others(play: Play, code: int, text: str) -> None:
+    result = play(a=WAITS, b=Script(exits=(3, code)))
+    node, kind, when = failed(result)
+    assert (node, kind, when) == ("b", "exit", pytest.approx(3, abs=0.01))
+    assert result.reason == f"b: the job ended with {text}"
+    assert len(result.failures) == 1 and result.failures[0].line is None
+    assert [node.exit_code for node in result.nodes] == [-15, code]
+
+
+def test_the_code_of_a_job_that_is_over_has_to_be_known(play: Play) -> None:
+    result = play(a=Script(exits=(3, 0), more=lambda since: {"exit_code": None}))
+    assert (result.outcome, result.reason) == ("failed", "not every exit code is known")
+    assert failed(result)[:2] == (None, "exit")
+
+
+def test_a_setup_that_failed_is_told_and_stops_all(play: Play) -> None:
+    result = play(a=WAITS, b=Script(ready_s=1e9, more=lambda _since: {"setup_error": "no image"}))
+    assert (result.outcome, failed(result)[:2]) == ("not started", ("b", "not ready"))
+    assert result.reason == "b: setup failed: no image"
+
+
+RESET = "RuntimeError: Connection reset by peer\n"
+
+
+def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
+    told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
+    alone = play(a=told, b=WAITS)
+    assert failed(alone)[0] == "a" and alone.first_failure is not None
+    stopped = play.rack.stopped["b"] - play.rack.went["b"]
+    assert 3 + LIMITS.echo_s + LIMITS.poll_s <= stopped <= 3 + LIMITS.echo_s + LIMITS.poll_s + 1
+
+
+def test_what_comes_while_an_echo_waits_is_the_first(play: Play) -> None:
+    told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
+    result = play(a=told, b=Script(exits=(4.2, -9)))
+    assert failed(result)[:2] == ("b", "exit")
+    assert {failure.node for failure in result.failures} == {"a", "b"}
+
+
+def test_a_cause_does_not_wait(play: Play) -> None:
+    result = play(a=Script(says=[(3.0, "torch.OutOfMemoryError: HIP out of memory.\n")]), b=WAITS)
+    assert failed(result)[:2] == ("a", "out_of_memory")
+    assert play.rack.stopped["b"] - play.rack.went["b"] <= 3 + SLACK
+
+
+def test_one_who_was_silent_when_the_echo_came_is_waited_for_and_blamed(play: Play) -> None:
+    told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
+    result = play(plan={"start_timeout_s": 500, "timeout_s": 500}, a=told, b=Script(lost=[(2.0, 1e9)]))
+    node, kind, when = failed(result)
+    assert (node, kind) == ("b", "unreachable")
+    assert 3 + LIMITS.poll_timeout_s < when < 3 + LIMITS.poll_timeout_s + LIMITS.poll_s + 2
+    assert result.failures[0].node == "a"
+
+
+def test_what_is_said_after_the_stop_is_no_failure(play: Play) -> None:
+    late = Script(says=[(6.0, "Segmentation fault\n")], stops_s=3)
+    result = play(a=late, b=Script(exits=(3, 7)))
+    assert {failure.node for failure in result.failures} == {"b"}
+
+
+@pytest.mark.parametrize("stops_s", [50.0, 1e9])
+def test_the_end_has_its_time(play: Play, stops_s: float) -> None:
+    result = play(a=Script(stops_s=stops_s), b=Script(exits=(3, 7)))
+    assert failed(result)[:2] == ("b", "exit")
+    assert (play.rack.removed == {"a", "b"}) is (stops_s < 60)
+    assert bool(result.nodes[0].left) is (stops_s > 60)
+    assert play.took < 75
+    if stops_s > 60:
+        assert play.took >= 60 + 3
+
+
+def test_an_interrupt_is_told_and_is_the_outcome(play: Play) -> None:
+    play.interrupted = lambda: "stopped by Ctrl-C" if play.turns.now > play.began + 5 else None
+    result = play(a=WAITS, b=WAITS)
+    assert (result.outcome, result.reason) == ("interrupted", "stopped by Ctrl-C")
+    assert failed(result)[:2] == (None, "interrupted") and len(result.failures) == 1
+    assert play.rack.removed == {"a", "b"}
+
+
+def test_a_keyboard_interrupt_ends_the_job_like_that(play: Play) -> None:
+    told: list[float] = []
+
+    def interrupt() -> str | None:
+        if play.turns.now > play.began + 5 and not told:
+            told.append(play.turns.now)
+            raise KeyboardInterrupt
+        return None
+
+    play.interrupted = interrupt
+    result = play(a=WAITS, b=WAITS)
+    assert result.outcome == "interrupted" and play.rack.removed == {"a", "b"}
+
+
+def test_time_that_stands_still_is_no_sleep(play: Play) -> None:
+    real = time.perf_counter()
+    play(plan={"start_timeout_s": 3000, "timeout_s": 3000}, a=WAITS)
+    assert play.took > 3000 and time.perf_counter() - real < 30
