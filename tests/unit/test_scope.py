@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from click.testing import CliRunner
+from pyinfra.api import Config, Inventory, State
 
-from deploy.training import jobs_of, plan_of, plans_of
+from deploy.session import Session
+from deploy.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError
 from shakedown.desired.models import DesiredState
@@ -18,7 +21,9 @@ from shakedown.findings import Verdict
 from shakedown.report import terminal
 from shakedown.report.closing import not_held
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
-from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.job import Job, JobResult, NodeResult, job_name
+from shakedown.smoke.kept import KeptLog, LogFile, Room
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError
 from shakedown.state import NodeState
@@ -265,3 +270,75 @@ def judged_figures(tokens: float) -> Any:
 
     lines = [Iteration(iteration=n, total_iterations=6, tokens_per_gpu_per_s=tokens) for n in range(1, 7)]
     return measure(lines)
+
+
+# -- the deploy -----------------------------------------------------------------------------------------------------
+
+
+def gate(name: str, verdict: Literal[Verdict.OK, Verdict.FAIL], node: str | None = None) -> Gate:
+    return Gate(name=name, verdict=verdict, job=job_name(node), node=node)
+
+
+@pytest.fixture
+def current() -> Session:
+    """A session over two nodes whose jobs, by themselves and together, have been judged."""
+    state = State(Inventory((["node01", "node02"], {})), Config())
+    opened = Session(state, rack(2, scope=["each", "together"]))
+    opened.examination.judge()
+    opened.record = RunRecord(run_id=RUN, started_at=now(), inventory="i.py", desired_digest="0")
+    opened.jobs = [
+        Job(make_plan=lambda: plan(rack()), log_dir=Path(), node=node) for node in ("node01", "node02", None)
+    ]
+    opened.record.gates = [gate("exit_codes", Verdict.OK, node) for node in ("node01", "node02", None)]
+    return opened
+
+
+def test_a_node_falls_short_by_its_own_gates_and_those_of_all(current: Session) -> None:
+    assert current.record is not None
+    assert shortfall(current, "node01") == shortfall(current, "node02") == ""
+    current.record.gates.append(gate("loss_finite", Verdict.FAIL, "node02"))
+    assert (shortfall(current, "node01"), shortfall(current, "node02")) == ("", "did not hold: loss_finite")
+    current.record.gates.append(gate("counters", Verdict.FAIL))
+    assert shortfall(current, "node01") == "did not hold: counters"
+    current.leave_out("node01", "down", Verdict.FAIL)
+    assert shortfall(current, "node01") == "down"
+    current.record.gates = []
+    assert shortfall(current, "node02"), "nothing was judged, so nothing has passed"
+
+
+def test_a_run_of_which_a_job_was_never_judged_has_failed(current: Session) -> None:
+    assert current.record is not None
+    assert current.verdict() == Verdict.OK
+    del current.record.gates[1]
+    assert current.verdict() == Verdict.FAIL
+    current.leave_out("node02", "was not reached", Verdict.UNKNOWN)
+    assert current.verdict() == Verdict.OK, "its findings and its failure say it"
+    del current.record.gates[-1]
+    assert current.verdict() == Verdict.FAIL
+
+
+def test_a_node_in_both_jobs_has_both_logs_and_the_last_exit_code(current: Session) -> None:
+    assert current.record is not None
+    current.directory = RunDirectory(Path("runs/x"))
+    for job, code in zip(current.jobs, (0, 3, 1), strict=True):
+        names = [job.node] if job.node else ["node01", "node02"]
+        job.result = result_of(names, code, current.directory.path / ("each" if job.node else "logs"))
+    nodes = {name: current._node(name) for name in ("node01", "node02")}
+    assert nodes["node01"].exit_code == 1
+    assert nodes["node02"].logs == ["each/node02/leader.log", "logs/node02/leader.log"]
+
+
+def result_of(names: list[str], code: int, folder: Path) -> JobResult:
+    at = datetime.now(UTC)
+    nodes = [
+        NodeResult(name=name, exit_code=code, started_at=at, ended_at=at, kept=[kept(name, folder)], notes=[])
+        for name in names
+    ]
+    return JobResult(
+        run_id=RUN, outcome="completed", reason="", first_failure=None, failures=[], nodes=nodes, last_iteration=1,
+        started_at=at, finished_at=at,
+    )  # fmt: skip
+
+
+def kept(name: str, folder: Path) -> KeptLog:
+    return KeptLog(name="leader.log", path=str(folder / name / "leader.log"), size=0, kept=0, sha256="")
