@@ -96,7 +96,8 @@ def test_a_node_by_itself_has_an_id_and_a_port_of_its_own_and_stays_on_the_node(
 
 def test_a_node_by_itself_waits_for_nobody() -> None:
     examination = rack(scope="each")
-    assert plan(examination, "node02", node01="down").nodes[0].name == "node02"
+    alone = plan(examination, "node02", node01="down")
+    assert [node.name for node in alone.nodes] == ["node02"] and alone.missing == {}
     with pytest.raises(PlanError, match=r"node01.*down"):
         plan(examination, "node01", node01="down")
     with pytest.raises(PlanError, match="min_nodes is not set"):
