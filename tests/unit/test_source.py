@@ -26,6 +26,11 @@ def read(path: Path, content: bytes, limit: int = 1 << 30) -> tuple[bytes, str]:
     return b"".join(source), source.incomplete
 
 
+def named(value: object) -> str | None:
+    """A name for content, of which some is random: the workers of one run must name their tests alike."""
+    return "content" if isinstance(value, bytes) else None
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -39,13 +44,16 @@ def read(path: Path, content: bytes, limit: int = 1 << 30) -> tuple[bytes, str]:
         TEXT.decode().encode("utf-32"),
         gzip.compress(TEXT.decode().encode("utf-16")),
     ],
+    ids=named,
 )
 def test_a_log_is_read_in_whatever_it_came(tmp_path: Path, content: bytes) -> None:
     assert read(tmp_path / "log", content) == (TEXT, "")
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\xff\xfe", b"one line without an end", b"\xe4\xf6\xfc in latin-1\n", b"\x1b[31mred\x1b[0m\a\n"]
+    "content",
+    [b"", b"\xff\xfe", b"one line without an end", b"\xe4\xf6\xfc in latin-1\n", b"\x1b[31mred\x1b[0m\a\n"],
+    ids=named,
 )
 def test_what_may_be_text_is_not_refused(tmp_path: Path, content: bytes) -> None:
     assert read(tmp_path / "log", content)[1] == ""
@@ -64,6 +72,7 @@ def test_what_may_be_text_is_not_refused(tmp_path: Path, content: bytes) -> None
         (gzip.compress(gzip.compress(os.urandom(100_000))), "binary"),
         (Path(sys.executable).resolve().read_bytes()[:300_000], "binary"),
     ],
+    ids=named,
 )
 def test_what_is_no_text_is_refused_in_words(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(NotALog, match=words) as told:
@@ -93,7 +102,7 @@ def test_packed_data_that_is_damaged_is_not_whole(tmp_path: Path, pack) -> None:
     )
 
 
-@pytest.mark.parametrize("more", [b"no gzip", b"\x1f\x8b no gzip either"])
+@pytest.mark.parametrize("more", [b"no gzip", b"\x1f\x8b no gzip either"], ids=named)
 def test_something_behind_packed_data_is_told(tmp_path: Path, more: bytes) -> None:
     assert "damaged" in read(tmp_path / "log", gzip.compress(TEXT) + more)[1]
 
