@@ -8,7 +8,7 @@ from deploy.session import Session, session
 from operations import dataset, shared_folder
 from shakedown.desired.models import TOGETHER
 from shakedown.guard import invocation
-from shakedown.smoke.datasets import files_of, known, problem_of
+from shakedown.smoke.datasets import files_of, known, variables_of
 from shakedown.smoke.options import choose
 from shakedown.smoke.plan.cache import host_folder
 from shakedown.smoke.recipe import recipes
@@ -25,10 +25,6 @@ def datasets() -> None:
     if not invocation.dry:
         current.open_run()
     for label, wanted in desired.datasets.items():
-        problem = problem_of(label, wanted, desired.images)
-        if problem:
-            current.fail(current.host(name), problem)
-            return
         shipped = known().get(label)
         if shipped is None or shipped.files:
             dataset.download(name=f"Data set {label}", files=files_of(label, wanted), folder=wanted.folder)
@@ -40,7 +36,7 @@ def datasets() -> None:
             command=shipped.command,
             folder=wanted.folder,
             workdir=shipped.workdir,
-            variables=shipped.variables,
+            variables=variables_of(label, wanted),
             engine=_engine(current, name),
             run_id="dry" if invocation.dry else current.open_run().run_id,
         )

@@ -19,15 +19,17 @@ def hosts_in_limit(state: State) -> list[Host]:
     return [host for host in state.inventory if state.is_host_in_limit(host)]
 
 
-def desired_states(state: State) -> Resolved:
-    """The desired state of every host. Raises DesiredStateError with every error of every host at once."""
+def desired_states(state: State, to_train: bool = False) -> Resolved:
+    """The desired state of every host. Raises DesiredStateError with every error of every host at once. `to_train`:
+    these hosts are to train together, so what their number makes impossible is an error too."""
     if state not in _resolved:
         hosts = hosts_in_limit(state)
         bad = [host.name for host in hosts if not host.name.isprintable()]
         if bad:  # pyinfra shows them as they are
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
-        _resolved[state] = resolve(layers_of(host) for host in hosts)
+        whole = len(hosts) == len(list(state.inventory))
+        _resolved[state] = resolve([layers_of(host) for host in hosts], whole, to_train)
         for line in _resolved[state].told:
             click.echo(line, err=True)
     return _resolved[state]

@@ -32,6 +32,7 @@ USAGE = 2
 NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
+TRAINING = {"megatron", "megatron_source", "stanford_megatron"}  # the deploys with a smoke run
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Invocation:
     inventory: str = ""
     dry: bool = False
     json: bool = False
+    trains: bool = False  # a smoke run is part of it
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
@@ -88,6 +90,7 @@ def _arm() -> None:
     invocation.inventory = params["inventory"]
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
+    invocation.trains = any(path.stem in TRAINING for path in ours)
     for option in ("serial", "no_wait"):
         if params[option] and any(path.stem != "rollback" for path in ours):
             _refuse(
@@ -132,7 +135,7 @@ def _prepare() -> None:
     bind(state)
     watch(state)
     try:
-        desired_states(state)
+        desired_states(state, invocation.trains)
     except DesiredStateError as error:
         _end(str(error), USAGE)
     invocation.on_exit.append(lambda: finish(state))

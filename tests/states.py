@@ -17,7 +17,7 @@ from typing import Any
 
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
-from shakedown.desired.resolve import HostLayers, resolve
+from shakedown.desired.resolve import HostLayers, merge_host
 from shakedown.state import SCHEMA_VERSION, NodeState, Why
 
 GIB = 2**30
@@ -34,9 +34,12 @@ MODULES = ["amdgpu", "bnxt_re", "ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
 def desired(gpu: str = "mi300x", nic: str | None = "thor2", **site: Any) -> DesiredState:
-    """The desired state of a host with these profiles and these values of its site."""
+    """The desired state of a host with these profiles and these values of its site, merged and typed. What resolve()
+    refuses besides, of recipes and options, is left to whoever tests it: a plan refuses them too."""
     values = {"gpu": gpu, **site} | ({"nic": nic} if nic else {})
-    return resolve([HostLayers("node", [Layer("site", values)], user="root")]).states["node"]
+    merged, problems = merge_host(HostLayers("node", [Layer("site", values)], user="root"))
+    assert not problems
+    return DesiredState.model_validate(merged.values)
 
 
 def unreadable(why: Why, detail: str = "") -> dict[str, str]:

@@ -75,8 +75,11 @@ def to_its_end(state: State) -> Iterator[Callable[[Examination], None]]:
         sys.exit(INTERRUPTED if invocation.interrupted else verdict.exit_code)
 
 
-def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None) -> State:
-    """Load and validate; nothing is connected to before the whole desired state is known to be right."""
+def load_state(
+    inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None, to_train: bool = False
+) -> State:
+    """Load and validate; nothing is connected to before the whole desired state is known to be right, with the job of
+    these hosts where it is `to_train`."""
     from pyinfra_cli.util import parse_cli_arg
 
     from deploy.inventory import desired_states
@@ -84,7 +87,7 @@ def load_state(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], pa
 
     pairs = [item.partition("=") for item in data]
     state = engine.load(inventory, limit, {key: parse_cli_arg(value) for key, _, value in pairs}, parallel or 0)
-    desired_states(state)
+    desired_states(state, to_train)
     return state
 
 
@@ -198,7 +201,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
         from shakedown import engine
 
         engine.show_pyinfra_log(verbose)
-        state = load_state(inventory, limit, data, parallel)
+        state = load_state(inventory, limit, data, parallel, to_train=True)
     from deploy.examine import examine
     from deploy.training import plans_of
     from shakedown.smoke.plan import PlanError, render
@@ -247,7 +250,7 @@ def run(
         from shakedown import engine
 
         engine.show_pyinfra_log(verbosity=1)
-        state = load_state(inventory, limit, data, parallel)
+        state = load_state(inventory, limit, data, parallel, to_train=True)
     from deploy.session import finish, session
     from shakedown.guard import invocation
 

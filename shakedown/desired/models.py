@@ -219,7 +219,7 @@ class Smoke(Section):
     expect_nodes: Positive | None = None  # expect is for a job over this many nodes; told, and not judged, with others
     seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
     privileged: bool = False
-    shm_size: Text | None = None  # "64G"
+    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmgBKMG]?$")] | None = None  # "64G"
     volumes: Volumes = {}
     devices: list[Text] | None = None  # None: as the recipe says
     hf_token_file: Text | None = None  # on the controller
@@ -285,6 +285,7 @@ class Dataset(Section):
     files: list[DataFile] = []
     sha256: dict[Text, Sha256] = {}  # of a shipped data set's files, by name
     image: Text | None = None  # a name in `images`: the program that prepares the data is in it
+    tokenizer: Text | None = None  # of data that is prepared: a Hugging Face id; None: the script's own
 
 
 class Benchmark(Section):

@@ -6,12 +6,12 @@ import difflib
 import getpass
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from shakedown.desired import profiles
+from shakedown.desired import controller, profiles
 from shakedown.desired.layers import Layer, Merged, leaves, merge
 from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
@@ -44,8 +44,12 @@ class Resolved:
     told: dict[str, None] = field(default_factory=dict)  # in order, each once
 
 
-def resolve(hosts: Iterable[HostLayers]) -> Resolved:
-    """Merge and validate. Raises DesiredStateError with all the problems of all hosts."""
+def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = False) -> Resolved:
+    """Merge and validate. Raises DesiredStateError with all the problems of all hosts.
+
+    `whole`: these are all the hosts of the inventory, so their number counts. `to_train`: a job over just these hosts
+    is to be started, so it must divide among them; a comparison needs no job.
+    """
     found: dict[Problem, list[str]] = defaultdict(list)
     resolved = Resolved({}, {})
     for host in hosts:
@@ -53,7 +57,7 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
         lacking = {"smoke"} if problems else set()  # sections that a file was to bring
         if imported is not None:
             resolved.told.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
-        merged, more = _merge_host(host, imported)
+        merged, more = merge_host(host, imported)
         problems += more
         resolved.merged[host.name] = merged
         try:
@@ -71,6 +75,8 @@ def resolve(hosts: Iterable[HostLayers]) -> Resolved:
         problems += _contradictions(resolved.states.get(host.name), merged)
         for problem in problems:
             found[problem].append(host.name)
+    for name, problem in _over_the_hosts(resolved.states, whole, to_train):
+        found[_placed(problem, resolved.merged[name])].append(name)
     if found:
         raise DesiredStateError(
             [
@@ -89,7 +95,8 @@ def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]
     return cvs.named(layers)
 
 
-def _merge_host(host: HostLayers, imported: Imported | None) -> tuple[Merged, list[Problem]]:
+def merge_host(host: HostLayers, imported: Imported | None = None) -> tuple[Merged, list[Problem]]:
+    """A host's layers over the profiles that they name, and what is wrong before anything is typed."""
     problems: list[Problem] = []
     site: list[Layer] = []
     lowest = [Layer(imported.name, imported.values)] if imported is not None else []
@@ -215,7 +222,46 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         problems += _benchmark_problems(state.benchmark, state.images, merged)
     for name, image in state.images.items():
         problems += _image_problems(f"images.{name}", image, merged)
-    return [*problems, *_secret_problems(state, merged)]
+    return [
+        *problems,
+        *_secret_problems(state, merged),
+        *_smoke_problems(state, merged),
+        *_dataset_problems(state, merged),
+    ]
+
+
+def _smoke_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    """What the recipe and its program say of the smoke section, and what this machine lacks for the run."""
+    for path, file in controller.missing(state):
+        yield Problem(merged.origin_of(path), path, file, "a file that is there on this machine")
+    if state.smoke is not None:
+        from shakedown.smoke.declared import problems_of  # 60 ms that a desired state without a smoke run does not need
+
+        yield from (_placed(problem, merged) for problem in problems_of(state))
+
+
+def _dataset_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    if state.datasets:
+        from shakedown.smoke.datasets import problems_of
+
+        for name, dataset in state.datasets.items():
+            yield from (_placed(problem, merged) for problem in problems_of(name, dataset, state.images))
+
+
+def _over_the_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterable[tuple[str, Problem]]:
+    if not any(state.smoke for state in states.values()):
+        return
+    from shakedown.smoke.declared import count_problems, division_problems
+
+    if whole:
+        yield from count_problems(states)
+    if to_train:
+        yield from division_problems(states)
+
+
+def _placed(problem: Problem, merged: Merged) -> Problem:
+    """The problem with the layer that its value came from."""
+    return replace(problem, where=merged.origin_of(problem.path))
 
 
 def _secret_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
@@ -238,11 +284,9 @@ def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: 
     if wanted.image not in images:
         expected = f"a name in images ({', '.join(images) or 'none is declared'})"
         yield Problem(merged.origin_of("benchmark.image"), "benchmark.image", repr(wanted.image), expected)
-    for metric in set(wanted.expect) - set(document().metrics):
-        path = f"benchmark.expect.{metric}"
-        yield Problem(
-            merged.origin_of(path), path, str(wanted.expect[metric]), f"one of {', '.join(document().metrics)}"
-        )
+    from shakedown.smoke.declared import bounds
+
+    yield from (_placed(problem, merged) for problem in bounds("benchmark.expect", wanted.expect, document().metrics))
 
 
 def _image_problems(path: str, image: Image, merged: Merged) -> Iterable[Problem]:

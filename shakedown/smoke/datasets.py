@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -11,7 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.desired.models import DataFile, Dataset
+from shakedown.desired.models import DataFile, Dataset, Image
+from shakedown.desired.problems import Problem
+from shakedown.smoke.program import gated
 
 
 class Known(BaseModel):
@@ -24,6 +27,7 @@ class Known(BaseModel):
     command: list[str] = []  # prepares the data below /data, in the image
     workdir: str = ""
     variables: dict[str, str] = {}
+    cannot: dict[str, str] = {}  # image -> why its program cannot prepare the data
 
 
 @cache
@@ -33,19 +37,40 @@ def known() -> dict[str, Known]:
     return {name: Known.model_validate(values) for name, values in tomllib.loads(text).items()}
 
 
-def problem_of(name: str, dataset: Dataset, images: Mapping[str, Any]) -> str | None:
-    """Why a data set of the desired state cannot be had; None when it can."""
-    shipped = known().get(name)
+def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Iterator[Problem]:
+    """Why a data set of the desired state cannot be had."""
+    path, shipped = f"datasets.{name}", known().get(name)
     if shipped is None and not dataset.files:
-        return f"datasets.{name}: expected files, or one of the names {', '.join(known())}"
+        near = difflib.get_close_matches(name, known(), n=1)
+        expected = f"{f'{near[0]}? ' if near else ''}files, or one of the names {', '.join(known())}"
+        yield Problem("datasets", path, "no files", expected)
+        return
     if shipped is not None and dataset.files:
-        return f"datasets.{name}: {name} is shipped; name your own files otherwise"
-    strangers = set(dataset.sha256) - {file["url"].rpartition("/")[2] for file in files_of(name, dataset)}
-    if strangers:
-        return f"datasets.{name}.sha256: no such files: {', '.join(sorted(strangers))}"
-    if shipped is not None and shipped.command and dataset.image not in images:
-        return f"datasets.{name}.image: expected a name in images ({', '.join(images) or 'none is declared'})"
-    return None
+        yield Problem("datasets", f"{path}.files", "files", f"none: {name} is shipped; name your own data otherwise")
+    there = {file["url"].rpartition("/")[2] for file in files_of(name, dataset)}
+    for stranger in sorted(set(dataset.sha256) - there):
+        expected = f"one of its files ({', '.join(sorted(there)) or 'it has none'})"
+        yield Problem("datasets", f"{path}.sha256.{stranger}", dataset.sha256[stranger], expected)
+    prepared = shipped is not None and bool(shipped.command)
+    if dataset.tokenizer and not prepared:
+        yield Problem("datasets", f"{path}.tokenizer", dataset.tokenizer, "none: it is downloaded, not prepared")
+    if shipped is None or not prepared:
+        return
+    image = images.get(dataset.image or "")
+    if image is None:
+        expected = f"a name in images ({', '.join(images) or 'none is declared'})"
+        yield Problem("datasets", f"{path}.image", repr(dataset.image), expected)
+    elif (why := shipped.cannot.get(image.reference)) is not None:
+        yield Problem("datasets", f"{path}.image", image.reference, f"a newer image: {why}")
+    if dataset.tokenizer and gated(dataset.tokenizer):
+        expected = "one that Hugging Face gives to anybody, as the preparation gets no token: an open copy, or a folder"
+        yield Problem("datasets", f"{path}.tokenizer", dataset.tokenizer, expected)
+
+
+def variables_of(name: str, dataset: Dataset) -> dict[str, str]:
+    """The environment of the program that prepares the data."""
+    own = {"TOKENIZER_MODEL": dataset.tokenizer} if dataset.tokenizer else {}
+    return {**known()[name].variables, **own}
 
 
 def files_of(name: str, dataset: Dataset) -> list[dict[str, Any]]:

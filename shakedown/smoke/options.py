@@ -196,6 +196,19 @@ def _unknown(family: Family, name: str, value: Value) -> Problem:
     return Problem("smoke", path, repr(value), f"a known option ({known})")
 
 
+def environment_problems(chosen: Chosen, smoke: Smoke) -> Iterator[Problem]:
+    """The site's own variables: none may be a derived value, an option, whose home is elsewhere, or a token."""
+    family = chosen.recipe.family
+    for name, value in smoke.environment.items():
+        path = f"smoke.environment.{name}"
+        if name in TOKENS:
+            yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
+        elif name in family.launch.variables():
+            yield Problem("smoke", path, repr(value), "no such variable: it is derived from the nodes")
+        elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
+            yield Problem("smoke", path, repr(value), f"smoke.options.{name}")
+
+
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     """The word that was meant: dashes, underscores and case are no difference."""
     plain = {word.replace("_", "-").lower(): word for word in known}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.desired.models import Dataset, Smoke
-from shakedown.smoke.datasets import files_of, known, problem_of
+from shakedown.desired.models import Dataset, Image, Smoke
+from shakedown.smoke.datasets import files_of, known, problems_of, variables_of
 from shakedown.smoke.options import choose
 from shakedown.smoke.plan.cache import host_folder
+from shakedown.smoke.program import gated, program
 from shakedown.smoke.recipe import recipes
 
 SHA = "a" * 64
@@ -19,34 +20,56 @@ def test_the_documents_five_files_have_room_for_a_sites_checksums() -> None:
     assert [file.get("sha256") for file in files] == [SHA, None, None, None, None]
 
 
+IMAGES = {"megatron": Image(reference="rocm/megatron-lm:v25.5_py310"), "old": Image(reference="rocm/megatron-lm:v25.4")}
+OWN = Dataset.model_validate({"folder": "/d", "files": [{"url": "https://example.org/a%20b.bin", "size_bytes": "1M"}]})
+
+
+def said_of(name: str, dataset: Dataset) -> list[str]:
+    return [str(problem) for problem in problems_of(name, dataset, IMAGES)]
+
+
 def test_prepared_data_is_asked_for_as_documented() -> None:
     assert known()["wiki"].variables["DATASET"] == "wiki"
-    assert known()["bookcorpus"].command == ["bash", "examples/llama/prepare_dataset.sh"]
+    assert known()["bookcorpus"].command[-1].endswith("bash examples/llama/prepare_dataset.sh")
+
+
+@pytest.mark.parametrize("name", ["wiki", "bookcorpus"])
+def test_the_scripts_that_were_read_have_what_they_need(name: str) -> None:
+    variables = variables_of(name, Dataset(folder="/d", image="megatron"))
+    for version in ("rocm_fd6f0d1", "rocm_8aa8865"):
+        script = "examples/llama/prepare_dataset.sh"
+        assert program(version).variables[script].keys() <= {*variables, "TOKENIZER_TYPE"}
+    assert not gated(variables["TOKENIZER_MODEL"])
+    own = variables_of(name, Dataset(folder="/d", image="megatron", tokenizer="/t"))
+    assert own == {**variables, "TOKENIZER_MODEL": "/t"}
 
 
 @pytest.mark.parametrize(
     ("name", "dataset", "said"),
     [
-        ("pile", Dataset(folder="/d"), "deepseek, wiki, bookcorpus"),
-        ("wiki", Dataset(folder="/d"), "datasets.wiki.image"),
+        ("pile", Dataset(folder="/d"), "one of the names deepseek, wiki, bookcorpus"),
+        ("bookcorpsu", Dataset(folder="/d"), "expected bookcorpus? files"),
+        ("wiki", Dataset(folder="/d"), "datasets.wiki.image = None: expected a name in images (megatron, old)"),
         ("wiki", Dataset(folder="/d", image="absent"), "datasets.wiki.image"),
-        ("deepseek", Dataset(folder="/d", sha256={"SlimPajama.jsonl": SHA}), "no such files: SlimPajama.jsonl"),
+        ("wiki", Dataset(folder="/d", image="old"), "a newer image: prepare_dataset.sh at fd6f0d1"),
+        ("wiki", Dataset(folder="/d", image="megatron", tokenizer="meta-llama/Llama-2-7b"), "gets no token"),
+        ("deepseek", Dataset(folder="/d", tokenizer="x/y"), "it is downloaded, not prepared"),
+        ("deepseek", Dataset(folder="/d", sha256={"SlimPajama.jsonl": SHA}), "expected one of its files"),
+        ("wiki", OWN.model_copy(update={"image": "megatron"}), "name your own data otherwise"),
+        ("own", OWN.model_copy(update={"sha256": {"b.bin": SHA}}), "datasets.own.sha256.b.bin"),
     ],
 )
 def test_what_cannot_be_had_is_told(name: str, dataset: Dataset, said: str) -> None:
-    problem = problem_of(name, dataset, {"megatron": object()})
-    assert problem is not None and said in problem
+    (problem,) = said_of(name, dataset)
+    assert said in problem
 
 
 def test_what_can_be_had_is_no_problem() -> None:
-    images = {"megatron": object()}
-    assert problem_of("wiki", Dataset(folder="/d", image="megatron"), images) is None
-    assert problem_of("deepseek", Dataset(folder="/d"), {}) is None
-    own = Dataset.model_validate(
-        {"folder": "/d", "files": [{"url": "https://example.org/a%20b.bin", "size_bytes": "1M"}]}
-    )
-    assert problem_of("own", own, {}) is None
-    assert files_of("own", own) == [{"url": "https://example.org/a%20b.bin", "size": 2**20}]
+    assert said_of("wiki", Dataset(folder="/d", image="megatron")) == []
+    assert said_of("bookcorpus", Dataset(folder="/d", image="old", tokenizer="NousResearch/Llama-2-7b-hf")) == []
+    assert said_of("deepseek", Dataset(folder="/d")) == []
+    assert said_of("own", OWN) == []
+    assert files_of("own", OWN) == [{"url": "https://example.org/a%20b.bin", "size": 2**20}]
 
 
 @pytest.mark.parametrize(

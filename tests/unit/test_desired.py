@@ -95,7 +95,10 @@ def test_one_error_of_a_group_is_told_once_for_all_its_hosts():
 
 
 def test_user_and_home_are_resolved_for_the_nodes_user():
-    layers = ("group all", {"smoke": {"recipe": "r", "volumes": {"{home}/data": "/data", "/home/{user-id}": "/h"}}})
+    layers = (
+        "group all",
+        {"smoke": {"recipe": "gpt-small", "volumes": {"{home}/data": "/data", "/home/{user-id}": "/h"}}},
+    )
     assert one(layers, user="ada").states["n1"].smoke.volumes == {"/home/ada/data": "/data", "/home/ada": "/h"}
     assert "/root/data" in one(layers, user="root").states["n1"].smoke.volumes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shakedown.desired.models import EACH
-from shakedown.smoke.options import NO_TOKEN_HERE, TOKENS, Chosen
+from shakedown.smoke.options import Chosen, environment_problems
 from shakedown.smoke.plan import cache, image, memory, network, rccl
 from shakedown.smoke.plan.batch import Split, split
 from shakedown.smoke.plan.devices import container_devices
@@ -151,15 +151,9 @@ def environment(draft: Draft, chosen: Chosen) -> None:
         hurt = [name for name, own in draft.desired.items() if own.gpu.profile in caution.gpus]
         if hurt and wanted.get(caution.variable) == caution.value:
             draft.tell(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
+    draft.problems += environment_problems(chosen, draft.smoke)
     for name, value in draft.smoke.environment.items():
-        path = f"smoke.environment.{name}"
-        if name in TOKENS:
-            draft.refuse("smoke", path, "(not shown)", NO_TOKEN_HERE)
-        elif name in family.launch.variables():
-            draft.refuse("smoke", path, repr(value), "no such variable: it is derived from the nodes")
-        elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
-            draft.refuse("smoke", path, repr(value), f"smoke.options.{name}")
-        elif name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
+        if name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
             draft.tell(name, value, "typed by the site in smoke.environment, over the derived value")
 
 
