@@ -101,6 +101,11 @@ def test_a_cut_log_without_lines_leaves_the_gates_on_lines_unknown() -> None:
     names = ("iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling", "no_failure_signature")
     assert {gates[name].verdict for name in names} == {UNKNOWN}
     assert gates["rccl_tuning"].verdict is FAIL, "seen all the same"
+    assert gates["no_failure_signature"].evidence == "not in the part that is there: node02: cut"
+    gone = {gate.name: gate for gate in judge(made, {"node01": TCP}, {}, {}, {}).gates}
+    assert gone["no_failure_signature"].evidence == "no log of node02"
+    empty = {gate.name: gate for gate in judge(made, dict.fromkeys(("node01", "node02"), NodeLog()), {}, {}, {}).gates}
+    assert empty["no_failure_signature"].evidence == "the logs are empty"
 
 
 def test_a_cut_log_beside_the_one_with_the_lines_spoils_only_what_rests_on_it() -> None:
@@ -121,3 +126,20 @@ def test_copies_that_are_cut_contradict_nobody_by_what_they_lack() -> None:
     whole_first = first.model_copy(update={"incomplete": ""})
     gates = {gate.name: gate for gate in judge(plan(), {"node01": part, "node02": whole_first}, {}, {}, {}).gates}
     assert "not of one run" in gates["iterations_complete"].evidence
+
+
+def test_a_log_that_was_cut_in_the_search_for_a_loss_scale_shows_no_failure() -> None:
+    def line(number: int, skipped: int, nan: int = 0) -> str:
+        scale = 2.0 ** (32 - number)
+        return (
+            f"iteration {number}/20 | elapsed time per iteration (ms): 1.0 | loss scale: {scale} | number of skipped "
+            f"iterations: {skipped} | number of nan iterations: {nan} |\n"
+        )
+
+    def verdicts(*lines: str) -> dict[str, Verdict]:
+        log = read_log(list(lines)).model_copy(update={"incomplete": "cut"})
+        return {gate.name: gate.verdict for gate in judge(plan(1), {"node01": log}, {}, {}, {}).gates}
+
+    searching = [line(number, 1) for number in range(1, 6)]
+    assert verdicts(*searching)["no_skipped_or_nan"] is verdicts(*searching)["loss_finite"] is UNKNOWN
+    assert verdicts(*searching, line(6, 0, 1))["no_skipped_or_nan"] is FAIL

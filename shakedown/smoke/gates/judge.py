@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from shakedown.findings import Verdict
@@ -14,6 +14,7 @@ from shakedown.smoke.gates.iterations import iterations_complete, loss_falling, 
 from shakedown.smoke.gates.model import Gate, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
+from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
 
 
@@ -56,7 +57,7 @@ def judge_log(
             loss_falling(seen),
             *(figure_gate(name, bound, figures) for name, bound in expect.items()),
         ]
-        gates = [_of_a_part(gate, cut, bool(seen)) for gate in gates] if cut else gates
+        gates = [_of_a_part(gate, cut, _shows_failure(seen)) for gate in gates] if cut else gates
     return [*gates, no_failure_signature(logs), rccl_tuning(logs, rdma, nccl_debug)]
 
 
@@ -101,9 +102,16 @@ def _why_none(logs: Mapping[str, NodeLog | None]) -> str:
 _SEEN = ("loss_finite", "no_skipped_or_nan")
 
 
-def _of_a_part(gate: Gate, why: str, lines: bool) -> Gate:
+def _shows_failure(seen: Sequence[Iteration]) -> bool:
+    """Whether what these gates found wrong is on the lines: not so where there are none, or where the log ends while
+    the loss scale was still being searched and nothing else is wrong."""
+    scale = loss_scale(seen)
+    return bool(seen) and (scale.ended or bool(scale.later) or any(line.nan_iterations for line in seen))
+
+
+def _of_a_part(gate: Gate, why: str, seen: bool) -> Gate:
     """A gate over a log that is not whole: only a failure that was seen stands."""
-    if gate.verdict is Verdict.FAIL and gate.name in _SEEN and lines:
+    if gate.verdict is Verdict.FAIL and gate.name in _SEEN and seen:
         return gate
     evidence = f"{gate.evidence}; but the log is not whole: {why}"
     return gate.model_copy(
