@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -287,6 +287,13 @@ class LogReader:
             self._step = (float(step[1]) * 1000.0, float(step[2]))
         elif match := _SUMMARY_LINE.match(line):
             self.summary = self.summary.model_copy(update={_SUMMARY[match[1]]: float(match[2])})
+
+
+def has_preview(iterations: Sequence[Iteration]) -> bool:
+    """Whether the first line is one ahead of its time: with a log interval above 1, newer versions of Megatron-LM
+    (is_first_iteration in training.py) print the first iteration at once, and count it again in the first interval."""
+    numbers = [line.iteration for line in iterations[:3]]
+    return len(numbers) == 3 and numbers[0] == 1 and numbers[1] > 2 and numbers[2] == 2 * numbers[1]
 
 
 def parse(lines: Iterable[str | bytes]) -> Iterator[Iteration]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shakedown.smoke.log import Iteration
+from shakedown.smoke.log import Iteration, has_preview
 
 GREATEST = 2.0**32  # initial_loss_scale of Megatron-LM; a search that would have begun higher is none
 _ROUNDING = 0.11  # the scale is printed with one decimal: what two roundings may add up to
@@ -43,6 +43,16 @@ class LossScale:
 
 def loss_scale(iterations: Sequence[Iteration]) -> LossScale:
     """The search at the start of these lines, if there is one, and the lines with skips that are not part of it."""
+    if not has_preview(iterations):
+        return _loss_scale(iterations)
+    found, preview = _loss_scale(iterations[1:]), iterations[0]
+    if not found.lines:
+        return found
+    also = {preview.iteration} if preview.skipped_iterations and preview.lm_loss is None else set()
+    return replace(found, lines=found.lines + 1, barren=found.barren | also)
+
+
+def _loss_scale(iterations: Sequence[Iteration]) -> LossScale:
     skips = [_skips(iterations, index) for index in range(len(iterations))]
     lines, barren, over = 0, set(), False
     for index, (line, skipped) in enumerate(zip(iterations, skips, strict=True)):

@@ -134,6 +134,8 @@ def test_no_input_stops_the_reader_or_the_judge(chunks, others):
 def test_a_run_is_complete_where_its_lines_are_one_to_the_last_and_nowhere_else(numbers, total):
     lines = [Iteration(iteration=number, total_iterations=total) for number in numbers]
     gate = iterations_complete(lines, total)
+    if numbers[:1] == [1] and len(numbers) > 2 and numbers[1] > 2 and numbers[2] == 2 * numbers[1]:
+        numbers = numbers[1:]  # newer versions print the first at once
     interval = numbers[0] if len(numbers) > 1 else 1
     regular = bool(numbers) and numbers == list(range(interval, total + 1, interval))
     expected = "fail" if not regular else "ok" if total % interval == 0 else "unknown"

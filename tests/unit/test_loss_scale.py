@@ -213,6 +213,18 @@ def test_as_many_halvings_as_skips_or_it_is_no_search(rows) -> None:
     assert judged(every_ten(*rows))["no_skipped_or_nan"].verdict is FAIL
 
 
+def test_the_first_line_ahead_of_its_time_is_part_of_the_search_and_counted_once() -> None:
+    first = line(1, START, 1, total_iterations=200)
+    iterations = [first, *every_ten((2.0**23, 10), (2.0**15, 8))]
+    found = loss_scale(iterations)
+    assert (found.lines, found.skipped, found.barren, found.later) == (3, 18, {1, 10}, ())
+    assert {gate.verdict for gate in judged(iterations).values()} == {OK}
+    good = line(1, 4096.0, total_iterations=200)
+    assert loss_scale([good, *every_ten((4096.0, 0))]) == LossScale()
+    assert loss_scale([first, *every_ten((2.0**29, 4))]).barren == {1}
+    assert judged([first, *every_ten((1.0, 4))])["no_skipped_or_nan"].verdict is FAIL
+
+
 def test_the_scale_at_most_begins_at_two_to_the_thirty_second() -> None:
     assert loss_scale(every_ten((2.0**29, 4))).lines == 1
     assert loss_scale(every_ten((2.0**29 + 1, 4))).lines == 0
@@ -241,10 +253,12 @@ def test_a_scale_that_falls_is_a_skip_whatever_the_line_counts() -> None:
 
 def test_a_scale_that_grows_is_none() -> None:
     assert judged(deepspeed(65536.0, 131072.0))["no_skipped_or_nan"].verdict is OK
+    assert loss_scale(deepspeed(65536.0, 131072.0)) == LossScale()
 
 
 def test_without_a_search_there_is_nothing_to_say() -> None:
     assert loss_scale([]) == LossScale()
+    assert loss_scale([line(1, 4096.0)]) == LossScale()
     assert loss_scale(run(1.0)[1:]) == LossScale()
     assert LossScale().text() == ""
 

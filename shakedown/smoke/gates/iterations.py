@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Gate, ranges, some
-from shakedown.smoke.log import Iteration
+from shakedown.smoke.log import Iteration, has_preview
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
 
@@ -26,12 +26,13 @@ def iterations_complete(
 ) -> Gate:
     """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say.
 
-    With a log interval of k, which the lines show by themselves, there are N/k. Where k does not divide N, nothing
-    tells of the last iterations: unknown.
+    With a log interval of k, which the lines show by themselves, there are N/k, and perhaps the first before. Where k
+    does not divide N, nothing tells of the last iterations: unknown.
     """
     numbers = [iteration.iteration for iteration in iterations]
     total = wanted if wanted is not None else max((it.total_iterations for it in iterations), default=None)
-    interval = _interval(numbers, total or 0)
+    preview = has_preview(iterations)
+    interval = _interval(numbers[1:] if preview else numbers, total or 0)
     faults = ["no iteration line"] if not numbers else _faults(iterations, total or 0, interval)
     unlogged = (total or 0) % interval
     verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged or unlogged else Verdict.OK
@@ -44,7 +45,7 @@ def iterations_complete(
         name="iterations_complete",
         verdict=verdict,
         wanted=total,
-        actual=len(set(numbers)) * interval,
+        actual=(len(set(numbers)) - (preview and interval > 1)) * interval,
         unit="iterations",
         evidence="; ".join(faults) or f"{len(numbers)} lines{every}, {numbers[0]} to {numbers[-1]} of {total}",
         remedy=None if verdict is Verdict.OK else advice("unfinished"),
