@@ -37,6 +37,7 @@ def verdicts(changes: dict[Any, Any]) -> dict[str, Verdict]:
 def test_a_healthy_node_is_ok_and_its_gid_index_is_told() -> None:
     findings = found({})
     assert len(findings) == 8
+    assert findings["rdma_count"].evidence == ", ".join(f"bnxt_re{index}" for index in range(8))
     assert all(finding.verdict == "ok" for finding in findings.values())
     assert findings["rdma_gid"].actual == "index 3" and findings["rdma_gid"].evidence == ""
 
@@ -122,3 +123,13 @@ def test_a_software_device_has_no_pcie_link_to_judge() -> None:
 def test_a_device_of_another_vendor_is_not_judged_as_one_of_the_family() -> None:
     assert "bnxt_re2" not in found({"rdma.2.vendor": "15b3", "rdma.2.state": "DOWN"})["rdma_state"].evidence
     assert verdicts({"rdma.2.vendor": "15b3", "rdma.2.state": "DOWN"}) == {"rdma_count": "fail"}
+
+
+def test_the_count_names_what_is_there_and_what_is_not_counted() -> None:
+    foreign = found({"rdma.2.vendor": "15b3"})["rdma_count"]
+    assert "not counted for the family thor2: bnxt_re2" in foreign.evidence and "bnxt_re1" in foreign.evidence
+    none = found({"rdma": []})["rdma_count"]
+    assert none.evidence == "no device of the family in /sys/class/infiniband"
+    assert found({"rdma": []})["rdma_state"].evidence == (
+        "there is no RDMA device of the family thor2 to judge: see rdma_count"
+    )
