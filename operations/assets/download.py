@@ -28,7 +28,7 @@ from typing import Any, Callable, Dict, List, Optional
 from operations.assets.lease import take
 from operations.assets.words import clean, say
 from shakedown.node.data import key_of, record, recorded
-from shakedown.node.safe_files import Busy, Folder, Unsafe, lock_path, sound, state_path, walk
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
 BLOCK = 1 << 20
 EVERY_S = 10.0
@@ -365,7 +365,7 @@ def main() -> int:
     def waiting(holder: str) -> None:
         say("{}: waiting for {}".format(folder.path, holder))
 
-    held = sound(lock_path(), 0o700).lock(local, clock.left(), waiting)
+    held = locks().lock(local, clock.left(), waiting)
     lease = take(folder, LOCK, max(clock.left(), 0), say)
     try:
         work(job, folder, clock)

@@ -8,7 +8,7 @@ Reads one JSON object from standard input: `do`, and what that needs:
     keep     path, kept: a copy of what stands at a path, a link as a link, unless one is kept already
     restore  kept, path: the copy back in its place
     remove   paths, marked (only those that begin with it, within their first lines)
-    forget   path: a whole folder
+    forget   path: a whole folder, and the state folder around it where nothing else is in it
     folder   path: have it, and look whether it is safe to work in as this user
     token, see, untoken    folder, name, content: a mark in a folder that may be anybody's
 
@@ -27,7 +27,7 @@ import time
 from typing import Any, Callable, Dict
 
 from operations.assets.words import clean
-from shakedown.node.safe_files import Busy, Folder, Unsafe, lock_path, sound, walk
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
 PATIENCE_S = 60.0
 HEAD = 512  # bytes in which our mark must stand: it is the first or second line
@@ -119,7 +119,11 @@ def forget(job: Dict[str, Any]) -> None:
     try:
         sound(parent).remove_tree(name)
     except FileNotFoundError:
-        pass
+        return
+    if parent == state_path() and not sound(parent).names():
+        above, _, last = parent.rpartition("/")
+        around = sound(above)
+        os.rmdir(last, dir_fd=around.fd)
 
 
 def folder(job: Dict[str, Any]) -> None:
@@ -186,7 +190,7 @@ def main() -> int:
         if job["do"] in UNLOCKED:
             ACTS[job["do"]](job)
             return 0
-        held = sound(lock_path(), 0o700).lock("files.lock", PATIENCE_S)
+        held = locks().lock("files.lock", PATIENCE_S)
         ACTS[job["do"]](job)
         os.close(held)
         return 0

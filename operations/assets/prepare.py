@@ -25,7 +25,7 @@ from typing import IO, Any, Dict, List
 from operations.assets.lease import Lease, take
 from operations.assets.words import clean, say
 from shakedown.node.data import MARK, key_of, listing, prepared
-from shakedown.node.safe_files import Busy, Folder, Unsafe, lock_path, sound
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound
 
 EVERY_S = 10.0
 LINES = 20_000  # of the program that are passed on
@@ -190,7 +190,7 @@ def main() -> int:
     def waiting(holder: str) -> None:
         say("{}: waiting for {}".format(job["folder"], holder))
 
-    held = sound(lock_path(), 0o700).lock("prepare-" + key_of(parent, name), job["timeout_s"], waiting)
+    held = locks().lock("prepare-" + key_of(parent, name), job["timeout_s"], waiting)
     lease = take(parent, ".{}.shakedown-lock".format(name), max(deadline - time.monotonic(), 0), say)
     try:
         work(job, parent, name, lease, deadline)

@@ -305,9 +305,13 @@ def state_path() -> str:
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".local", "state", "shakedown")
 
 
-def lock_path() -> str:
-    """Where locks of this node are."""
-    return ROOTS_LOCKS if os.geteuid() == 0 else state_path()
+def locks() -> Folder:
+    """Where locks of this node are. Root's are beside the launcher's, which other users ask about."""
+    mask = os.umask(0o022)
+    try:
+        return sound(ROOTS_LOCKS, 0o755) if os.geteuid() == 0 else sound(state_path(), 0o700)
+    finally:
+        os.umask(mask)
 
 
 def holder_of(inode: int) -> str:

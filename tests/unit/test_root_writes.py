@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,9 +25,10 @@ from facts.venv import Environment
 from operations.assets import files as files_script
 from operations.atomic import HEADER, MARK, command
 from operations.record import FOLDER, Step, remember
+from operations.scripts import ASSETS
 from shakedown import sent
 from shakedown.node.safe_files import Unsafe, sound, walk
-from tests.sent_scripts import NOBODY, NODE, run
+from tests.sent_scripts import NOBODY, NODE, run, text_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked by another user")
 
@@ -348,6 +350,15 @@ def test_a_folder_goes_with_all_that_is_in_it_and_nothing_else(place: Path) -> N
     (place / "elsewhere/y").write_text("y")
     assert act(place, "forget", path=f"{place}/before")[0] == 0
     assert not (place / "before").exists() and (place / "elsewhere/y").exists()
+    for left in ("files.lock", "before"):  # the state folder itself goes when nothing else is in it
+        (place / "state/before").mkdir(exist_ok=True)
+        if left == "before":
+            (place / "state/files.lock").unlink()
+        text = text_of(ASSETS / "files.py", place / "state")
+        text = text.replace(f"ROOTS_LOCKS = '{place}/state'", f"ROOTS_LOCKS = '{place}/locks'")
+        document = json.dumps({"do": "forget", "path": f"{place}/state/before"})
+        subprocess.run([sys.executable, "-I", "-c", text], input=document, text=True, check=True)
+        assert (place / "state").exists() == (left == "files.lock")
     assert act(place, "forget", path=f"{place}/before")[0] == 0
 
 
