@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from deploy.ending import course
@@ -54,14 +55,17 @@ def plan_of(
     return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone)
 
 
-def plans_of(examination: Examination) -> Iterator[tuple[str, LaunchPlan | PlanError]]:
-    """Every job's name with its plan as the nodes are now, to be shown, or what stands in its way."""
+def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:
+    """The jobs' plans as the nodes are now, by the jobs' names and to be shown; and what stands in the way of the
+    others, with the names of those for which it does."""
     run_id = new_run_id()
+    plans, errors = {}, defaultdict(list)
     for node in jobs_of(examination):
         try:
-            yield job_name(node), shown(plan_of(examination, run_id, alone=node), examination)
+            plans[job_name(node)] = shown(plan_of(examination, run_id, alone=node), examination)
         except PlanError as error:
-            yield job_name(node), error
+            errors[str(error)].append(job_name(node))
+    return plans, errors
 
 
 def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
@@ -88,11 +92,11 @@ def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) 
 
 
 def _show_plans(current: Session) -> None:
-    for name, plan in plans_of(current.examination):
-        if isinstance(plan, PlanError):
-            text = f"{name}: as the nodes are now, this job could not start:\n{plan}"
-        else:
-            text = render(plan, name)
+    plans, errors = plans_of(current.examination)
+    for name, plan in plans.items():
+        current.out.print(render(plan, name), markup=False, highlight=False)
+    for error, names in errors.items():
+        text = f"{', '.join(names)}: as the nodes are now, no such job could start:\n{error}"
         current.out.print(text, markup=False, highlight=False)
 
 

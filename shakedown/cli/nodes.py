@@ -204,22 +204,21 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
         state = load_state(inventory, limit, data, parallel, to_train=True)
     from deploy.examine import examine
     from deploy.training import plans_of
-    from shakedown.smoke.plan import PlanError, render
+    from shakedown.desired.models import TOGETHER
+    from shakedown.smoke.plan import render
 
     with to_its_end(state) as keep:
         examination = examine(state)
         keep(examination)
-    plans = list(plans_of(examination))
-    made = {name: each for name, each in plans if not isinstance(each, PlanError)}
-    if form == "json" and len(plans) > 1:
-        click.echo(json.dumps({name: each.model_dump(mode="json") for name, each in made.items()}, indent=1))
+    plans, errors = plans_of(examination)
+    if form == "json" and plans and set(plans) != {TOGETHER}:
+        click.echo(json.dumps({name: each.model_dump(mode="json") for name, each in plans.items()}, indent=1))
     else:
-        for name, each in made.items():
+        for name, each in plans.items():
             click.echo(each.model_dump_json(indent=1) if form == "json" else render(each, name))
-    for name, error in plans:
-        if isinstance(error, PlanError):
-            click.echo(f"shakedown: {name}: {error}" if len(plans) > 1 else f"shakedown: {error}", err=True)
-    sys.exit(0 if len(made) == len(plans) else 1)
+    for error, names in errors.items():
+        click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
+    sys.exit(1 if errors else 0)
 
 
 @click.command()

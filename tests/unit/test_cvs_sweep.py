@@ -219,7 +219,7 @@ def test_deepseek_takes_what_its_script_takes(tmp_path: Path) -> None:
     smoke = import_file(copy_of(tmp_path, SWEEP, changes), RUN).values["smoke"]
     assert smoke["recipe"] == "deepseek-v2-lite-fp8"
     assert smoke["options"] == {"AC": "full", "GBS": 128, "MBS": 2, "PR": "fp8", "SEQ_LEN": 8192}
-    assert "interface" not in smoke
+    assert "interface" not in smoke and smoke["scope"] == "each"
     wrong = {"model_params.fsdp": "1"}
     assert set(errors(copy_of(tmp_path, SWEEP, changes | wrong), RUN)) == set(wrong)
     unseen = changes | {"model_params.tensor_parallelism": "8"}

@@ -120,9 +120,13 @@ def test_nodes_by_themselves_may_differ_and_nodes_together_may_not() -> None:
 
 def test_one_job_that_cannot_be_planned_leaves_the_others() -> None:
     examination = rack(changes={"node02": {"ranks_per_node": 400}}, scope="each")
-    found = dict(plans_of(examination))
-    assert list(found) == ["each/node01", "each/node02", "each/node03"]
-    assert [isinstance(each, PlanError) for each in found.values()] == [False, True, False]
+    plans, errors = plans_of(examination)
+    assert (list(plans), list(errors.values())) == (["each/node01", "each/node03"], [["each/node02"]])
+
+
+def test_what_stands_in_the_way_of_many_is_told_once() -> None:
+    plans, errors = plans_of(gpus(3, "llama3.1-8b-fp8-2nodes", scope="each"))
+    assert not plans and list(errors.values()) == [["each/node01", "each/node02", "each/node03"]]
 
 
 def gpus(nodes: int, recipe: str, **smoke: Any) -> Examination:
