@@ -38,6 +38,8 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     yield from problems
     yield from environment_problems(chosen, smoke)
     yield from _gpus(desired, smoke, recipe)
+    if EACH in smoke.scope and recipe.not_alone:
+        yield Problem("smoke", "smoke.scope", EACH, recipe.not_alone)
 
 
 def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Problem]:

@@ -335,6 +335,14 @@ class Recipe(_Data):
     def document(self) -> str:
         return self.entry.document or self.family.document
 
+    @property
+    def not_alone(self) -> str:
+        """What was expected of a recipe that each node is to run by itself; empty: this is one."""
+        nodes = self.entry.nodes
+        if nodes in (None, 1):
+            return ""
+        return f"a recipe for one node: {self.document} describes {self.name} for {nodes} nodes"
+
 
 @cache
 def families() -> dict[str, Family]:

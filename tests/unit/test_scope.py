@@ -14,7 +14,7 @@ from pyinfra.api import Config, Inventory, State
 from deploy.session import Session
 from deploy.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.cli import main
-from shakedown.desired import DesiredStateError
+from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
 from shakedown.desired.models import DesiredState
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
@@ -61,12 +61,18 @@ def test_a_scope_is_one_or_both_in_the_order_in_which_they_are_of_use() -> None:
     assert scope(scope=["each", "together"]) == ["each", "together"]
 
 
+def resolved(gpu: str = "cpu", nodes: int = 1, **smoke: Any) -> None:
+    """Raises DesiredStateError for what is refused before the first connection."""
+    layer = Layer("site", {"gpu": gpu, "images": {"megatron": "rocm/megatron-lm:v25.4"}, "smoke": smoke})
+    resolve([HostLayers(f"n{number}", [layer], user="root") for number in range(nodes)], whole=True, to_train=True)
+
+
 @pytest.mark.parametrize(
     "wrong", ["all", [], ["together", "each"], ["each", "each"], ["each", "alone"], 1, None, {"a": 1}]
 )
 def test_any_other_scope_is_refused_by_its_name(wrong: Any) -> None:
     with pytest.raises(DesiredStateError) as error:
-        desired("cpu", None, smoke={"recipe": "gpt-small", "scope": wrong})
+        resolved(recipe="gpt-small", ranks_per_node=1, scope=wrong)
     assert "smoke.scope" in str(error.value) and "each" in str(error.value)
 
 
@@ -152,6 +158,10 @@ def test_a_recipe_for_several_nodes_is_refused_by_itself_in_words() -> None:
     with pytest.raises(PlanError, match=r"smoke\.scope = each: expected a recipe for one node.* for 2 nodes"):
         plan(examination, "node01")
     assert len(plan(examination).nodes) == 2
+    recipe = {"recipe": "llama3.1-8b-fp8-2nodes", "image": "megatron"}
+    with pytest.raises(DesiredStateError, match=r"smoke\.scope = each: expected a recipe for one node"):
+        resolved("mi300x", 2, scope=["each", "together"], **recipe)
+    resolved("mi300x", 2, **recipe)
 
 
 def test_the_sites_figures_for_one_node_are_not_used_for_four() -> None:
@@ -178,7 +188,10 @@ def test_an_index_that_nodes_by_themselves_would_write_together_is_told() -> Non
     assert warnings("/cache") == []
 
 
-def test_a_cvs_file_for_one_node_is_as_many_jobs_as_there_are_nodes(tmp_path: Path) -> None:
+def test_a_cvs_file_for_one_node_is_as_many_jobs_as_there_are_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_exported")
     file = copy_of(tmp_path, SINGLE, {"config.training_iterations": "30", "config.nnodes": "4"})
     own, states = imported_nodes(file, ONE, 4)
     examination = examined(own, states)
@@ -190,7 +203,8 @@ def test_a_cvs_file_for_one_node_is_as_many_jobs_as_there_are_nodes(tmp_path: Pa
     }
 
 
-def test_a_cvs_file_for_several_nodes_is_one_job(tmp_path: Path) -> None:
+def test_a_cvs_file_for_several_nodes_is_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_exported")
     own, states = imported_nodes(copy_of(tmp_path, DISTRIBUTED, FILLED), ONE, 4)
     examination = examined(own, states)
     assert jobs_of(examination) == [None]

@@ -25,9 +25,8 @@ def node_count(draft: Draft) -> None:
     count, limits, described = len(draft.states), draft.recipe.family.limits, draft.recipe.entry.nodes
     if limits and limits.max_nodes is not None and count > limits.max_nodes:
         draft.refuse("plan", "nodes", count, f"at most {limits.max_nodes} with {draft.recipe.name}: {limits.why}")
-    elif draft.alone and described not in (None, count):
-        expected = f"a recipe for one node: {draft.recipe.document} describes {draft.recipe.name} for {described} nodes"
-        draft.refuse("smoke", "smoke.scope", EACH, expected)
+    elif draft.alone and draft.recipe.not_alone:
+        draft.refuse("smoke", "smoke.scope", EACH, draft.recipe.not_alone)
     elif described not in (None, count):
         draft.tell("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
 
