@@ -165,6 +165,9 @@ def test_a_gid_index_other_than_the_usual_is_told() -> None:
     plan = rack("llama3.1-8b-fp8-2nodes", 2, {"node01": moved, "node02": moved})
     assert plan.nodes[0].environment["NCCL_IB_GID_INDEX"] == "5"
     assert "the usual GID index of thor2 is 3, the tables say 5" in render(plan)
+    unpublished = rack("llama3.1-8b-fp8-2nodes", 2, site={"rdma": {"usual_gid_index": None}})
+    assert "usual GID index" not in render(unpublished)
+    assert "usual GID index" not in render(rack("llama3.1-8b-fp8-2nodes", 2))
 
 
 def test_everything_wrong_with_rdma_is_said_at_once() -> None:
