@@ -53,6 +53,12 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
         "each/node2",
     ]
     assert "\ngpt-small (process) on 2 nodes" in planned.out
+    plans = json.loads(product.run("shakedown", "plan", inventory, "--format", "json").out)
+    assert {name: len(plan["nodes"]) for name, plan in plans.items()} == {
+        "each/node1": 1,
+        "each/node2": 1,
+        "together": 2,
+    }
     dry = product.deploy(inventory, "megatron", "--dry")
     assert "each/node2: gpt-small" in dry.text and "on 2 nodes" in dry.text
     ran = product.deploy(inventory, "megatron", "-y")
