@@ -24,7 +24,7 @@ _SOURCES = ("__init__", "processes", "folder", "lock", "control", "leftovers", "
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
-_BYTES = 1 << 53  # no file is larger; what JSON can hold exactly
+_BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes
 _AGO_S = 1e8  # three years: no run is older
 _ENTRIES = 200  # of a list that a person is to read
 

@@ -218,9 +218,17 @@ def test_root_keeps_no_run_where_another_user_could_exchange_it(nodes: LocalNode
     source = str(Path(launcher.__path__[0]).parent)
     said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
     assert said == "/root/.cache/shakedown/runs\n"
-    os.chown(home, 0, 0)
-    said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
-    assert said == f"{home}/.cache/shakedown/runs\n"
+    for mode, group, kept in (
+        (0o755, 0, True),
+        (0o770, 0, True),
+        (0o1777, 0, True),
+        (0o770, NOBODY, False),
+        (0o757, 0, False),
+    ):
+        os.chown(home, 0, group)
+        home.chmod(mode)
+        said = subprocess.check_output([sys.executable, "-c", code, source], env={"HOME": str(home)}, text=True)
+        assert (said == f"{home}/.cache/shakedown/runs\n") is kept, (oct(mode), group)
 
 
 @pytest.mark.parametrize("where", [".cache", ".cache/shakedown", ".cache/shakedown/runs"])

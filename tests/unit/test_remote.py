@@ -54,7 +54,7 @@ def test_a_poll() -> None:
         {"data": packed(b"abc"), "offset": 3, "size": 2},
         {"offset": -1},
         {"size": -1},
-        {"size": 1 << 54},
+        {"size": 1 << 63},
         {"offset": "x"},
         {"data": packed(bytes(FETCH_LIMIT + 1)), "offset": FETCH_LIMIT + 1, "size": FETCH_LIMIT + 1},
         {"data": packed(bytes(200 << 20)), "offset": 200 << 20, "size": 200 << 20},
@@ -82,6 +82,10 @@ def test_a_poll() -> None:
 def test_what_the_launcher_does_not_answer_is_no_answer(wrong: dict[str, Any]) -> None:
     with pytest.raises(NoAnswer):
         polled(**wrong)
+
+
+def test_a_shared_file_system_may_be_large() -> None:
+    assert polled(disk_free_bytes=100 << 50).disk_free_bytes == 100 << 50
 
 
 def test_as_much_as_was_asked_for_is_taken() -> None:

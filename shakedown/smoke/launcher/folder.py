@@ -51,12 +51,17 @@ def _stranger(path: str) -> Optional[str]:
     path = os.path.realpath(path)
     while True:
         about = os.lstat(path) if os.path.lexists(path) else None
-        open_to_others = about and about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
-        if about and (about.st_uid != 0 or open_to_others):
+        if about and (about.st_uid != 0 or _open_to_others(about)):
             return "%s (owner %d, mode %04o)" % (path, about.st_uid, stat.S_IMODE(about.st_mode))
         if path == "/":
             return None
         path = os.path.dirname(path)
+
+
+def _open_to_others(about: os.stat_result) -> bool:
+    """Whether others than root can exchange what is in a folder of root's. In one with the sticky bit they cannot."""
+    theirs = about.st_mode & 0o002 or (about.st_mode & 0o020 and about.st_gid != 0)
+    return bool(theirs) and not about.st_mode & stat.S_ISVTX
 
 
 def _make_parent() -> str:
