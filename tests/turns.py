@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import time
 import zlib
@@ -16,7 +17,8 @@ import pytest
 
 class Turns:
     """A `Scheduler` whose clock goes on only when all tasks sleep. One task runs at a time, so that a job takes the
-    same course each time."""
+    same course each time. Its time goes by eighths of a second, of which sums and differences are exact: what happens
+    at a limit, and not a moment later, can be told apart."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -24,6 +26,7 @@ class Turns:
         self._asleep: dict[int, float] = {}  # task -> when it wakes
         self._running = threading.get_ident()
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0 + self.now)
 
     def spawn(self, function: Callable[[], None]) -> None:
         """The task begins when the others sleep."""
@@ -46,7 +49,7 @@ class Turns:
         """Let the others run, until the clock says so."""
         own = threading.get_ident()
         with self._turn:
-            self._asleep[own] = self.now + seconds
+            self._asleep[own] = self.now + math.ceil(seconds * 8) / 8
             self._next()
             self._turn.wait_for(lambda: self._running == own)
 
@@ -81,6 +84,7 @@ class Rack:
         self.stopped: dict[str, float] = {}
         self.why: dict[str, str] = {}
         self.removed: set[str] = set()
+        self.answered: dict[str, list[float]] = {node: [] for node in nodes}
 
     def __call__(
         self, node: str, argv: list[str], stdin: str | None, timeout: float
@@ -90,6 +94,7 @@ class Rack:
         if script.lost_from_the_beginning or (since is not None and any(a <= since < b for a, b in script.lost)):
             self.turns.sleep(timeout)
             return False, [], ["no route to host"]
+        self.answered[node].append(now)
         if "-c" in argv:
             self.prepared[node] = now
             answer: dict[str, Any] = {"python": "/usr/bin/python3", "run_dir": "/r/run", "leftovers": {}}
