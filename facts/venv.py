@@ -33,7 +33,7 @@ class Environment(Fact[dict[str, str]]):
         return guarded(
             path,
             f"p={shlex.quote(path)}; "
-            'if [ ! -e "$p" ]; then echo kind absent; exit 0; fi; '
+            'if [ ! -e "$p" ] || [ -z "$(ls -A "$p")" ]; then echo kind absent; exit 0; fi; '
             'if [ ! -e "$p/pyvenv.cfg" ]; then echo kind foreign; exit 0; fi; echo kind venv; '
             f'[ ! -e "$p/{RECORD}" ] || echo "digest $(cat "$p/{RECORD}")"; '
             f'why=$(cd / && "$p/bin/python" -I -c {program} 2>&1) || '

@@ -129,9 +129,9 @@ def forget(job: Dict[str, Any]) -> None:
 def folder(job: Dict[str, Any]) -> None:
     """What is worked in has to be safe; one that is not there yet has to come into a safe one."""
     parent, _, name = job["path"].rstrip("/").rpartition("/")
-    above = sound(parent or "/", 0o755)
-    if above.look(name) is not None:
-        sound(job["path"])
+    above = sound(parent or "/", 0o755, or_sticky=True)
+    if above.look(name) is not None or above.problem:  # where others may write, we have to be the one who makes it
+        sound(job["path"], 0o755)
 
 
 def token(job: Dict[str, Any]) -> None:

@@ -185,7 +185,7 @@ def main() -> int:
     above, _, name = job["folder"].rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
         raise PrepareError("no path of a folder")
-    parent = sound(above or "/", 0o755)
+    parent = sound(above or "/", 0o755, or_sticky=True)
 
     def waiting(holder: str) -> None:
         say("{}: waiting for {}".format(job["folder"], holder))

@@ -34,12 +34,8 @@ def show(path: str) -> None:
 def working_place(path: str) -> None:
     """Fail with words where another user could redirect what is done in a folder, or have run what is in it."""
     try:
-        above, _, name = os.path.normpath(path).rpartition("/")
-        try:
-            parent = sound(above or "/")
-        except FileNotFoundError:
-            return  # nothing there yet: made, and looked at, before anything is done in it
-        if name and parent.look(name) is not None:
-            sound(path)
+        sound(os.path.normpath(path))
+    except FileNotFoundError:
+        return  # nothing there yet: made, and looked at, before anything is done in it
     except (Unsafe, OSError) as error:
         sys.exit(str(error))

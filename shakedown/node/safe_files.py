@@ -215,7 +215,7 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
             parent, there = os.fstat(fd), os.path.join(here, name)
             found = look(fd, name)
             if found is None:
-                if strict and not closed(parent) and not (trusted(parent.st_uid) and parent.st_mode & stat.S_ISVTX):
+                if strict and not closed(parent) and not sticky(parent):
                     raise Unsafe(problem or open_to_others(here, parent))
                 if make is None:
                     raise FileNotFoundError(2, "no such folder", there)
@@ -261,7 +261,7 @@ def unsound(here: str, parent: os.stat_result, there: str, found: os.stat_result
     """Why another user could put something else in the place of a folder; empty where nobody can."""
     if closed(parent):
         return ""
-    if trusted(parent.st_uid) and parent.st_mode & stat.S_ISVTX:
+    if sticky(parent):
         return "" if trusted(found.st_uid) else open_to_others(there, found)
     return open_to_others(here, parent)
 
@@ -277,10 +277,16 @@ def open_to_others(path: str, found: os.stat_result) -> str:
     return words.format(path, stat.S_IMODE(found.st_mode), who(os.geteuid()))
 
 
-def sound(path: str, make: Optional[int] = None) -> Folder:
-    """`walk`, and Unsafe where another user could lay something on the way or in the folder."""
+def sticky(found: os.stat_result) -> bool:
+    """Whether everybody may write there, and nobody can touch what is ours: /tmp, and the scratch of many a cluster."""
+    return trusted(found.st_uid) and bool(found.st_mode & stat.S_ISVTX)
+
+
+def sound(path: str, make: Optional[int] = None, or_sticky: bool = False) -> Folder:
+    """`walk`, and Unsafe where another user could lay something on the way or in the folder. `or_sticky`: for callers
+    that make a folder of their own in it and work nowhere else."""
     folder = walk(path, make, strict=True)
-    if folder.problem:
+    if folder.problem and not (or_sticky and sticky(os.fstat(folder.fd))):
         folder.close()
         raise Unsafe(folder.problem)
     return folder

@@ -245,6 +245,22 @@ def test_nothing_is_prepared_where_another_user_could_lay_a_link(bench: Bench, h
     assert bench.runs == 0
 
 
+@only_root
+@pytest.mark.parametrize("planted", [None, "wiki", ".wiki.shakedown-lock"])
+def test_on_a_scratch_that_is_everybody_s_only_what_is_ours_counts(bench: Bench, planted: str | None) -> None:
+    shared = bench.data.parent
+    shared.mkdir()
+    shared.chmod(0o1777)
+    if planted:
+        (shared / planted).mkdir()
+        os.chown(shared / planted, NOBODY, NOBODY)
+    code, _, error = bench.prepare()
+    held = planted == ".wiki.shakedown-lock"
+    assert (code, bench.fact()) == ((1, "absent") if held else (0, "prepared")), error
+    assert bench.runs == (not held) and bench.left() == [planted if held else "wiki"]
+    assert held or bench.data.stat().st_uid == 0
+
+
 FORGED: dict[str, Callable[[Path], Any]] = {
     "the mark of another": lambda data: os.chown(data / ".shakedown-prepared", NOBODY, NOBODY),
     "an open mark": lambda data: (data / ".shakedown-prepared").chmod(0o666),

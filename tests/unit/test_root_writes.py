@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from facts.git import Checkout
-from facts.records import Records
+from facts.records import Records, guarded
 from facts.venv import Environment
 from operations.assets import files as files_script
 from operations.atomic import HEADER, MARK, command
@@ -149,6 +149,27 @@ def test_in_a_sticky_folder_only_what_is_ours_counts(place: Path) -> None:
     for name in ("planted", "link"):
         assert write(place, sticky / name / "file")[0] == 1
     untouched(place)
+
+
+def test_a_place_to_work_in_on_everybody_s_scratch_is_made_by_us_or_refused(place: Path) -> None:
+    scratch = place / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    assert act(place, "folder", path=f"{scratch}/venv")[0] == 0
+    assert (scratch / "venv").is_dir() and not (place / "opt").exists()
+    assert act(place, "folder", path=f"{place}/opt/venv")[0] == 0
+    assert (place / "opt").exists() and not (place / "opt/venv").exists(), "elsewhere whoever works there makes it"
+    (scratch / "planted").mkdir()
+    os.chown(scratch / "planted", NOBODY, NOBODY)
+    (scratch / "link").symlink_to("../elsewhere")
+    for name in ("planted", "link"):
+        assert act(place, "folder", path=f"{scratch}/{name}")[0] == 1
+        assert act(place, "folder", path=f"{scratch}/{name}/deeper")[0] == 1
+    shell = guarded(f"{scratch}/planted", "echo run")
+    assert "error" in subprocess.run(["sh", "-c", shell], capture_output=True, text=True).stdout
+    for path in (f"{scratch}/venv", f"{scratch}/absent"):
+        shell = guarded(path, "echo run")
+        assert subprocess.run(["sh", "-c", shell], capture_output=True, text=True).stdout == "run\n"
 
 
 def test_links_that_root_laid_are_followed(place: Path) -> None:
