@@ -74,11 +74,10 @@ def _job(current: Session, name: str) -> Job:
     state = current.examination.states[name]
     desired = current.examination.desired[name]
     engine = state.containers.engine
-    user = "root" if state.probe.uid == 0 else str(current.host(name).data.get("ssh_user"))
     plan = launch_plan(
         wanted,
         node=name,
-        home="/root" if user == "root" else f"/home/{user}",
+        home=state.account.home or "",
         engine="docker" if is_unreadable(engine) else engine,
         image=desired.images[wanted.image].reference,
         run_id="dry" if invocation.dry else current.open_run().run_id,

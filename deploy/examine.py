@@ -38,7 +38,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     """Read the given hosts (again) and judge all. Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
     for host, reading in zip(hosts, pool.imap(read, hosts), strict=True):
-        examination.readings[host.name] = reading
+        examination.keep(host.name, reading)
         if reading.state is None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
     examination.judge()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.desired import DesiredState
+from shakedown.desired.home import at_home
 from shakedown.findings import By, Finding, Remedy, Verdict, worst
 from shakedown.state import NodeState
 
@@ -36,6 +37,12 @@ class Examination:
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> the group it is compared within
     readings: dict[str, Reading] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def keep(self, node: str, reading: Reading) -> None:
+        """A node's answer. It says where the {home} of its desired state is."""
+        self.readings[node] = reading
+        if reading.state is not None:
+            self.desired = {**self.desired, node: at_home(self.desired[node], reading.state.account.home)}
 
     def judge(self) -> None:
         """Compare again after readings came in. Raises nothing for a bad node."""

@@ -15,9 +15,11 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
-from shakedown.desired.resolve import HostLayers, merge_host
+from shakedown.desired.resolve import HostLayers, merge_host, resolve
 from shakedown.state import SCHEMA_VERSION, NodeState, Why
 
 GIB = 2**30
@@ -37,9 +39,19 @@ def desired(gpu: str = "mi300x", nic: str | None = "thor2", **site: Any) -> Desi
     """The desired state of a host with these profiles and these values of its site, merged and typed. What resolve()
     refuses besides, of recipes and options, is left to whoever tests it: a plan refuses them too."""
     values = {"gpu": gpu, **site} | ({"nic": nic} if nic else {})
-    merged, problems = merge_host(HostLayers("node", [Layer("site", values)], user="root"))
-    assert not problems
-    return DesiredState.model_validate(merged.values)
+    host = HostLayers("node", [Layer("site", values)], user="root")
+    merged, problems = merge_host(host)
+    try:
+        assert not problems
+        return DesiredState.model_validate(merged.values)
+    except (AssertionError, ValidationError):
+        return resolve([host]).states["node"]  # which tells what is wrong
+
+
+def resolved(gpu: str = "mi300x", nic: str | None = "thor2", **site: Any) -> DesiredState:
+    """The same with everything that is refused before the first connection."""
+    values = {"gpu": gpu, **site} | ({"nic": nic} if nic else {})
+    return resolve([HostLayers("node", [Layer("site", values)], user="root")]).states["node"]
 
 
 def unreadable(why: Why, detail: str = "") -> dict[str, str]:
@@ -280,6 +292,7 @@ def _base(hostname: str) -> dict[str, Any]:
         },
         "account": {
             "user": "root",
+            "home": "/root",
             "groups": ["root", "render", "video"],
             "at_login": ["root", "render", "video"],
             "members": {"render": ["root"], "video": ["root"]},

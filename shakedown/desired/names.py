@@ -53,7 +53,7 @@ def _account(value: str) -> str:
 
 
 def _path(value: str) -> str:
-    path = PurePosixPath(_text(value))
+    path = PurePosixPath(f"/{value}" if _text(value).startswith("{home}") else value)  # the node says where that is
     if not path.is_absolute() or ".." in path.parts or value.startswith("//"):
         raise ValueError("an absolute path without '..'")
     return value

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from shakedown.desired import controller, profiles
+from shakedown.desired.home import HOME
 from shakedown.desired.layers import Layer, Merged, leaves, merge
 from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
@@ -139,15 +140,23 @@ def _long_form(values: Mapping[str, Any]) -> dict[str, Any]:
     return long
 
 
-def _substitute(value: Any, user: str) -> Any:
+# Files of this machine, where {home} is its own user's. Anywhere else it is the node's, which the node tells.
+_HERE = {"hf_token_file", "password_file", "ca_file", "patches", "source"}
+
+
+def _substitute(value: Any, user: str, here: bool = False) -> Any:
     if isinstance(value, str):
-        home = "/root" if user == "root" else f"/home/{user}"
-        return value.replace("{user-id}", user).replace("{home}", home)
+        home = "~" if here else "/root" if user == "root" else HOME
+        return value.replace("{user-id}", user).replace(HOME, home)
     if isinstance(value, Mapping):
-        return {_substitute(key, user): _substitute(item, user) for key, item in value.items()}
+        return {_substitute(key, user): _substitute(item, user, _is_here(key, item)) for key, item in value.items()}
     if isinstance(value, list):
-        return [_substitute(item, user) for item in value]
+        return [_substitute(item, user, here) for item in value]
     return value
+
+
+def _is_here(key: object, item: object) -> bool:
+    return key in _HERE and not isinstance(item, Mapping)
 
 
 def _misspelt(layer: Layer) -> list[Problem]:

@@ -62,6 +62,12 @@ def user_name(tree: Tree, uid: int) -> str:
     return names[0] if names else os.environ.get("USER", str(uid))
 
 
+def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
+    """A user's home by passwd(5), else (a directory server's user) what sshd has set; None where neither says one."""
+    homes = [row[5] for row in rows if row[0] == user and len(row) > 5]
+    return next((home for home in [*homes, inherited] if home.startswith("/")), None)
+
+
 def read(tree: Tree) -> Part:
     rows = _rows(tree, "/etc/group")
     user = user_name(tree, os.geteuid())
@@ -70,6 +76,7 @@ def read(tree: Tree) -> Part:
     primary = [row[3] for row in _rows(tree, "/etc/passwd") if row[0] == user]
     return {
         "user": user,
+        "home": home_of(_rows(tree, "/etc/passwd"), user, os.environ.get("HOME", "")),
         "groups": [by_gid.get(gid, gid) for gid in session],
         "at_login": [row[0] for row in rows if row[2] in primary or user in row[3].split(",")],
         "members": {row[0]: [name for name in row[3].split(",") if name] for row in rows if row[0] in GROUPS},

@@ -21,7 +21,7 @@ from shakedown.smoke.benchmark.plan import launch_plan, options
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.kept import LogFile, Room
 from tests.documents import commands
-from tests.states import desired
+from tests.states import resolved
 
 COMMIT = "1" * 40
 REPORT = """model,performance,metric,mode
@@ -88,7 +88,7 @@ def test_the_documents_examples_are_run_as_they_stand(words: list[str]) -> None:
 def test_what_the_document_excludes_is_refused_before_anything_is_run(values: dict[str, Any], path: str) -> None:
     section = wanted(**values).model_dump(exclude_unset=True)
     with pytest.raises(DesiredStateError) as error:
-        desired(images={"pt": "rocm/pytorch-training:v25.3"}, benchmark=section)
+        resolved(images={"pt": "rocm/pytorch-training:v25.3"}, benchmark=section)
     assert path in str(error.value)
 
 

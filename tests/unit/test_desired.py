@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
+from shakedown.desired.home import at_home
 from shakedown.desired.profiles import load, names
 from shakedown.desired.sizes import format_size, parse_size
 
@@ -99,8 +100,15 @@ def test_user_and_home_are_resolved_for_the_nodes_user():
         "group all",
         {"smoke": {"recipe": "gpt-small", "volumes": {"{home}/data": "/data", "/home/{user-id}": "/h"}}},
     )
-    assert one(layers, user="ada").states["n1"].smoke.volumes == {"/home/ada/data": "/data", "/home/ada": "/h"}
+    state = one(layers, user="ada").states["n1"]
+    assert state.smoke.volumes == {"{home}/data": "/data", "/home/ada": "/h"}, "the node knows where ada is at home"
+    assert at_home(state, "/export/ada").smoke.volumes == {"/export/ada/data": "/data", "/home/ada": "/h"}
+    assert at_home(state, None) is state
     assert "/root/data" in one(layers, user="root").states["n1"].smoke.volumes
+    disk = one(("group all", {"system": {"disk_free": {"{home}/x": "1G"}}}), user="ada").states["n1"]
+    assert at_home(disk, "/export/ada").system.disk_free["/export/ada/x"] == 2**30
+    token = ("group all", {"smoke": {"recipe": "gpt-small", "hf_token_file": "{home}/none"}})
+    assert "hf_token_file = ~/none" in problems(token)["smoke.hf_token_file"], "a file of this machine's user"
 
 
 def test_contradictions_that_no_single_field_shows():

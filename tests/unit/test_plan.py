@@ -402,3 +402,16 @@ def test_the_text_holds_what_was_derived_and_what_will_run() -> None:
     ):
         assert part in text
     assert "\x1b" not in text
+
+
+def test_a_home_is_the_nodes_own_and_never_guessed() -> None:
+    own = desired(images={"m": "rocm/megatron-lm:v25.4"}, smoke={"recipe": "llama3.1-8b-fp8", "image": "m"})
+    assert own.smoke is not None
+    wanted = own.model_copy(update={"smoke": own.smoke.model_copy(update={"volumes": {"{home}/data": "/data"}})})
+    images = {"containers.images": [image("rocm/megatron-lm:v25.4", DIGEST)], "account.user": "ada"}
+    state = with_(healthy(), {**images, "account.home": "/export/ada"})
+    plan = make_plan({"node01": wanted}, {"node01": state}, ["node01"], RUN_ID)
+    assert "/export/ada/data:/data" in value(plan.nodes[0], "--volume")
+    homeless = with_(healthy(), {**images, "account.home": None})
+    with pytest.raises(PlanError, match=r"account.home = nothing: expected a home folder of ada in /etc/passwd"):
+        make_plan({"node01": wanted}, {"node01": homeless}, ["node01"], RUN_ID)

@@ -389,3 +389,17 @@ def test_only_labels_that_name_a_version_are_kept_and_not_without_end() -> None:
     assert containers.versions(None) == {} == containers.versions({"maintainer": "x"})
     assert containers.versions({"A.VERSION": "1" * 1000}) == {"A.VERSION": "1" * 100}
     assert len(containers.versions({f"{number}.version": "1" for number in range(1000)})) == 50
+
+
+@pytest.mark.parametrize(
+    ("user", "inherited", "home"),
+    [
+        ("ada", "/elsewhere", "/export/ada"),
+        ("of-a-directory", "/net/home/x", "/net/home/x"),
+        ("of-a-directory", "", None),
+        ("odd", "relative", None),
+    ],
+)
+def test_the_home_is_what_passwd_says_and_else_what_sshd_set(user: str, inherited: str, home: str | None) -> None:
+    rows = account.parse_table(["ada:x:1000:1000::/export/ada:/bin/bash", "odd:x:1001:1001::home:/bin/sh"])
+    assert account.home_of(rows, user, inherited) == home

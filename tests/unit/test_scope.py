@@ -34,6 +34,12 @@ LOGS = Path(__file__).parents[1] / "data/logs"
 RUN = "20261121T060000-abcdef"
 
 
+@pytest.fixture(autouse=True)
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVS' files name a token's file that this machine has not; an exported one is used instead."""
+    monkeypatch.setenv("HF_TOKEN", "hf_exported")
+
+
 def rack(nodes: int = 3, changes: dict[str, dict[str, Any]] | None = None, **smoke: Any) -> Examination:
     """Healthy machines without GPUs, examined; `changes` are to one node's own smoke section."""
     names = [f"node{number + 1:02d}" for number in range(nodes)]

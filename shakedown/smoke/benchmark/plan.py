@@ -68,7 +68,11 @@ def _command(
     volumes = {
         f"{wanted.checkout}": "/mad:ro",
         **run_folders(),
-        **{host.replace("{home}", home): to.replace("{home}", home) for host, to in documented.volumes.items()},
+        **{
+            host.replace("{home}", home): to.replace("{home}", home)
+            for host, to in documented.volumes.items()
+            if home  # nobody says where it is: nothing of it is given
+        },
         **wanted.volumes,
     }
     shm_size = None if engine == "podman" else documented.shm_size  # podman refuses it with the host's IPC namespace

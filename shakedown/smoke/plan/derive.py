@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shakedown.desired.home import HOME
 from shakedown.desired.models import EACH
 from shakedown.smoke.options import Chosen, environment_problems
 from shakedown.smoke.plan import cache, image, memory, network, rccl
@@ -129,6 +130,10 @@ def _equipment(draft: Draft, name: str) -> Equipment:
     documented = draft.recipe.family.container
     devices, left_out, problems = container_devices(name, documented, own.smoke or draft.smoke, state)
     draft.problems += problems
+    volumes = {**documented.volumes, **(own.smoke or draft.smoke).volumes}
+    if state.account.home is None and any(HOME in path for pair in volumes.items() for path in pair):
+        expected = f"a home folder of {state.account.user} in /etc/passwd, or volumes without {HOME}"
+        draft.refuse(name, "account.home", "nothing", expected)
     for device in left_out:
         draft.tell(f"{name}: {device}", "left out", "the node has none")
     if state.containers.engine == "podman" and refuses_shm_size("podman", documented):

@@ -48,9 +48,8 @@ class Seat:
 
     @property
     def home(self) -> str:
-        """Home folder of the user that runs the job."""
-        user = self.state.account.user
-        return "/root" if user == "root" else f"/home/{user}"
+        """Home folder of the user that runs the job; a plan that needs it and has none was refused."""
+        return self.state.account.home or ""
 
 
 @dataclass(frozen=True)
