@@ -17,6 +17,7 @@ from shakedown.text import strip_escapes
 RANKS_PER_NODE = 8  # where nothing is said of it: one for each GPU of an Instinct board
 _MAX_HOSTS = 4096
 _MAX_LINE = 4096  # characters that are looked at
+_MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
 
 _HINTS = ("....", "world size", "nnodes", "nproc", "node_rank", " NCCL ")
 _ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) \.{3,80} (\d{1,12})\s{0,20}$")
@@ -52,13 +53,15 @@ class SettingReader:
         self._found: dict[str, int] = {}
         self._counted: set[int] = set()  # ranks of the communicators whose nodes are known
         self._hosts: set[str] = set()
+        self._looked_at = 0
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once: most batches have nothing of it."""
         text = "".join(lines)
-        if any(hint in text for hint in _HINTS):
+        if self._looked_at < _MAX_LINES and any(hint in text for hint in _HINTS):
             for line in lines:
                 if any(hint in line for hint in _HINTS):
+                    self._looked_at += 1
                     self._line(strip_escapes(line[:_MAX_LINE]))
 
     def setting(self) -> Setting:

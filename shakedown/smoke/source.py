@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 CHUNK = 1 << 18  # bytes read at a time
-READ_LIMIT = 4 << 30  # bytes of what is unpacked or comes over a pipe: a small file can unpack to more than a disk has
+# Bytes of what is unpacked or comes over a pipe, as many as a run keeps of a log: a small file can unpack to more than
+# a disk has.
+READ_LIMIT = 1 << 30
 STDIN = "-"
 
 # What begins so cannot be read here; how a person can.

@@ -18,7 +18,7 @@ _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 class NodeLog(BaseModel):
     """What stands in one node's log. `damaged` holds the numbers of iterations whose line was cut or mixed, `beyond`
-    says how many iteration lines there are after the first `MAX_ITERATIONS`, which alone are kept.
+    says how many iteration lines there are, at least, after the first `MAX_ITERATIONS`, which alone are kept.
 
     `incomplete` says why the log is not the whole of what the job said; empty: nothing is known to be missing.
     """
@@ -49,7 +49,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 
     def take(lines: list[str]) -> None:
         nonlocal beyond
-        for line in lines:
+        for line in lines if beyond < MAX_ITERATIONS else ():  # so many, and reading more would only take time
             found = reader.line(line)
             kept = found[: MAX_ITERATIONS - len(iterations)]
             iterations.extend(kept)
@@ -68,7 +68,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     take(splitter.close())
     failure.close()
     return NodeLog(
-        lines=reader.lines,
+        lines=failure.lines,
         iterations=tuple(iterations),
         beyond=beyond,
         damaged=tuple(reader.damaged),
