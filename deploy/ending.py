@@ -12,11 +12,14 @@ from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import BaseStateCallback
 
+from deploy import host_keys
 from deploy.inventory import hosts_in_limit
 from operations.commands import refuse
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
-from shakedown.report.closing import Became, Fate
+from shakedown.guard import invocation
+from shakedown.report import terminal
+from shakedown.report.closing import Became, Ending, Fate, closing, not_held
 from shakedown.text import printable
 
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done.
@@ -32,6 +35,7 @@ class Course:
     changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
 
     told: bool = False  # how it ended was said
+    session: Any = None  # of deploy.session, which a drift check does not load: it costs a tenth of it
 
     def unfinished(self) -> dict[str, str]:
         """The operation that each host did not get through, or is still in."""
@@ -163,3 +167,50 @@ _WORDS: dict[Verdict, Became] = {
     Verdict.UNKNOWN: "unknown",
     Verdict.FAIL: "fail",
 }
+
+
+def finish(state: State, examination: Examination | None = None) -> Verdict:
+    """The end of every run, however it came: close the record and say, once, how it ended. `examination`: of a command
+    that has no session. Returns the verdict."""
+    kept = course(state)
+    current = kept.session
+    if current is not None:
+        current.close()
+        examination = current.examination
+    verdict = _verdict(state, current, examination)
+    if kept.told:
+        return verdict
+    kept.told = True
+    hosts = hosts_in_limit(state)
+    changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
+    gates = current.record.gates if current and current.record else []
+    ending = Ending(
+        verdict=verdict,
+        fates=fates(state, examination, current.left_out if current else {}, invocation.interrupted),
+        changed=changed,
+        unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
+        error=invocation.error or invocation.unrecorded,
+        gates=not_held(gates),
+        new_keys=host_keys.new_keys(hosts),
+        evidence=str(current.directory.path) if current and current.directory else "",
+        dry=invocation.dry,
+        interrupted=invocation.interrupted,
+    )
+    out = current.out if current else terminal.console(stderr=True)
+    out.print()
+    for number, line in enumerate(closing(ending)):
+        style = terminal.COLOURS[verdict] if not number else None
+        out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    return verdict
+
+
+def _verdict(state: State, current: Any, examination: Examination | None) -> Verdict:
+    """Where nothing was examined, only a run that was asked for no more than that can be ok."""
+    if invocation.interrupted or invocation.error:
+        return Verdict.FAIL
+    if current is not None:
+        return current.record.verdict if current.record else current.verdict()
+    if examination is not None:
+        return examination.verdict()
+    reached = all(host in state.active_hosts for host in hosts_in_limit(state))
+    return Verdict.OK if reached and invocation.examined else Verdict.FAIL

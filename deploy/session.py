@@ -19,14 +19,13 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
 from deploy import host_keys
-from deploy.ending import course, fates
+from deploy.ending import course
 from deploy.examine import examine
 from deploy.inventory import hosts_in_limit
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.guard import invocation
 from shakedown.report import terminal
-from shakedown.report.closing import Ending, closing, not_held
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
@@ -241,7 +240,7 @@ def session() -> Session:
     state: State = ctx_state.get()
     with _opening:
         if state not in _sessions:
-            opened = _sessions[state] = Session(state, examine(state))
+            opened = _sessions[state] = course(state).session = Session(state, examine(state))
             invocation.examined = bool(opened.hosts)
             show_findings(opened)
         return _sessions[state]
@@ -262,50 +261,3 @@ def show_findings(current: Session) -> None:
         if len(current.mendable(host.name)) < len(current.examination.mendable(host.name)):
             current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
     current.out.print()
-
-
-def finish(state: State, examination: Examination | None = None) -> Verdict:
-    """The end of every run, however it came: close the record and say, once, how it ended. `examination`: of a command
-    that has no session. Returns the verdict."""
-    current = _sessions.get(state)
-    if current is not None:
-        current.close()
-        examination = current.examination
-    verdict = _verdict(state, current, examination)
-    kept = course(state)
-    if kept.told:
-        return verdict
-    kept.told = True
-    hosts = hosts_in_limit(state)
-    changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
-    gates = current.record.gates if current and current.record else []
-    ending = Ending(
-        verdict=verdict,
-        fates=fates(state, examination, current.left_out if current else {}, invocation.interrupted),
-        changed=changed,
-        unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
-        error=invocation.error or invocation.unrecorded,
-        gates=not_held(gates),
-        new_keys=host_keys.new_keys(hosts),
-        evidence=str(current.directory.path) if current and current.directory else "",
-        dry=invocation.dry,
-        interrupted=invocation.interrupted,
-    )
-    out = current.out if current else terminal.console(stderr=True)
-    out.print()
-    for number, line in enumerate(closing(ending)):
-        style = terminal.COLOURS[verdict] if not number else None
-        out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
-    return verdict
-
-
-def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:
-    """Where nothing was examined, only a run that was asked for no more than that can be ok."""
-    if invocation.interrupted or invocation.error:
-        return Verdict.FAIL
-    if current is not None:
-        return current.record.verdict if current.record else current.verdict()
-    if examination is not None:
-        return examination.verdict()
-    reached = all(host in state.active_hosts for host in hosts_in_limit(state))
-    return Verdict.OK if reached and invocation.examined else Verdict.FAIL

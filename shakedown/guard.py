@@ -127,9 +127,8 @@ def _prepare() -> None:
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
     from deploy.connection import bind
-    from deploy.ending import watch
+    from deploy.ending import finish, watch
     from deploy.inventory import desired_states
-    from deploy.session import finish
     from shakedown.desired import DesiredStateError
 
     bind(state)

@@ -57,7 +57,7 @@ def to_its_end(state: State) -> Iterator[Callable[[Examination], None]]:
     yielded keeps an examination, for commands that have no session."""
     import traceback
 
-    from deploy.session import finish
+    from deploy.ending import finish
     from shakedown import engine
     from shakedown.guard import INTERRUPTED, heed_signals, invocation
 
@@ -250,7 +250,8 @@ def run(
 
         engine.show_pyinfra_log(verbosity=1)
         state = load_state(inventory, limit, data, parallel, to_train=True)
-    from deploy.session import finish, session
+    from deploy.ending import finish
+    from deploy.session import session
     from shakedown.guard import invocation
 
     invocation.dry = dry
