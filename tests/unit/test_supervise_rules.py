@@ -252,6 +252,10 @@ def test_one_who_was_silent_when_the_echo_came_is_waited_for_and_blamed(play: Pl
     node, kind, when = failed(result)
     assert (node, kind) == ("b", "unreachable")
     assert when == 3 + LIMITS.poll_timeout_s + LIMITS.poll_s
+    heard = max(play.rack.answered["b"]) - play.rack.went["b"]
+    assert result.reason.startswith(
+        f"b: no answer for {play.at['failure'] + play.began - play.rack.went['b'] - heard:.0f} s"
+    )
     assert result.failures[0].node == "a"
 
 
