@@ -334,6 +334,17 @@ def test_what_the_plan_decided_holds_though_the_script_exports_its_own(
     assert (ended.stdout, ended.returncode) == ('bnxt_re0,bnxt_re1|1|a b=$HOME "c"|kept\n', 0)
 
 
+def test_traces_of_the_profiler_become_one_file(
+    job: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    logs = tmp_path / "run/logs"
+    assert job("exit 0").returncode == 0
+    assert not (logs / "traces.tar.gz").exists()
+    assert job(f"echo '{{}}' >{logs}/n1_7.3.pt.trace.json; exit 3").returncode == 3
+    listed = subprocess.run(["tar", "-tzf", str(logs / "traces.tar.gz")], capture_output=True, text=True, timeout=20)
+    assert listed.stdout.splitlines() == ["n1_7.3.pt.trace.json"]
+
+
 def test_torchrun_without_a_script(job: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     assert job("exit 5", "torchrun", "train.py").returncode == 5
 
