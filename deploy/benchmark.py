@@ -77,7 +77,6 @@ def _job(current: Session, name: str) -> Job:
     plan = launch_plan(
         wanted,
         node=name,
-        home=state.account.home or "",
         engine="docker" if is_unreadable(engine) else engine,
         image=desired.images[wanted.image].reference,
         run_id="dry" if invocation.dry else current.open_run().run_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.launch import run_folders
 from tests.documents import commands
 from tests.states import resolved
 
@@ -93,15 +95,17 @@ def test_what_the_document_excludes_is_refused_before_anything_is_run(values: di
 
 
 def test_the_containers_options_are_the_documents() -> None:
-    plan = launch_plan(
-        wanted(hf_token_file="/t"), "node1", "/home/ops", "docker", "rocm/pytorch-training:v25.3", "run-1"
-    )
+    plan = launch_plan(wanted(hf_token_file="/t"), "node1", "docker", "rocm/pytorch-training:v25.3", "run-1")
     command = " ".join(plan.nodes[0].command)
     (documented,) = commands("002_commands.txt")["Run the Docker container"]
     for option, value in itertools.pairwise(documented):
-        if option.startswith("-") and option not in ("-it", "--privileged", "--name"):
-            given = value.replace("$HOME", "/home/ops")
-            assert f"{'--volume' if option == '-v' else option} {given}" in command
+        if option.startswith("-") and option not in ("-it", "--privileged", "--name", "-v"):
+            assert f"{option} {value}" in command
+    # The document's volumes are the home and ~/.ssh, which nothing in the container needs.
+    assert re.findall(r"--volume (\S+)", command) == [
+        "/opt/mad:/mad:ro",
+        *(f"{host}:{inside}" for host, inside in run_folders().items()),
+    ]
     assert "--privileged" not in command and "--env HF_TOKEN" in command
     assert plan.nodes[0].secrets == ["HF_TOKEN"] and "HF_TOKEN=" not in command
 

@@ -22,7 +22,7 @@ def options(wanted: Benchmark) -> list[str]:
     return [*words, "-s", str(wanted.seq_length)] if wanted.seq_length else words
 
 
-def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str, run_id: str) -> LaunchPlan:
+def launch_plan(wanted: Benchmark, node: str, engine: str, image: str, run_id: str) -> LaunchPlan:
     """One node's benchmark as a job of its own. Batch sizes and iterations are 0: the program chooses them."""
     secrets = [TOKEN] if where_from(wanted.hf_token_file) else []
     name = f"shakedown-{run_id}-benchmark"
@@ -32,7 +32,7 @@ def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str
         ranks=0,
         address="",
         interface="",
-        command=_command(wanted, home, engine, image, run_id, name, secrets),
+        command=_command(wanted, engine, image, run_id, name, secrets),
         secrets=secrets,
         files={
             "benchmark.sh": (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8"),
@@ -60,21 +60,10 @@ def launch_plan(wanted: Benchmark, node: str, home: str, engine: str, image: str
     )
 
 
-def _command(
-    wanted: Benchmark, home: str, engine: str, image: str, run_id: str, name: str, secrets: list[str]
-) -> list[str]:
+def _command(wanted: Benchmark, engine: str, image: str, run_id: str, name: str, secrets: list[str]) -> list[str]:
     data = document()
     documented = Container.model_validate(data.container)
-    volumes = {
-        f"{wanted.checkout}": "/mad:ro",
-        **run_folders(),
-        **{
-            host.replace("{home}", home): to.replace("{home}", home)
-            for host, to in documented.volumes.items()
-            if home  # nobody says where it is: nothing of it is given
-        },
-        **wanted.volumes,
-    }
+    volumes = {wanted.checkout: "/mad:ro", **run_folders(), **documented.volumes, **wanted.volumes}
     shm_size = None if engine == "podman" else documented.shm_size  # podman refuses it with the host's IPC namespace
     given = [
         ("--name", [name]),
