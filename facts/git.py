@@ -17,8 +17,8 @@ from facts.records import guarded
 RECORD = ".git/shakedown"
 LONGEST = 96 << 10  # of a packed patch: the shell takes 128 KiB in one word, and base64 adds a third
 
+_NO_GIT = "if ! command -v git >/dev/null; then echo 'error git is not installed'; exit 0; fi; "
 _READ = """p={path}; export LC_ALL=C GIT_OPTIONAL_LOCKS=0
-if ! command -v git >/dev/null; then echo 'error git is not installed'; exit 0; fi
 if [ ! -e "$p" ]; then echo 'kind absent'; exit 0; fi
 if [ ! -e "$p/.git" ]; then if [ -d "$p" ] && [ -z "$(ls -A "$p")" ]; then echo 'kind empty'; else echo 'kind foreign'; fi; exit 0; fi
 why=$(git -C "$p" rev-parse --git-dir 2>&1 >/dev/null) || {{ printf 'error %s\\n' "$why" | head -1; exit 0; }}
@@ -63,7 +63,7 @@ class Checkout(Fact[dict[str, Any]]):
 
     def command(self, path: str, commit: str) -> str:
         read = _READ.format(path=shlex.quote(path), commit=_commit(commit), record=RECORD)
-        return guarded(path, read)  # git runs what a checkout's configuration says
+        return _NO_GIT + guarded(path, read)  # git runs what a checkout's configuration says
 
     def process(self, output: Any) -> dict[str, Any]:
         said: dict[str, list[str]] = {}

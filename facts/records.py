@@ -15,10 +15,12 @@ _NODE = Path(safe_files.__file__).parent
 
 def guarded(path: str, command: str) -> str:
     """A fact's shell text behind a look at the folder that it goes into as root: where another user could have put
-    something there, it ends with a line `error WHY`, and nothing there is run."""
+    something there, it ends with a line `error WHY`, and nothing there is run. Where there is no such folder it ends
+    with `kind absent`, for what is there a moment later was not looked at."""
     program = sent.program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
     told = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
-    return f"why=$( ({sent.command(program, path)}) 2>&1) || {told}; {command}"
+    absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"
+    return f"why=$( ({sent.command(program, path)}) 2>&1) || {told}; {absent}; {command}"
 
 
 class Records(Fact[dict[str, Any]]):

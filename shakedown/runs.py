@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, computed_field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError, computed_field, model_validator
 
 from shakedown import copies, private
 from shakedown import secrets as masking
@@ -44,9 +44,10 @@ from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
-from shakedown.text import load_json
+from shakedown.text import load_json, printable, shallow
 
 SCHEMA_VERSION = 1
+_Model = TypeVar("_Model", bound=BaseModel)
 _DOCUMENT_LIMIT = 1 << 28  # bytes of run.json or evidence.json: a hundred thousand iterations are 40 MB
 
 
@@ -77,7 +78,7 @@ class JobRecord(BaseModel):
     benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
-    iterations: list[Iteration] = []
+    iterations: Annotated[list[Iteration], FailFast()] = []
     figures: Figures | None = None
 
     @property
@@ -105,10 +106,10 @@ class RunRecord(BaseModel):
     inventory: str
     desired_digest: str  # SHA-256 of the desired states of all nodes
     verdict: Verdict = Verdict.UNKNOWN
-    nodes: list[RunNode] = []
-    findings: list[Finding] = []
-    gates: list[Gate] = []
-    jobs: list[JobRecord] = []  # in the order in which they were begun
+    nodes: Annotated[list[RunNode], FailFast()] = []
+    findings: Annotated[list[Finding], FailFast()] = []
+    gates: Annotated[list[Gate], FailFast()] = []
+    jobs: Annotated[list[JobRecord], FailFast()] = []  # in the order in which they were begun
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -137,8 +138,9 @@ class RunRecord(BaseModel):
         own = {key: value for key, value in document.items() if key not in _OF_THE_JOB}
         if "jobs" in own or document.get("plan") is None:
             return own
-        nodes = document.get("nodes") or []
-        logs = {node["name"]: node["logs"] for node in nodes if isinstance(node, dict) and node.get("logs")}
+        nodes = document.get("nodes")
+        named = [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+        logs = {node["name"]: node["logs"] for node in named if node.get("logs") and isinstance(node.get("name"), str)}
         return {**own, "jobs": [{**{key: document[key] for key in _OF_THE_JOB if key in document}, "logs": logs}]}
 
 
@@ -288,16 +290,18 @@ class RunDirectory:
 
     def load(self) -> RunRecord:
         """Read run.json. Raises ValueError for a file that is cut short or of another schema, OSError if unreadable."""
-        return RunRecord.model_validate(_versioned(self.path / "run.json"))
+        path = self.path / "run.json"
+        return _validated(RunRecord, _versioned(path), path)
 
     def load_evidence(self) -> dict[str, Evidence]:
         """Read evidence.json, by the jobs' names; the same errors as `load`. Without jobs it is that of one, over all
         nodes."""
-        document = _document(self.path / "evidence.json")
+        path = self.path / "evidence.json"
+        document = _document(path)
         jobs = document.get("jobs", {TOGETHER: document}) if isinstance(document, dict) else None
         if not isinstance(jobs, dict):
-            raise ValueError(f"{self.path / 'evidence.json'}: expected the evidence of each job")
-        return {name: Evidence.model_validate(each) for name, each in jobs.items()}
+            raise ValueError(f"{path}: expected the evidence of each job")
+        return {name: _validated(Evidence, each, path) for name, each in jobs.items()}
 
 
 def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Gate]:
@@ -386,14 +390,27 @@ def _document(path: Path) -> Any:
     with path.open("rb") as file:
         content = file.read(_DOCUMENT_LIMIT + 1)
     try:
-        return load_json(content, _DOCUMENT_LIMIT)
+        return shallow(load_json(content, _DOCUMENT_LIMIT))
     except ValueError as error:
         raise ValueError(f"{path}: not a whole JSON document ({error})") from error
+
+
+def _validated(model: type[_Model], document: Any, path: Path) -> _Model:
+    """The document as a model. Raises ValueError with the first thing that is wrong: a file from elsewhere may hold
+    millions, and names that would move a terminal."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first, *others = error.errors(include_input=False, include_url=False)
+        where = printable(".".join(map(str, first["loc"])), 200)
+        more = f" (and {len(others)} more)" if others else ""
+        raise ValueError(f"{path}: {where}: {printable(first['msg'], 200)}{more}") from None
 
 
 def _versioned(path: Path) -> Any:
     document = _document(path)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
-        raise ValueError(f"{path}: schema_version {version!r}; this shakedown reads {SCHEMA_VERSION}")
+        said = printable(repr(version), 80)
+        raise ValueError(f"{path}: schema_version {said}; this shakedown reads {SCHEMA_VERSION}")
     return document

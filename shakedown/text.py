@@ -13,7 +13,7 @@ from typing import Any
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # C0 and C1 controls, what reorders text (bidirectional marks), line and paragraph separators, lone surrogates.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _INCOMING = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0a-\x1f"))  # all of them but the tab
 _SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
@@ -92,6 +92,18 @@ def _sound(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, list):
         return [_sound(item, path, depth + 1) for item in value]
     return value
+
+
+def shallow(document: Any) -> Any:
+    """The document, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of its own. Raises
+    ValueError."""
+    level = [document]
+    for _ in range(DEEPEST):
+        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
+        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+        if not level:
+            return document
+    raise ValueError("nested too deeply")
 
 
 def _clean(text: str) -> str:

@@ -15,7 +15,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, Optional
 
-from shakedown.node.safe_files import Busy, Folder, who
+from shakedown.node.owners import trusted
+from shakedown.node.safe_files import Busy, Folder, Unsafe, who
 
 LEASE_S = 90.0  # nine beats; a network file system may stall for a minute and go on
 BEAT_S = 10.0
@@ -45,7 +46,7 @@ class Lease:
             try:
                 self.beat()
                 self.lost = self.lost or not self.ours()
-            except OSError:
+            except (OSError, Unsafe):  # also where something else stands in its place
                 self.lost = True
 
     def ours(self) -> bool:
@@ -73,7 +74,12 @@ def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
         except (ValueError, RecursionError):
             said = {}
         said = said if isinstance(said, dict) else {}
-        return {**{key: said.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
+        kept = {key: said.get(key) for key in ("token", "node", "place", "beats")}
+        # A NaN is never equal to itself, and would count as a sign of life.
+        return {
+            **{key: value if isinstance(value, (str, int)) else None for key, value in kept.items()},
+            "owner": owner,
+        }
     finally:
         os.close(fd)
 
@@ -103,10 +109,18 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             return Lease(folder, name, token, fd)
         except FileExistsError:
             said = read(folder, name)
+        late = time.monotonic() > deadline
+        if said is None and late:
+            raise Busy("{}/{} comes and goes".format(folder.path, name))
         if said is None:
             continue
         if said != seen:
             seen, since = said, time.monotonic()
+        if os.geteuid() == 0 and not trusted(said["owner"]) and not late:
+            # Nothing that another user makes there counts for root, who need not wait for it either.
+            tell("{}: {} held it, whom root does not wait for".format(folder.path, holder(said)))
+            put_aside(folder, name, said)
+            continue
         if said["place"] == whereabouts() and said["owner"] == os.geteuid():
             put_aside(folder, name, said)
             continue

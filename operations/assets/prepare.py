@@ -25,6 +25,7 @@ from typing import IO, Any, Dict, List
 from operations.assets.lease import Lease, take
 from operations.assets.words import clean, say
 from shakedown.node.data import MARK, key_of, listing, prepared
+from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound
 
 EVERY_S = 10.0
@@ -141,6 +142,9 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         raise PrepareError(stands)
     parts = ".{}.part-".format(name)
     for left in [each for each in parent.names() if each.startswith(parts)]:
+        found = parent.look(left)
+        if found is None or not trusted(found.st_uid):
+            continue  # another user's, who could make it take for ever
         say("{}: a run that did not end has left {}: removed".format(job["folder"], left))
         parent.remove_tree(left)
     node = "".join(letter if letter.isalnum() else "_" for letter in socket.gethostname())[:40]

@@ -13,12 +13,13 @@ import click
 from shakedown.findings import Verdict
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
+from shakedown.text import printable
 
 _COUNT = click.IntRange(min=1, max=10**9)
 
 
 def _unusable(message: str) -> NoReturn:
-    click.echo(f"shakedown: {message}", err=True)
+    click.echo(f"shakedown: {printable(message, lines=True)}", err=True)
     sys.exit(2)
 
 
@@ -43,7 +44,7 @@ def parse(log: str) -> None:
     except (OSError, ValueError) as error:
         _unusable(_words(log, error))
     if source.incomplete:
-        click.echo(f"shakedown: {source.incomplete}", err=True)
+        click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)
 
 

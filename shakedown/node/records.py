@@ -32,10 +32,11 @@ def show(path: str) -> None:
 
 
 def working_place(path: str) -> None:
-    """Fail with words where another user could redirect what is done in a folder, or have run what is in it."""
+    """Fail with words where another user could redirect what is done in a folder, or have run what is in it. One that
+    is not there is told as `absent`: whoever looks once more may find what another user has put there meanwhile."""
     try:
         sound(os.path.normpath(path))
     except FileNotFoundError:
-        return  # nothing there yet: made, and looked at, before anything is done in it
+        print("absent")
     except (Unsafe, OSError) as error:
         sys.exit(str(error))

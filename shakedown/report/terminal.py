@@ -229,8 +229,8 @@ def figures_table(figures: Figures, expect: Mapping[str, float]) -> Table:
 
 def report(record: RunRecord) -> Iterator[Any]:
     """A whole run, from the top: the verdict, the nodes, what differs, the gates."""
-    end = record.finished_at or "not finished"
-    yield f"{verdict_text(record.verdict)}  run {record.run_id}  {record.started_at} to {end}  {safe(record.inventory)}"
+    span = f"{record.started_at} to {record.finished_at or 'not finished'}"
+    yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
     nodes = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("node", "verdict", "part", "rank", "exit", "changed"):
         nodes.add_column(column, overflow="fold")

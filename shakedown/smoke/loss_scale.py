@@ -104,5 +104,5 @@ def _halvings(before: float, after: float) -> int | None:
     """How many times a scale was halved; None where it was not, or by anything else than halves."""
     if not 0.0 < after <= before <= GREATEST:
         return None
-    count = round(math.log2(before / after))
-    return count if abs(before / 2.0**count - after) <= _ROUNDING else None
+    count = round(math.log2(before) - math.log2(after))  # their quotient may be more than a float holds
+    return count if abs(math.ldexp(before, -count) - after) <= _ROUNDING else None

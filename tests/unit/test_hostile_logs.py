@@ -184,6 +184,14 @@ def test_the_number_that_a_line_counts_to_costs_nothing(total, wanted) -> None:
     assert peak < 8 << 20
 
 
+@pytest.mark.parametrize("falls_to", ["1e-320", "5e-324", "1e-300"])
+def test_a_scale_that_falls_further_than_a_float_can_say_is_a_fault(falls_to) -> None:
+    scales = ["4294967296.0", falls_to, falls_to]
+    text = [f" iteration {i}/3 | lm loss: 2.0 | loss scale: {scale} |" for i, scale in enumerate(scales, 1)]
+    gates = {gate.name: gate.verdict for gate in judge_log(read(text), {})}
+    assert gates["no_skipped_or_nan"] is Verdict.FAIL
+
+
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "1e999", "-1e999", "nan", "1e38", "-0.0", "1e-320", "9" * 5000])
 @pytest.mark.parametrize("name", field_names())
 def test_no_value_of_any_field_ends_in_anything_but_a_verdict(name, value) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from facts.dataset import Prepared
 from shakedown.sent import command
-from tests.sent_scripts import NOBODY, NODE, argv, text_of
+from tests.sent_scripts import NOBODY, NODE, PYTHON, argv, text_of
 
 WHOLE = "echo MMIDIDX > $DATA/a.idx; echo x > $DATA/a.bin"
 
@@ -259,6 +259,51 @@ def test_on_a_scratch_that_is_everybody_s_only_what_is_ours_counts(bench: Bench,
     assert (code, bench.fact()) == ((1, "absent") if held else (0, "prepared")), error
     assert bench.runs == (not held) and bench.left() == [planted if held else "wiki"]
     assert held or bench.data.stat().st_uid == 0
+
+
+@only_root
+@pytest.mark.parametrize("beats", ["NaN", "1"])
+def test_root_does_not_wait_for_the_lock_of_another_user(bench: Bench, beats: str) -> None:
+    shared = bench.data.parent
+    shared.mkdir()
+    shared.chmod(0o1777)
+    lock = shared / ".wiki.shakedown-lock"
+    lock.write_text(f'{{"token": "x", "node": "n2", "place": "elsewhere", "beats": {beats}}}'.ljust(400))
+    os.chown(lock, NOBODY, NOBODY)
+    code, out, error = bench.prepare(timeout_s=10)
+    assert (code, bench.fact()) == (0, "prepared"), error
+    assert "nobody (uid 65534) on n2 held it" in out and bench.left() == ["wiki"]
+
+
+def test_a_forged_beat_is_no_sign_of_life(bench: Bench) -> None:
+    bench.data.parent.mkdir()
+    said = '{"token": "x", "node": "n2", "place": "elsewhere", "beats": NaN}'
+    (bench.data.parent / ".wiki.shakedown-lock").write_text(said.ljust(400))
+    assert bench.prepare(timeout_s=20, LEASE_S=1.0)[0] == 0
+
+
+@only_root
+def test_what_another_user_left_on_a_scratch_costs_nothing(bench: Bench) -> None:
+    shared = bench.data.parent
+    shared.mkdir()
+    shared.chmod(0o1777)
+    deep = shared / ".wiki.part-n9-0"
+    deep.mkdir()
+    os.chown(deep, NOBODY, NOBODY)
+    program = "import os\nfor _ in range(2000): os.mkdir('d'); os.chdir('d')"
+    subprocess.run([PYTHON, "-c", program], cwd=deep, user=NOBODY, group=NOBODY, extra_groups=[], check=True)
+    code, _, error = bench.prepare()
+    assert (code, bench.fact()) == (0, "prepared"), error
+    assert deep.is_dir()
+    subprocess.run(["rm", "-rf", deep], check=True)
+
+
+def test_a_lock_that_became_something_else_is_lost(bench: Bench) -> None:
+    lock = "$DATA/../.wiki.shakedown-lock"
+    begun = time.monotonic()
+    code, _, error = bench.prepare(f"rm {lock}; ln -s elsewhere {lock}; sleep 45; {WHOLE}", timeout_s=45)
+    assert code == 1 and bench.fact() == "absent" and "remove it" in error, error
+    assert time.monotonic() - begun < 30
 
 
 FORGED: dict[str, Callable[[Path], Any]] = {

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from shakedown import copies
+from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
 from shakedown.runs import (
@@ -345,3 +347,34 @@ def test_a_text_is_bounded(directory: RunDirectory, monkeypatch: pytest.MonkeyPa
     assert text == "x" * 9
     assert "only the first 9 bytes" in why
     assert copies.text_of(directory.path, None) == (None, "")
+
+
+DEEP: list[object] = []
+for _ in range(700):
+    DEEP = [DEEP]
+STRANGE: dict[str, dict[str, object]] = {
+    "markup and escapes in every text": {
+        "run_id": "[/x]\x1b]0;t\x07",
+        "started_at": "[/x]\x1b[2J",
+        "finished_at": "[/x]\x9b2J",
+        "inventory": "[/x]\x1b[2J",
+        "nodes": [{"name": "[/x]\x1b[2J", "verdict": "ok", "part": "trained", "notes": ["[/x]\x1b[2J"]}],
+    },
+    "a key that would move the terminal": {"\x1b]0;t\x07": 1},
+    "a version that would": {"schema_version": "\x1b]0;t\x07"},
+    "millions of errors": {"nodes": [[]] * 300_000},
+    "a deep value": {"findings": [{"name": "a", "node": "n", "verdict": "fail", "wanted": DEEP}]},
+    "nodes of the old form, without a name": {"plan": {}, "nodes": [{"logs": [1]}, {"name": [], "logs": [1]}]},
+    "nodes of the old form that are no list": {"plan": {}, "nodes": 5},
+}
+
+
+@pytest.mark.parametrize("command", ["report", "judge"])
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_run_directory_from_a_stranger_ends_in_words(tmp_path: Path, what: str, command: str) -> None:
+    known = {"schema_version": 1, "run_id": "r", "started_at": "s", "inventory": "i", "desired_digest": "d"}
+    (tmp_path / "run.json").write_text(json.dumps(known | STRANGE[what]))
+    (tmp_path / "evidence.json").write_text('{"jobs": {}}')
+    done = CliRunner().invoke(main, [command, str(tmp_path)])
+    assert isinstance(done.exception, SystemExit) and done.exit_code in (2, 4), done.output
+    assert not set("\x1b\x07\x9b") & set(done.output) and len(done.output) < 4000
