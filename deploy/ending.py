@@ -169,15 +169,15 @@ _WORDS: dict[Verdict, Became] = {
 }
 
 
-def finish(state: State, examination: Examination | None = None) -> Verdict:
-    """The end of every run, however it came: close the record and say, once, how it ended. `examination`: of a command
-    that has no session. Returns the verdict."""
+def finish(state: State, examination: Examination | None = None, *lacking: str) -> Verdict:
+    """The end of every run, however it came: close the record and say, once, how it ended. `examination`, and what is
+    `lacking` though the nodes may be well: of a command that has no session. Returns the verdict."""
     kept = course(state)
     current = kept.session
     if current is not None:
         current.close()
         examination = current.examination
-    verdict = _verdict(state, current, examination)
+    verdict = Verdict.FAIL if lacking else _verdict(state, current, examination)
     if kept.told:
         return verdict
     kept.told = True
@@ -190,6 +190,7 @@ def finish(state: State, examination: Examination | None = None) -> Verdict:
         changed=changed,
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
+        lacking=lacking,
         gates=not_held(gates),
         new_keys=host_keys.new_keys(hosts),
         evidence=str(current.directory.path) if current and current.directory else "",

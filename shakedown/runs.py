@@ -201,7 +201,11 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if (path / "run.json").is_file():
         return path
     if path.is_dir():
-        raise ValueError(f"{name}: no run directory, for it has no run.json. {_there_are(root)}")
+        raise ValueError(
+            f"{name}: no run directory, for it has no run.json; of logs that lie in it give each. {_there_are(root)}"
+        )
+    if path.exists():
+        raise ValueError(f"{name}: a file and no run; a log is judged with: shakedown judge {name}. {_there_are(root)}")
     raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -14,6 +14,9 @@ from shakedown.findings import Verdict
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from shakedown.smoke.log import Iteration
 
 _COUNT = click.IntRange(min=1, max=10**9)
 
@@ -34,18 +37,26 @@ def parse(log: str) -> None:
     from shakedown.smoke.log import LogReader
     from shakedown.smoke.source import Source
 
-    reader, source = LogReader(), Source(log)
+    reader, source, found = LogReader(), Source(log), False
     try:
         for chunk in source:
-            for iteration in reader.feed(chunk):
-                click.echo(iteration.model_dump_json())
-        for iteration in reader.close():
-            click.echo(iteration.model_dump_json())
+            found |= _show(reader.feed(chunk))
+        found |= _show(reader.close())
     except (OSError, ValueError) as error:
         _unusable(_words(log, error))
     if source.incomplete:
         click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)
+    if not found:
+        click.echo(f"shakedown: {source.name}: no iteration line in it", err=True)
+
+
+def _show(iterations: Iterable[Iteration]) -> bool:
+    shown = False
+    for iteration in iterations:
+        click.echo(iteration.model_dump_json())
+        shown = True
+    return shown
 
 
 def _words(name: str, error: OSError | ValueError) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from shakedown.desired import DesiredStateError
-from shakedown.findings import Finding
+from shakedown.findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from pyinfra.api import State
@@ -52,20 +52,20 @@ def usable_input() -> Iterator[None]:
 
 
 @contextmanager
-def to_its_end(state: State) -> Iterator[Callable[[Examination], None]]:
+def to_its_end(state: State) -> Iterator[Callable[..., None]]:
     """A connected run. However it ends, also by Ctrl-C or an exception, it is said on stderr how it ended. What is
-    yielded keeps an examination, for commands that have no session."""
+    yielded keeps an examination and what is `lacking` besides, for commands that have no session."""
     import traceback
 
     from deploy.ending import finish
     from shakedown import engine
     from shakedown.guard import INTERRUPTED, heed_signals, invocation
 
-    kept: list[Examination] = []
+    kept: list[Any] = []
     heed_signals()
     try:
         with engine.connected(state):
-            yield kept.append
+            yield lambda *known: kept.extend(known)
     except Exception as error:
         traceback.print_exc()
         invocation.ended_by(error)
@@ -158,20 +158,16 @@ def drift(
 
     with to_its_end(state) as keep:
         examination = examine(state)
-        _print_findings(examination.all_findings(), len(examination.desired), form, show_all)
-        keep(examination)
-    code = examination.verdict().exit_code
-    if expected is not None and len(examination.states) < expected:
-        click.echo(f"shakedown: {len(examination.states)} of {expected} expected nodes answered", err=True)
-        code = 1
-    sys.exit(code)
+        answered = len(examination.states)
+        few = expected is not None and answered < expected
+        keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
+        verdict = Verdict.FAIL if few else examination.verdict()
+        _print_findings(examination.all_findings(), verdict, len(examination.desired), form, show_all)
+    sys.exit(verdict.exit_code)
 
 
-def _print_findings(findings: list[Finding], nodes: int, form: str, show_all: bool) -> None:
+def _print_findings(findings: list[Finding], verdict: Verdict, nodes: int, form: str, show_all: bool) -> None:
     if form == "json":
-        from shakedown.findings import worst
-
-        verdict = worst([finding.verdict for finding in findings])
         rows = [finding.model_dump(mode="json") for finding in findings]
         click.echo(json.dumps({"verdict": verdict, "nodes": nodes, "findings": rows}, indent=1))
     elif form == "jsonl":
@@ -209,15 +205,15 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 
     with to_its_end(state) as keep:
         examination = examine(state)
-        keep(examination)
-    plans, errors = plans_of(examination)
+        plans, errors = plans_of(examination)
+        for error, names in errors.items():
+            click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
+        keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
     if form == "json" and plans and set(plans) != {TOGETHER}:
         click.echo(json.dumps({name: each.model_dump(mode="json") for name, each in plans.items()}, indent=1))
     else:
         for name, each in plans.items():
             click.echo(each.model_dump_json(indent=1) if form == "json" else render(each, name))
-    for error, names in errors.items():
-        click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
     sys.exit(1 if errors else 0)
 
 

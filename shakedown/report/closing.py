@@ -40,6 +40,7 @@ class Ending:
     gates: Sequence[str] = ()  # those that did not hold
     new_keys: Mapping[str, str] = field(default_factory=dict)  # node -> the key that was taken for the first time
     error: str = ""  # what ended the run before its end
+    lacking: Sequence[str] = ()  # what was asked for besides, and is not there
     evidence: str = ""
     dry: bool = False
     interrupted: bool = False
@@ -50,6 +51,7 @@ def closing(ending: Ending) -> Iterator[str]:
     yield f"verdict: {ending.verdict}{' (interrupted)' if ending.interrupted else ''}"
     if ending.error:
         yield f"  ended by {printable(ending.error, WHY)}"
+    yield from (f"  {printable(lack, WHY)}" for lack in ending.lacking)
     alike: dict[tuple[int, str], list[str]] = {}
     for fate in ending.fates:
         alike.setdefault((ORDER.index(fate.became), fate.why), []).append(fate.node)

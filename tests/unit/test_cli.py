@@ -39,6 +39,21 @@ def test_parse_reads_standard_input() -> None:
     assert len(result.stdout.splitlines()) == 20
 
 
+@pytest.mark.parametrize("text", ["", "nothing of the kind\n"])
+def test_parse_says_that_it_found_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.log").write_text(text)
+    result = call("parse", tmp_path / "a.log")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == f"shakedown: {tmp_path / 'a.log'}: no iteration line in it\n"
+
+
+def test_a_log_is_no_run_and_a_folder_of_logs_neither() -> None:
+    report, judge = call("report", LOGS / "rocm.log"), call("judge", LOGS)
+    assert (report.exit_code, judge.exit_code) == (2, 2)
+    assert f"a file and no run; a log is judged with: shakedown judge {LOGS / 'rocm.log'}" in report.stderr
+    assert "of logs that lie in it give each" in judge.stderr
+
+
 @pytest.mark.parametrize(
     ("log", "options", "code"),
     [

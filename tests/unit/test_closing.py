@@ -42,6 +42,10 @@ def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
     ]
 
 
+def test_what_is_lacking_besides_comes_first() -> None:
+    assert said(lacking=["1 of 2"], fates=[Fate("a", "ok")])[:3] == ["verdict: fail", "  1 of 2", "  ok: a"]
+
+
 @pytest.mark.parametrize(("count", "more"), [(NAMED, ""), (NAMED + 1, " and 1 more"), (NAMED + 30, " and 30 more")])
 def test_of_many_alike_some_are_named(count: int, more: str) -> None:
     line = said(fates=[Fate(f"n{number}", "ok") for number in range(count)])[1]

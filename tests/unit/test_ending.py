@@ -285,3 +285,20 @@ def test_a_new_host_key_is_told_by_every_command(tmp_path: Path) -> None:
     finally:
         server.terminate()
         server.wait(10)
+
+
+@pytest.mark.parametrize("command", [["drift", "--nodes", "2"], ["drift", "--nodes", "2", "--format", "json"]])
+def test_fewer_nodes_than_expected_fail_in_every_word(tmp_path: Path, command: list[str]) -> None:
+    code, out, err = run(tmp_path, "shakedown", *command, inventory(tmp_path, "@local"))
+    assert code == 1
+    assert closing(err)[:3] == ["verdict: fail", "  1 of 2 expected nodes answered", "  ok: @local"]
+    assert "--format" not in command or json.loads(out)["verdict"] == "fail"
+
+
+def test_a_job_that_cannot_be_planned_fails_in_every_word(tmp_path: Path) -> None:
+    smoke = {"recipe": "gpt-small", "venv": str(tmp_path / "none")}
+    site = inventory(tmp_path, "@local", smoke=smoke, system={"disk_free": {"/": "900T"}})
+    code, out, err = run(tmp_path, "shakedown", "plan", site)
+    assert (code, out) == (1, "")
+    assert "disk_free./: fail" in err
+    assert closing(err)[:2] == ["verdict: fail", "  no launch plan for together: see above"]

@@ -86,7 +86,7 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
     if len(fitting) != 1:
         there = ", ".join(f"{model} on {gpu} ({topology})" for topology, model, gpu in cells) or "none is there"
         asked = f"{choice.model or 'any model'} on {choice.gpu or 'any GPU'}"
-        notes.wrong(Given("model_params", params.path, asked), f"exactly one of: {there}")
+        notes.wrong(Given("model_params", params.path, asked), f"exactly one, chosen by model and gpu (--model, --gpu), of: {there}")
         return None
     topology, model, gpu = fitting[0]
     path = f"{params.path}.{topology}.{model}.{gpu}"
@@ -145,7 +145,7 @@ def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str,
             notes.wrong(Given("sweep.runs", f"{listed.path}.{index}", run), f"one of {', '.join(known)}")
     fitting = [run for run in runs if run in known and choice.run in (None, run, known[run].get("name"))]
     if len(fitting) != 1:
-        expected = f"exactly one of sweep.runs: {', '.join(map(str, runs)) or 'none is there'}"
+        expected = f"exactly one, chosen by run (--run), of sweep.runs: {', '.join(map(str, runs)) or 'none is there'}"
         notes.wrong(Given("run", "run", choice.run), expected)
         return None
     return fitting[0], known[fitting[0]]
