@@ -16,7 +16,6 @@ from shakedown.findings import Finding, Verdict
 if TYPE_CHECKING:
     from pyinfra.api import State
 
-    from shakedown.examination import Examination
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -86,7 +86,8 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
     if len(fitting) != 1:
         there = ", ".join(f"{model} on {gpu} ({topology})" for topology, model, gpu in cells) or "none is there"
         asked = f"{choice.model or 'any model'} on {choice.gpu or 'any GPU'}"
-        notes.wrong(Given("model_params", params.path, asked), f"exactly one, chosen by model and gpu (--model, --gpu), of: {there}")
+        expected = f"exactly one, chosen by model and gpu (--model, --gpu), of: {there}"
+        notes.wrong(Given("model_params", params.path, asked), expected)
         return None
     topology, model, gpu = fitting[0]
     path = f"{params.path}.{topology}.{model}.{gpu}"
