@@ -130,7 +130,8 @@ def marked(run_id: str, node: str) -> list[int]:
             state = (process / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if f"SHAKEDOWN_RUN={run_id}/{node}".encode() in environment and state not in "ZX":
+        ours = f"SHAKEDOWN_RUN={run_id}/{node}/".encode()
+        if any(entry.startswith(ours) for entry in environment) and state not in "ZX":
             found.append(int(process.name))
     return found
 

@@ -74,12 +74,7 @@ def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
         except (ValueError, RecursionError):
             said = {}
         said = said if isinstance(said, dict) else {}
-        kept = {key: said.get(key) for key in ("token", "node", "place", "beats")}
-        # A NaN is never equal to itself, and would count as a sign of life.
-        return {
-            **{key: value if isinstance(value, (str, int)) else None for key, value in kept.items()},
-            "owner": owner,
-        }
+        return {**{key: said.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
     finally:
         os.close(fd)
 

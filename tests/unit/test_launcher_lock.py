@@ -465,6 +465,16 @@ def test_a_forged_watchdog_of_another_user_is_not_believed(nodes: LocalNodes, pr
     until(lambda: not alive(watchdog))
 
 
+def test_who_carries_a_runs_id_is_not_taken_for_a_part_of_it(nodes: LocalNodes, prepare: Prepare) -> None:
+    """Run ids stand in the command lines of containers: everybody can list them."""
+    with other_user("pass", SHAKEDOWN_RUN=f"{RUN}/n") as other:
+        node = prepare()
+        wait(node, "ready")
+        node.stop("enough")
+        status = wait(node, "over")
+        assert status.running_at_end == [] and status.survivors == [] and other.poll() is None
+
+
 def test_a_slow_or_silent_server_costs_a_visit_three_seconds(ear: control.Ear) -> None:
     with contextlib.suppress(control.Silent):
         began = time.monotonic()

@@ -262,24 +262,16 @@ def test_on_a_scratch_that_is_everybody_s_only_what_is_ours_counts(bench: Bench,
 
 
 @only_root
-@pytest.mark.parametrize("beats", ["NaN", "1"])
-def test_root_does_not_wait_for_the_lock_of_another_user(bench: Bench, beats: str) -> None:
+def test_root_does_not_wait_for_the_lock_of_another_user(bench: Bench) -> None:
     shared = bench.data.parent
     shared.mkdir()
     shared.chmod(0o1777)
     lock = shared / ".wiki.shakedown-lock"
-    lock.write_text(f'{{"token": "x", "node": "n2", "place": "elsewhere", "beats": {beats}}}'.ljust(400))
+    lock.write_text('{"token": "x", "node": "n2", "place": "elsewhere", "beats": 1}'.ljust(400))
     os.chown(lock, NOBODY, NOBODY)
     code, out, error = bench.prepare(timeout_s=10)
     assert (code, bench.fact()) == (0, "prepared"), error
     assert "nobody (uid 65534) on n2 held it" in out and bench.left() == ["wiki"]
-
-
-def test_a_forged_beat_is_no_sign_of_life(bench: Bench) -> None:
-    bench.data.parent.mkdir()
-    said = '{"token": "x", "node": "n2", "place": "elsewhere", "beats": NaN}'
-    (bench.data.parent / ".wiki.shakedown-lock").write_text(said.ljust(400))
-    assert bench.prepare(timeout_s=20, LEASE_S=1.0)[0] == 0
 
 
 @only_root

@@ -51,6 +51,9 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         left = leftovers.sweep()  # first, since it may be what fills the disk
         path = folder.create(job["run_id"], {**job.pop("files"), **sources}, job["folders"])
         job = _substitute(job, path)
+        # Run ids are seen by everybody who lists processes: a mark with nothing else in it any user could carry, and
+        # be taken for what the run has left behind.
+        job["mark"] = "%s/%s" % (job["mark"], os.urandom(8).hex())
         ear = control.Ear()
         place = {"socket": ear.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
         folder.write_json(path, "control.json", place)

@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Callable, Dict, List, NamedTuple, Optional
 
-MARK = "SHAKEDOWN_RUN"  # stands in the environment of everything that a run starts: "<run id>/<node>"
+MARK = "SHAKEDOWN_RUN"  # stands in the environment of everything that a run starts: "<run id>/<node>/<random>"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
