@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -55,13 +56,13 @@ def file_name(name: str) -> str:
     return f"{_UNSAFE.sub('_', name).lstrip('.-')[:60]}~{digest}"
 
 
-def load_json(text: str | bytes, limit: int) -> Any:
-    """The document. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit` (characters
-    or bytes, whichever the text is in)."""
+def load_json(text: str | bytes, limit: int, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The document, its objects made by `pairs` where that is given. Raises ValueError for what is no JSON, is nested
+    too deeply, or is longer than `limit` (characters or bytes, whichever the text is in)."""
     if len(text) > limit:
         raise ValueError(f"{len(text)} long, where at most {limit} are taken")
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

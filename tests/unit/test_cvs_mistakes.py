@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +164,28 @@ def test_15_every_changeme_is_listed_with_those_in_names_of_folders(tmp_path: Pa
         resolve([HostLayers("n1", [Layer("file", found.values)])])
     for path in ("images.megatron", "smoke.shm_size", "smoke.volumes", "smoke.options.MODEL_SIZE", "smoke.iterations"):
         assert path in str(raised.value)
+
+
+HOSTILE = {
+    "a number of 5000 digits": '{"config": {"nnodes": ' + "9" * 5000 + "}}",
+    "deep objects": '{"a":' * 500 + "1" + "}" * 500,
+    "too deep for any reader": "[" * 100_000,
+    "many keys, one of them twice": "{" + ", ".join(f'"k{i}": 1' for i in range(50_000)) + ', "k0": 2}',
+    "too long": " " * (17 << 20),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_file_that_is_made_to_hurt_is_refused_in_words(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(HOSTILE[what])
+    began = time.monotonic()
+    assert len("".join(errors(file).values())) < 1000
+    assert time.monotonic() - began < 20
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        (words,) = errors(path).values()
+        assert "a file" in words

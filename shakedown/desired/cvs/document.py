@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 
 from shakedown.desired.cvs.result import CvsError
 from shakedown.desired.problems import Problem
+from shakedown.text import load_json, shallow
 
+_LIMIT = 16 << 20  # characters; those of CVS have some 20,000
 PLACEHOLDER = "<changeme>"
 _SECRET = re.compile(r"(token|password|secret|api_?key)s?$", re.IGNORECASE)
 _NODES = re.compile(r"\bfor (\d+) nodes\b")
@@ -54,16 +56,20 @@ def read(path: Path, where: str) -> dict[str, Any]:
     twice: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice.extend(key for index, (key, _) in enumerate(pairs) if key in [name for name, _ in pairs[:index]])
+        twice.extend(key for key, count in Counter(name for name, _ in pairs).items() if count > 1)
         return dict(pairs)
 
     try:
-        document = json.loads(path.read_text("utf-8"), object_pairs_hook=unique)
+        if not path.is_file() and not path.is_dir() and path.exists():
+            raise CvsError([Problem(where, "file", str(path), "a file (a device or a FIFO may have no end)")])
+        with path.open("rb") as file:
+            text = file.read(_LIMIT + 1).decode("utf-8")
+        document = shallow(load_json(text, _LIMIT, unique))
     except OSError as error:
         raise CvsError([Problem(where, "file", str(path), f"a readable file ({error.strerror})")]) from error
     except UnicodeDecodeError as error:
         raise CvsError([Problem(where, "file", str(path), f"UTF-8 ({error.reason})")]) from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         raise CvsError([Problem(where, "file", str(path), f"JSON ({error})")]) from error
     if not isinstance(document, dict):
         raise CvsError([Problem(where, "file", type(document).__name__, "a JSON object")])
