@@ -130,6 +130,7 @@ def _prepare() -> None:
     from deploy.ending import finish, watch
     from deploy.inventory import desired_states
     from shakedown.desired import DesiredStateError
+    from shakedown.runs import why_none_can_be_kept
 
     bind(state)
     watch(state)
@@ -137,6 +138,8 @@ def _prepare() -> None:
         desired_states(state, invocation.trains)
     except DesiredStateError as error:
         _end(str(error), USAGE)
+    if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
+        _end(why, USAGE)
     invocation.on_exit.append(lambda: finish(state))
 
 

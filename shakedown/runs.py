@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -178,6 +179,19 @@ def digest_of(desired: dict[str, DesiredState]) -> str:
 def runs_folder() -> Path:
     """Where runs are kept: $SHAKEDOWN_RUNS, or runs/ in the current folder."""
     return Path(os.environ.get("SHAKEDOWN_RUNS") or "runs")
+
+
+def why_none_can_be_kept(root: Path | None = None) -> str:
+    """What stands in the way of runs in the folder that is to hold them, with the remedy; empty: nothing does. Tried by
+    writing where it is, or where it would be made, and leaves nothing there."""
+    root = root or runs_folder()
+    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if os.access(folder, os.F_OK))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return ""
+    except OSError as error:
+        why = f"nothing can be written in {there} ({error.strerror})"
+        return f"no run can be kept in {root}, since {why}: set $SHAKEDOWN_RUNS to another folder"
 
 
 def find_run(name: str, root: Path | None = None) -> Path:

@@ -56,6 +56,8 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
     yielded keeps an examination and what is `lacking` besides, for commands that have no session."""
     import traceback
 
+    from pyinfra.api.exceptions import PyinfraError
+
     from deploy.ending import finish
     from shakedown import engine
     from shakedown.guard import INTERRUPTED, heed_signals, invocation
@@ -66,7 +68,8 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
         with engine.connected(state):
             yield lambda *known: kept.extend(known)
     except Exception as error:
-        traceback.print_exc()
+        if not isinstance(error, PyinfraError):  # that one is in words
+            traceback.print_exc()
         invocation.ended_by(error)
     finally:
         verdict = finish(state, *kept)
@@ -242,9 +245,13 @@ def run(
     """
     with usable_input():
         from shakedown import engine
+        from shakedown.engine import InventoryError
+        from shakedown.runs import why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=1)
         state = load_state(inventory, limit, data, parallel, to_train=True)
+        if not dry and (why := why_none_can_be_kept()):
+            raise InventoryError(why)
     from deploy.ending import finish
     from deploy.session import session
     from shakedown.guard import invocation

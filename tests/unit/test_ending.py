@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shakedown.runs import why_none_can_be_kept
 from tests.sshd import SSHD
 from tests.sshd import start as start_sshd
 
@@ -302,3 +303,22 @@ def test_a_job_that_cannot_be_planned_fails_in_every_word(tmp_path: Path) -> Non
     assert (code, out) == (1, "")
     assert "disk_free./: fail" in err
     assert closing(err)[:2] == ["verdict: fail", "  no launch plan for together: see above"]
+
+
+@pytest.mark.parametrize("command", [["shakedown", "run"], ["pyinfra", "-y"]])
+def test_a_folder_that_can_keep_no_run_is_refused_before_connecting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "file"))
+    site = inventory(tmp_path, "127.0.0.1", ssh_port=1, smoke={"recipe": "gpt-small"})
+    deploy = [PROJECT / "deploy/megatron.py"] if command[0] == "pyinfra" else []
+    code, out, err = run(tmp_path, *command, site, *deploy)
+    assert code == 2
+    assert f"no run can be kept in {tmp_path / 'file'}" in err and "set $SHAKEDOWN_RUNS" in err
+    assert "Traceback" not in out + err and "refused" not in out + err and "reach" not in out + err
+
+
+def test_a_folder_for_runs_is_tried_where_it_would_be_made(tmp_path: Path) -> None:
+    assert why_none_can_be_kept(tmp_path / "a/b/c") == "" and not list(tmp_path.iterdir())
+    assert "nothing can be written in /proc " in why_none_can_be_kept(Path("/proc/a/b"))
