@@ -20,8 +20,9 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 _ENDS = re.compile(
     r"(?:token|key|apikeys|secrets?|passwo?r?ds?|passphrases?|credentials?|passwds?|bearer)$", re.IGNORECASE
 )
+_LAST = {"PASS", "SSHPASS", "PWD", "PAT", "AUTH", "AUTHORIZATION", "COOKIE"}  # as the last of several words
 _PLACES = {"FILE", "PATH", "DIR", "ENV"}  # last words: the value says where the secret is
-_USER = re.compile(r"(?<=://)[^/\s@]+(?=@)")  # of a URL: user and password
+_USER = re.compile(r"(?<=://)[^/\s]+(?=@)")  # of a URL: user and password
 _LONG = 6  # characters: a shorter value is a word or a number that stands in other places by chance
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -32,7 +33,12 @@ def is_secret(name: str, public: Collection[str] = ()) -> bool:
     words = [word for part in _WORD.findall(name) for word in _CAMEL.split(part)]
     if not words or name in public or words[-1].upper() in _PLACES:
         return False
-    return any(_ENDS.search(word) for word in words)
+    return any(_ENDS.search(word) for word in words) or _is_last(words)
+
+
+def _is_last(words: list[str]) -> bool:
+    last = words[-1].upper()
+    return last in _LAST and (len(words) > 1 or last != "PWD")  # alone it is the current folder
 
 
 def values_of(document: Any, public: Collection[str] = ()) -> set[str]:

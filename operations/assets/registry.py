@@ -3,7 +3,7 @@
 Reads one JSON object from standard input, so that no secret stands in argv:
     registry, repository, reference (a tag or a digest), insecure, and optionally username, password, ca (PEM)
 and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}. `token_server` is
-in it where the credentials went to another host than the registry. The kinds are those of pull.py.
+in it where the credentials went elsewhere than to the registry. The kinds are those of pull.py.
 
 What a registry answers is input: bounded in size and time, its digest computed here, and credentials go to the origin
 that they are for and no further.
@@ -142,14 +142,14 @@ class Registry:
         kind, _, rest = challenge.partition(" ")
         if kind.lower() != "bearer":
             return self.basic()
-        fields = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+        fields = dict(re.findall(r'\b(\w+)="([^"]*)"', rest))
         realm = fields.pop("realm", "")
-        scheme, host, _ = origin(realm)
+        scheme, host, port = origin(realm)
         if scheme != "https" and not self.job.get("insecure"):
             raise Refused("downgrade", "its token server is http://{}, without TLS".format(host))
         basic = self.basic()
-        if basic and host != origin("https://" + self.host)[1]:
-            self.token_server = host
+        if basic and (host, port) != origin(self.scheme + "://" + self.host)[1:]:
+            self.token_server = "{}:{}".format(host, port)
         query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
         token = mapping(self.open(realm + ("&" if "?" in realm else "?") + query, basic, TOKEN_BYTES)[0])
         word = token.get("token") or token.get("access_token")

@@ -207,7 +207,20 @@ def test_the_host_of_a_token_server_is_told(registry: Web, authority: Path) -> N
     with serve(None) as elsewhere:
         elsewhere.answer = lambda path, given: (200, {}, b'{"token": "let-me-in"}')
         registry.answer = to_token_server(f"http://localhost:{elsewhere.port}/token")
-        assert ask(registry, authority, insecure=True)["token_server"] == "localhost"
+        assert ask(registry, authority, insecure=True)["token_server"] == f"localhost:{elsewhere.port}"
+
+
+def test_another_port_of_the_host_is_another_server_and_told(registry: Web, other: Web, authority: Path) -> None:
+    other.answer = lambda path, given: (200, {}, b'{"token": "let-me-in"}')
+    registry.answer = to_token_server(other / "token")
+    assert ask(registry, authority)["token_server"] == (other / "").split("/")[2]
+
+
+def test_a_challenge_that_is_made_to_be_slow_is_read_at_once(registry: Web, authority: Path) -> None:
+    registry.answer = lambda path, given: (401, {"WWW-Authenticate": "Bearer " + "a" * 60_000}, b"")
+    began = time.monotonic()
+    assert ask(registry, authority)["error"] == "answer"
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,12 @@ VALUE = "s3cret-value"
         "SSH_PASSPHRASE",
         "GOOGLE_CREDENTIALS",
         "net.ipv4.tcp_fastopen_key",
+        "DB_PASS",
+        "SSHPASS",
+        "MYSQL_PWD",
+        "GITHUB_PAT",
+        "PROXY_AUTHORIZATION",
+        "session_cookie",
     ],
 )
 def test_names_that_hold_secrets(name: str) -> None:
@@ -67,6 +73,10 @@ def test_names_that_hold_secrets(name: str) -> None:
         "",
         "_",
         "OMP_NUM_THREADS",
+        "PWD",
+        "BYPASS",
+        "SSH_AUTH_SOCK",
+        "PATH",
     ],
 )
 def test_names_that_do_not(name: str) -> None:
@@ -144,3 +154,9 @@ def test_show_does_not_show_secrets(tmp_path: Path, form: str) -> None:
     assert "WARN" in ran.stdout
     assert MASK in ran.stdout
     assert VALUE not in ran.stdout
+
+
+@pytest.mark.parametrize("url", ["https://u:p@ss@host/x", "http://u:p@host", "https://t0ken@host/a@b"])
+def test_what_stands_before_a_host_is_not_shown_whatever_is_in_it(url: str) -> None:
+    said = masked({"url": f"cannot get {url}"})["url"]
+    assert "host" in said and not any(part in said for part in ("u:p", "ss@", "t0ken"))
