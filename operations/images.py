@@ -8,8 +8,8 @@ not the engine, whose `manifest inspect` ignores the certificates and credential
 
 from __future__ import annotations
 
-import json
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +32,7 @@ from operations.scripts import run_script
 from shakedown.desired.sizes import format_size
 from shakedown.images import Reference, parse
 from shakedown.secret_file import read_secret
-from shakedown.text import printable
+from shakedown.text import load_json, printable
 
 CERTIFICATES = "/etc/docker/certs.d"
 UNPACKED = 3  # a training image's size on disk by its compressed size, rounded up; where `size_bytes` is not given
@@ -78,6 +78,7 @@ class _Answer:
     problem: str = ""
 
 
+_ANSWER = 16 << 10  # characters of what assets/registry.py prints
 _answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
 
 
@@ -190,20 +191,33 @@ def _ask(state: State, host: Host, image: Reference, digest: str | None, registr
             "reference": wanted,
         }
         done, output = run_script(host, "registry.py", document, show=False)
-        try:
-            said = json.loads(output.stdout_lines[-1]) if done else {"error": "engine", "detail": output.stderr[-300:]}
-        except (ValueError, IndexError):
-            said = {"error": "answer", "detail": output.stdout[-300:]}
+        said = said_by_node(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
         if "error" in said:
             answer.failures += 1
             advice = ADVICE.get(said["error"], "the registry could not be asked")
             answer.problem = f"{printable(str(said['detail']), 500)}: {advice}"
         else:
-            answer.digest, answer.compressed_bytes = str(said["digest"]), int(said["compressed_bytes"])
+            answer.digest, answer.compressed_bytes = said["digest"], said["compressed_bytes"]
             if "token_server" in said:
-                logger.info(f"{image.registry} has the credentials checked by {printable(said['token_server'], 200)}")
+                server = printable(str(said["token_server"])[:1000], 200)
+                logger.info(f"{image.registry} has the credentials checked by {server}")
             logger.info(f"{image.tagged} is {answer.digest}, {format_size(answer.compressed_bytes)} compressed")
         return answer
+
+
+def said_by_node(lines: list[str]) -> dict[str, Any]:
+    """What assets/registry.py printed. It is a node's word, and other nodes pull what it names: a digest is a digest, a
+    size is a size, and anything else is an answer that makes no sense."""
+    try:
+        said = load_json(lines[-1], _ANSWER)
+        known = {key: str(said[key])[:2000] for key in ("error", "detail")} if "error" in said else said
+        size = said.get("compressed_bytes")
+        sizes = type(size) is int and 0 <= size < 1 << 50
+        if "error" in known or (sizes and re.fullmatch(r"sha256:[0-9a-f]{64}", said["digest"], re.ASCII)):
+            return known
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+        pass
+    return {"error": "answer", "detail": "the node gives no digest and size: " + " ".join(lines[-1:])[:300]}
 
 
 def _trust(registry: str, authority: str) -> Commands:

@@ -15,7 +15,7 @@ import pytest
 
 from operations.assets import pull as pull_script
 from operations.assets import registry as registry_script
-from operations.images import ADVICE, _password
+from operations.images import ADVICE, _password, said_by_node
 
 # As modules whose insides are replaced below.
 pull: Any = pull_script
@@ -226,3 +226,36 @@ def test_without_room_nothing_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(pull.PullError, match="GiB free"):
         attempt(engine, monkeypatch, room_bytes=10**10)
     assert engine.tries == 0
+
+
+SIZE = '"compressed_bytes": 5'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "5",
+        "{}",
+        "[" * 10_000,
+        f'{{"digest": "latest --privileged", {SIZE}}}',
+        f'{{"digest": "sha256:{"0" * 64}\\n", {SIZE}}}',
+        f'{{"digest": ["{ONE}"], {SIZE}}}',
+        f'{{"digest": "{ONE}"}}',
+        f'{{"digest": "{ONE}", "compressed_bytes": 1e999}}',
+        f'{{"digest": "{ONE}", "compressed_bytes": -1}}',
+        f'{{"digest": "{ONE}", "compressed_bytes": {10**18}}}',
+        '{"error": {"a": 1}}',
+        f'{{"digest": "{ONE}", {SIZE}, "x": "{"x" * 20_000}"}}',
+    ],
+)
+def test_a_node_s_word_of_a_digest_is_a_digest_or_no_answer(line: str) -> None:
+    said = said_by_node(["a banner", line])
+    assert said["error"] == "answer" and len(said["detail"]) < 500
+    assert said_by_node([])["error"] == "answer"
+
+
+def test_what_a_node_says_of_a_digest_is_taken_whole() -> None:
+    said = {"digest": ONE, "compressed_bytes": 5, "token_server": "a:443"}
+    assert said_by_node([json.dumps(said)]) == said
+    assert said_by_node(['{"error": ["x"], "detail": 7}']) == {"error": "['x']", "detail": "7"}
