@@ -33,6 +33,7 @@ NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 INTERRUPTED = 130
 TRAINING = {"megatron", "megatron_source", "stanford_megatron"}  # the deploys with a smoke run
+SECTIONS = {"datasets": "datasets", "pytorch_training": "benchmark"}  # the deploys that are for one section
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Invocation:
     dry: bool = False
     json: bool = False
     trains: bool = False  # a smoke run is part of it
+    sections: list[str] = field(default_factory=list)  # of the desired state, without which it would do nothing
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
@@ -91,6 +93,7 @@ def _arm() -> None:
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
     invocation.trains = any(path.stem in TRAINING for path in ours)
+    invocation.sections = [SECTIONS[path.stem] for path in ours if path.stem in SECTIONS]
     for option in ("serial", "no_wait"):
         if params[option] and any(path.stem != "rollback" for path in ours):
             _refuse(
@@ -135,9 +138,12 @@ def _prepare() -> None:
     bind(state)
     watch(state)
     try:
-        desired_states(state, invocation.trains)
+        states = desired_states(state, invocation.trains).states.values()
     except DesiredStateError as error:
         _end(str(error), USAGE)
+    for section in invocation.sections:
+        if not any(getattr(desired, section) for desired in states):
+            _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
     if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
         _end(why, USAGE)
     invocation.on_exit.append(lambda: finish(state))

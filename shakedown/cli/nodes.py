@@ -249,7 +249,7 @@ def run(
         from shakedown.runs import why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=1)
-        state = load_state(inventory, limit, data, parallel, to_train=True)
+        state = load_state(inventory, limit, data, parallel, to_train=not no_smoke)
         if not dry and (why := why_none_can_be_kept()):
             raise InventoryError(why)
     from deploy.ending import finish

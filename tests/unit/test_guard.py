@@ -45,6 +45,21 @@ def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: 
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(("deploy", "section"), [("datasets", "datasets"), ("pytorch_training", "benchmark")])
+def test_a_deploy_of_which_no_host_asks_anything_is_refused(tmp_path: Path, deploy: str, section: str) -> None:
+    ran = pyinfra(tmp_path, inventory(tmp_path), PROJECT / f"deploy/{deploy}.py", "-y")
+    assert ran.returncode == 2
+    assert f"no host of this run has a section {section}" in ran.stderr and "Connected" not in ran.stdout + ran.stderr
+
+
+def test_that_nothing_will_be_trained_is_told(tmp_path: Path) -> None:
+    data = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
+    for deploy, told in (("megatron", True), ("bringup", False)):
+        ran = pyinfra(tmp_path, inventory(tmp_path, data), PROJECT / f"deploy/{deploy}.py", "-y")
+        assert ran.returncode == 0
+        assert ("nothing will be trained" in ran.stderr) == told
+
+
 def test_drift_is_told_where_change_detection_is_switched_off(tmp_path: Path) -> None:
     wanted = '{"tuning": {"numa_balancing": None, "sysctl": {"kernel.pid_max": 4242}}}'
     for options in ([], ["--dry"], ["--dry", "-y"]):
