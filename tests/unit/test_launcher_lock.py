@@ -135,6 +135,12 @@ def test_a_squatter_who_hides_and_fills_his_queue_is_told_too(nodes: LocalNodes,
         assert "of user nobody (uid 65534) holds this node too" in note
 
 
+def test_a_squatter_who_has_gone_when_his_owner_is_looked_up_ends_nothing() -> None:
+    with other_user("pass") as squatter:
+        assert lock._of_user(str(squatter.pid)) == " of user nobody (uid 65534)"
+    assert lock._of_user(str(squatter.pid)) == ""
+
+
 def test_the_name_is_free_when_its_holder_has_died(nodes: LocalNodes, prepare: Prepare) -> None:
     with other_user(squat(nodes)) as squatter:
         squatter.kill()

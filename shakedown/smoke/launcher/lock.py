@@ -217,8 +217,16 @@ def _hidden_holder() -> Optional[str]:
     holders = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_socket(pid, inodes)]
     if not holders:
         return "somebody who does not listen (as root: ss -xap | grep %s shows the process)" % name
-    uid = os.stat("/proc/" + holders[0]).st_uid
-    return "process %s of user %s" % (holders[0], user_name(uid))
+    return "process %s%s" % (holders[0], _of_user(holders[0]))
+
+
+def _of_user(pid: str) -> str:
+    """Whose a process is, in words; empty where it has gone since it was seen: a holder who is another process at each
+    look must not end the look."""
+    try:
+        return " of user %s" % user_name(os.stat("/proc/" + pid).st_uid)
+    except OSError:
+        return ""
 
 
 def _has_socket(pid: str, inodes: Set[str]) -> bool:
