@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from pyinfra.context import host as current_host
+from collections.abc import Iterator, Mapping
 
-from deploy.session import session
+from shakedown.desired import DesiredState, Problem
 from shakedown.images import parse
 from shakedown.smoke.recipe import families
 
+# Deploy -> the family of its document's recipes, and whether its image is to be named by digest.
+DOCUMENTED = {"megatron_source": ("radeon", False), "stanford_megatron": ("stanford", True)}
 
-def recipe_of(family: str, by_digest: bool = False) -> None:
-    """Fail the current host unless its smoke run, where it has one, is a recipe of this family and, if asked for, its
-    image is named by digest."""
-    current = session()
-    desired = current.examination.desired[current_host.name]
-    if desired.smoke is None:
+
+def problems(deploy: str, hosts: Mapping[str, DesiredState]) -> Iterator[Problem]:
+    """The smoke runs that are no recipe of this deploy's family or, if asked for, have an image without digest."""
+    if deploy not in DOCUMENTED:
         return
+    family, by_digest = DOCUMENTED[deploy]
     known = families()[family]
-    why = None
-    if desired.smoke.recipe not in known.recipes:
-        why = f"smoke.recipe = {desired.smoke.recipe!r}: expected one of {', '.join(known.recipes)}"
-    elif by_digest and (desired.smoke.image is None or not parse(_reference()).digest):
-        why = f"smoke.image: expected an image that is named by digest; the document's is {known.container.image}"
-    if why:
-        current.fail(current.host(current_host.name), why)
-
-
-def _reference() -> str:
-    desired = session().examination.desired[current_host.name]
-    assert desired.smoke is not None and desired.smoke.image is not None
-    return desired.images[desired.smoke.image].reference
+    for name, desired in hosts.items():
+        smoke = desired.smoke
+        if smoke is None:
+            continue
+        where = f"host {name}, for deploy/{deploy}.py"
+        if smoke.recipe not in known.recipes:
+            yield Problem(where, "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(known.recipes)}")
+        elif by_digest:
+            reference = desired.images[smoke.image].reference if smoke.image else "no image"
+            if smoke.image is None or not parse(reference).digest:
+                wanted = f"an image that is named by digest; the document's is {known.container.image}"
+                yield Problem(where, "smoke.image", reference, wanted)

@@ -21,10 +21,9 @@ torch>=2.0.0 without quotes, which the shell takes for a redirection: here ROCm'
 ROCm's.
 """
 
-from deploy import documented, source, stages
+from deploy import source, stages
 
 stages.examine()
-documented.recipe_of("radeon")
 stages.tune()
 stages.devices()
 source.build()

@@ -6,10 +6,9 @@ The desired state names the image by digest and one of the recipes stanford-bert
 stanford-t5 and stanford-ict. MI300X is supported; MI250X and MI210 in part, which is drift in the finding `support`.
 """
 
-from deploy import documented, stages
+from deploy import stages
 
 stages.examine()
-documented.recipe_of("stanford", by_digest=True)
 stages.tune()
 stages.devices()
 stages.drivers()

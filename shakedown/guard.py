@@ -44,7 +44,7 @@ class Invocation:
     dry: bool = False
     json: bool = False
     trains: bool = False  # a smoke run is part of it
-    sections: list[str] = field(default_factory=list)  # of the desired state, without which it would do nothing
+    deploys: list[str] = field(default_factory=list)  # of ours, by name
     examined: bool = False  # a deploy of ours has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
@@ -93,7 +93,7 @@ def _arm() -> None:
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
     invocation.trains = any(path.stem in TRAINING for path in ours)
-    invocation.sections = [SECTIONS[path.stem] for path in ours if path.stem in SECTIONS]
+    invocation.deploys = [path.stem for path in ours]
     for option in ("serial", "no_wait"):
         if params[option] and any(path.stem != "rollback" for path in ours):
             _refuse(
@@ -130,6 +130,7 @@ def _prepare() -> None:
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
     from deploy.connection import bind
+    from deploy.documented import problems
     from deploy.ending import finish, watch
     from deploy.inventory import desired_states
     from shakedown.desired import DesiredStateError
@@ -138,11 +139,14 @@ def _prepare() -> None:
     bind(state)
     watch(state)
     try:
-        states = desired_states(state, invocation.trains).states.values()
+        states = desired_states(state, invocation.trains).states
+        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy, states)]
+        if wrong:
+            raise DesiredStateError(wrong)
     except DesiredStateError as error:
         _end(str(error), USAGE)
-    for section in invocation.sections:
-        if not any(getattr(desired, section) for desired in states):
+    for section in (SECTIONS[deploy] for deploy in invocation.deploys if deploy in SECTIONS):
+        if not any(getattr(desired, section) for desired in states.values()):
             _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
     if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
         _end(why, USAGE)

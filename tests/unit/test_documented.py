@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from deploy import documented
+from deploy.documented import DOCUMENTED, problems
+from shakedown.guard import PROJECT
 from tests.states import desired
 
 TAG = "rocm/stanford-megatron-lm:latest"
 
 
-@pytest.fixture
-def refused(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Calls `recipe_of` for a host with this site's layer; gives the reasons for which the host was failed."""
-
-    def call(family: str, by_digest: bool, **site: Any) -> list[str]:
-        reasons: list[str] = []
-        session = SimpleNamespace(
-            examination=SimpleNamespace(desired={"node1": desired(nic=None, **site)}),
-            host=lambda name: name,
-            fail=lambda host, why: reasons.append(why),
-        )
-        monkeypatch.setattr(documented, "session", lambda: session)
-        monkeypatch.setattr(documented, "current_host", SimpleNamespace(name="node1"))
-        documented.recipe_of(family, by_digest)
-        return reasons
-
-    return call
+def refused(deploy: str, **site: Any) -> list[str]:
+    return [str(problem) for problem in problems(deploy, {"node1": desired(nic=None, **site)})]
 
 
-def test_an_image_is_named_by_digest(refused: Any) -> None:
+def test_an_image_is_named_by_digest() -> None:
     smoke = {"recipe": "stanford-gpt", "image": "stanford"}
-    (why,) = refused("stanford", True, smoke=smoke, images={"stanford": TAG})
-    assert "by digest" in why and "@sha256:070556f0" in why
-    assert refused("stanford", True, smoke=smoke, images={"stanford": f"{TAG}@sha256:{'0' * 64}"}) == []
-    assert refused("stanford", False, smoke=smoke, images={"stanford": TAG}) == []
+    (why,) = refused("stanford_megatron", smoke=smoke, images={"stanford": TAG})
+    assert why.startswith("host node1, for deploy/stanford_megatron.py: smoke.image") and "by digest" in why
+    assert "@sha256:070556f0" in why
+    assert refused("stanford_megatron", smoke=smoke, images={"stanford": f"{TAG}@sha256:{'0' * 64}"}) == []
+    assert refused("megatron", smoke=smoke, images={"stanford": TAG}) == []
 
 
-def test_another_documents_recipe_is_refused(refused: Any) -> None:
-    (why,) = refused("radeon", False, smoke={"recipe": "gpt-small"})
+def test_another_documents_recipe_is_refused() -> None:
+    (why,) = refused("megatron_source", smoke={"recipe": "gpt-small"})
     assert "'gpt-small'" in why and "radeon-gpt-tp2" in why
-    assert refused("radeon", False) == [], "without a smoke run there is nothing to refuse"
+    assert refused("megatron_source") == [], "without a smoke run there is nothing to refuse"
+
+
+def test_each_deploy_of_a_document_is_there() -> None:
+    assert all((PROJECT / f"deploy/{deploy}.py").is_file() for deploy in DOCUMENTED)

@@ -52,6 +52,15 @@ def test_a_deploy_of_which_no_host_asks_anything_is_refused(tmp_path: Path, depl
     assert f"no host of this run has a section {section}" in ran.stderr and "Connected" not in ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize("deploy", ["megatron_source", "stanford_megatron"])
+def test_another_documents_recipe_is_refused_before_connecting(tmp_path: Path, deploy: str) -> None:
+    site = inventory(tmp_path, '{"gpu": "cpu", "smoke": {"recipe": "gpt-small"}}')
+    ran = pyinfra(tmp_path, site, PROJECT / f"deploy/{deploy}.py", "-y")
+    assert ran.returncode == 2
+    assert f"host @local, for deploy/{deploy}.py: smoke.recipe = 'gpt-small': expected one of" in ran.stderr
+    assert "Connected" not in ran.stdout + ran.stderr
+
+
 def test_that_nothing_will_be_trained_is_told(tmp_path: Path) -> None:
     data = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
     for deploy, told in (("megatron", True), ("bringup", False)):
