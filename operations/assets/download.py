@@ -48,12 +48,20 @@ class Broken(Exception):
     """The connection broke; another try may get further."""
 
 
+def public(url: str) -> str:
+    """A URL as it may be shown: user, password and query give access, as those of a bucket's signed URLs do."""
+    scheme, mark, rest = url.partition("://")
+    place, query, _ = rest.partition("?")
+    host, slash, path = place.partition("/")
+    return scheme + mark + host.rpartition("@")[2] + slash + path + (query and "?...")
+
+
 class Redirects(urllib.request.HTTPRedirectHandler):
     """https stays https: without a checksum nothing else says whose bytes these are."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
-            raise DownloadError("refused", "{} redirects from https to {}".format(req.full_url, newurl))
+            raise DownloadError("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -206,7 +214,7 @@ def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> A
             if error.code == 416:  # the part is not of this file
                 file.discard()
             raise Broken("the server says {} {}".format(error.code, error.reason)) from None
-        raise DownloadError("refused", "{}: {} {}".format(file.url, error.code, error.reason)) from None
+        raise DownloadError("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
     except (OSError, HTTPException) as error:
         raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from None
 
@@ -301,9 +309,9 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
 def expect(file: Wanted, whole: Optional[int]) -> None:
     """The server's length against ours; without either and without a checksum nothing could be proved."""
     if whole is None and file.size is None and file.sha256 is None:
-        raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(file.url))
+        raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
     if None not in (whole, file.size) and whole != file.size:
-        raise DownloadError("other", "{}: the server has {} bytes, not {}".format(file.url, whole, file.size))
+        raise DownloadError("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
 
 
 def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 
 from facts.dataset import Downloaded
+from operations.assets.download import public
 from shakedown.sent import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of
 
@@ -432,6 +433,17 @@ def test_the_part_of_another_url_is_not_gone_on_with(server: Server, tmp_path: P
     server.url += "?another"
     assert download(server, tmp_path, sha256=SHA)[0] == 0
     assert server.asked[-1] is None
+
+
+def test_what_gives_access_to_a_url_is_not_shown() -> None:
+    assert public("https://u:p@ss@host:8/a/b@c?X-Amz-Signature=s3cret&x=1#f") == "https://host:8/a/b@c?..."
+    assert public("http://host/a") == "http://host/a"
+
+
+def test_the_refusal_of_a_signed_url_does_not_repeat_its_signature(server: Server, tmp_path: Path) -> None:
+    server.status = 403
+    code, out, error = download(server, tmp_path, url=f"{server.url}?sig=s3cret")
+    assert code == 1 and error.startswith("refused: ") and "s3cret" not in out + error
 
 
 def test_words_of_a_server_do_not_reach_the_terminal_as_they_are(server: Server, tmp_path: Path) -> None:
