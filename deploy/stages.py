@@ -43,7 +43,11 @@ def drifted() -> None:
     name = current_host.name
     different = [f for f in current.examination.findings.get(name, []) if f.verdict != Verdict.OK]
     if different or name not in current.examination.states:
-        current.fail(current.host(name), f"drifted in {len(different)} findings", different)
+        current.fail(
+            current.host(name),
+            f"drifted: {', '.join(finding.name for finding in different) or 'not examined'}",
+            different,
+        )
 
 
 def tune() -> None:

@@ -144,7 +144,7 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = ()) -> Iterator
         yield gates_table(shown)
     for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
-            yield figures_table(job.figures, job.plan.expect)
+            yield figures_table(job.figures, job.plan.expect, job.node)
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord]) -> Table:
@@ -212,12 +212,14 @@ def gates_table(gates: Sequence[Gate]) -> Table:
     return table
 
 
-def figures_table(figures: Figures, expect: Mapping[str, float]) -> Table:
-    """The measured figures: the median of the steady iterations, and whether anybody expected one."""
+def figures_table(figures: Figures, expect: Mapping[str, float], node: str | None = None) -> Table:
+    """The measured figures, of a `node` by itself or of all: the median of the steady iterations, and whether anybody
+    expected one."""
     from shakedown.smoke.figures import METRICS
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("figure", "median", "mean", "unit", "judged"):
+    first = "figure" if node is None else safe(f"figure of {node} by itself")
+    for column in (first, "median", "mean", "unit", "judged"):
         table.add_column(column)
     for name, metric in METRICS.items():
         figure = figures.get(name)

@@ -25,6 +25,7 @@ from shakedown.smoke.gates import Gate
 from shakedown.smoke.job import Job, JobResult, NodeResult, job_name
 from shakedown.smoke.kept import KeptLog, LogFile, Room
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.log import Iteration
 from shakedown.smoke.plan import PlanError
 from shakedown.state import NodeState
 from tests.cvs_files import DISTRIBUTED, FILLED, ONE, SINGLE, copy_of, imported_nodes
@@ -289,9 +290,17 @@ def test_the_table_sets_each_node_beside_the_others_and_lists_no_gate_that_holds
     assert len(closing) == 1 and "2 of 3 passed, not node03" in closing[0]
 
 
+@pytest.mark.parametrize(("node", "head"), [(None, "figure  "), ("node[01]", "figure of node[01] by itself")])
+def test_figures_say_whose_they_are(tmp_path: Path, node: str | None, head: str) -> None:
+    record = recorded(tmp_path, {"node01": GOOD["node01"]}).load()
+    own, figures = record.jobs[0].plan, judged_figures(10.0)
+    job = JobRecord(node=node, plan=own, iterations=[Iteration(iteration=1, total_iterations=1)], figures=figures)
+    shown = text(terminal.judgement(record.gates, [job]))
+    assert head in shown
+
+
 def judged_figures(tokens: float) -> Any:
     from shakedown.smoke.figures import measure
-    from shakedown.smoke.log import Iteration
 
     lines = [Iteration(iteration=n, total_iterations=6, tokens_per_gpu_per_s=tokens) for n in range(1, 7)]
     return measure(lines)
