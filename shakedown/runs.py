@@ -243,6 +243,12 @@ def _latest(root: Path, found: list[str]) -> str:
 
 
 def _there_are(root: Path) -> str:
+    try:
+        next(root.iterdir(), None)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # another user's, most likely: a run is its owner's alone
+        return f"{root} cannot be read: {error.strerror}"
     found = _runs_in(root)
     return f"In {root} there are {_few(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"
 

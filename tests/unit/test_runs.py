@@ -378,3 +378,12 @@ def test_a_run_directory_from_a_stranger_ends_in_words(tmp_path: Path, what: str
     done = CliRunner().invoke(main, [command, str(tmp_path)])
     assert isinstance(done.exception, SystemExit) and done.exit_code in (2, 4), done.output
     assert not set("\x1b\x07\x9b") & set(done.output) and len(done.output) < 4000
+
+
+def test_runs_that_cannot_be_read_are_not_said_to_be_none(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("")
+    for name in ("latest", "2026"):
+        with pytest.raises(ValueError, match="runs cannot be read: Not a directory"):
+            find_run(name, tmp_path / "runs")
+    with pytest.raises(ValueError, match="there are none"):
+        find_run("latest", tmp_path / "not there")
