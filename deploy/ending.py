@@ -25,6 +25,9 @@ from shakedown.text import printable
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done.
 _NO_CHANGE = ("deploy.", "operations.commands", "operations.smoke", "operations.shared_folder")
 
+# So pyinfra repeats what a connection said inside a function of ours, after the connection has said it itself.
+_NODE_ERROR = "Unexpected error in Python callback: NodeError("
+
 
 @dataclass
 class Course:
@@ -66,7 +69,7 @@ def _heard(host: Host) -> Callable[..., None]:
     say = host.log_styled
 
     def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("fg") == "red":
+        if kwargs.get("fg") == "red" and not message.startswith(_NODE_ERROR):
             host.connector_data["shakedown_said"] = message
         say(printable(message, lines=True), *args, **kwargs)
 

@@ -173,7 +173,7 @@ Engine = Callable[..., subprocess.CompletedProcess[str]]
 
 def of_this_run() -> list[list[str]]:
     benchmark = Benchmark(mode="pretrain", model="Llama-3.1-70B", precision="BF16", image="pt", commit="1" * 40)
-    plan = benchmark_plan(benchmark, "node1", "/root", "docker", "rocm/pytorch-training:v25.3", RUN_ID)
+    plan = benchmark_plan(benchmark, "node1", "docker", "rocm/pytorch-training:v25.3", RUN_ID)
     return [rack("llama3.1-8b-fp8").nodes[0].cleanup[0], *plan.nodes[0].cleanup]
 
 

@@ -13,7 +13,7 @@ WARN = "WARN"
 
 def audible(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
     """The environment with RCCL's warnings in the job's own output: a level that is too low is raised, whoever set it,
-    and none is given a file. `distributed`: GPUs of several nodes, where RCCL's tuning matters and is always heard."""
+    and none is given a file. `distributed`: several nodes, where RCCL's tuning matters and is always heard."""
     found = dict(environment)
     asked = found.get(LEVEL)
     if (asked is not None or distributed) and (asked or "").upper() not in HEARD:

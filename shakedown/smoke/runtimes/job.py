@@ -72,7 +72,7 @@ def environment(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
 
     `run_dir` is the run's folder as the program sees it.
     """
-    return rccl.audible(wanted(job, seat, run_dir), distributed=job.nodes > 1 and seat.state.gpus != [])
+    return rccl.audible(wanted(job, seat, run_dir), distributed=job.nodes > 1)
 
 
 def wanted(job: Job, seat: Seat, run_dir: str) -> dict[str, str]:
