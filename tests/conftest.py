@@ -1,7 +1,13 @@
 """For every level of tests."""
 
+import signal
+
 from hypothesis import settings
 
 # A test is not timed: on a busy machine any example may take longer than hypothesis' 200 ms.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# Whoever starts the tests in the background (`&` in a script, nohup) has them, and what they start, ignore these.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)

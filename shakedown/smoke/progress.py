@@ -32,7 +32,7 @@ class _Screen:
 
     def now(self, line: str, always: bool = False) -> None:
         """How it stands."""
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:  # on which rich shows nothing live
             text = Text(printable(line), no_wrap=True, overflow="ellipsis")
             if self._live is None:
                 self._live = Live(text, console=self._console, auto_refresh=False)

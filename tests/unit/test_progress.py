@@ -14,6 +14,11 @@ from shakedown.smoke.log import Iteration
 from shakedown.smoke.progress import Progress, ProgressOfEach
 
 
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def shown(events: list[Event], *, terminal: bool = False, tokens: float | None = None, every_s: float = 0) -> str:
     output = io.StringIO()
     progress = Progress(tokens, every_s, Console(file=output, force_terminal=terminal, width=120, highlight=False))
@@ -43,6 +48,12 @@ def test_a_loss_that_is_missing_is_said_to_be() -> None:
 
 def test_without_a_terminal_only_the_first_the_last_and_a_few_lines_are_written() -> None:
     lines = shown([step(number) for number in range(1, 41)], every_s=600).splitlines()
+    assert [line.split()[2] for line in lines] == ["1/40", "40/40"]
+
+
+def test_a_terminal_that_cannot_write_over_a_line_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    lines = shown([step(number) for number in range(1, 41)], terminal=True, every_s=600).splitlines()
     assert [line.split()[2] for line in lines] == ["1/40", "40/40"]
 
 
