@@ -458,10 +458,9 @@ def test_a_forged_watchdog_of_another_user_is_not_believed(nodes: LocalNodes, pr
     where = place_of(nodes)
     control_socket = Path(str(where["socket"]), "control")
     control_socket.unlink()
-    same_device = [
-        at for at in ("/tmp", "/run", "/dev/shm") if os.stat(at).st_dev == control_socket.parent.stat().st_dev
-    ]
-    forged = Path(tempfile.mkdtemp(dir=same_device[0]))
+    device = control_socket.parent.stat().st_dev  # for the rename below
+    beside = next(at for at in map(Path, ("/tmp", "/run", "/dev/shm")) if at.stat().st_dev == device)
+    forged = Path(tempfile.mkdtemp(dir=beside))
     os.chown(forged, NOBODY, NOBODY)
     code = f"s = socket.socket(socket.AF_UNIX); s.bind('{forged}/control'); s.listen(9)"
     with other_user(code):
