@@ -30,6 +30,12 @@ def test_nothing_is_asked_of_a_node_that_should_have_no_gpus_and_no_rdma(check: 
     assert check(desired("cpu", nic=None), bare(), "node01") is None
 
 
+@pytest.mark.parametrize("without", [{"modules": []}, {"count": 0}])
+def test_render_nodes_are_asked_of_gpus_with_a_driver_only(without: dict[str, Any]) -> None:
+    wanted = DESIRED.model_copy(update={"gpu": DESIRED.gpu.model_copy(update=without)})
+    assert dri(wanted, healthy(), "node01") is None
+
+
 def test_an_unloaded_driver_is_drift_that_loading_it_mends() -> None:
     finding = seen(kfd, NO_AMDGPU)
     assert finding.verdict == "drift" and finding.remedy is not None

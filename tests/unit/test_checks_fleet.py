@@ -138,3 +138,22 @@ def test_clocks_are_judged_by_their_spread() -> None:
     assert suspects(0.1, 40.0, 0.2, error=30.0) == [], "a slow exchange is no wrong clock"
     verdict = "unknown"
     assert suspects(0.1, 40.0, 0.2, error=30.0) == ["node02"], "and no right one"
+
+
+def test_the_limit_of_the_clocks_itself_is_within_it() -> None:
+    def suspects(*offsets: float, error: float) -> dict[str, str]:
+        clocks = {f"node{number:02d}": (offset, error) for number, offset in enumerate(offsets, start=1)}
+        found = compare(len(offsets), {}, offsets=clocks)
+        return {f.node: str(f.verdict) for f in found if f.name == "fleet.clock_skew" and f.verdict != "ok"}
+
+    assert suspects(0.0, 15.0, 40.0, error=0.125) == {"node03": "fail"}
+    assert suspects(0.0, 20.0, 35.5, error=0.5) == {"node01": "fail", "node03": "unknown"}
+
+
+def test_a_node_with_devices_that_nobody_asked_for_is_compared_in_its_libibverbs() -> None:
+    wanted = desired(nic=None)
+    states = {
+        f"node{number:02d}": with_(healthy(number), {"verbs.abi": 34 if number < 3 else 59}) for number in (1, 2, 3)
+    }
+    found = odd_ones_out(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
+    assert [(f.node, f.name) for f in found if f.verdict != Verdict.OK] == [("node03", "fleet.libibverbs")]

@@ -98,6 +98,14 @@ def test_a_node_without_libibverbs_fails_and_one_that_cannot_be_read_is_unknown(
     assert seen({"verbs.providers": [library(digest=unreadable("not permitted"))]}).verdict == "unknown"
 
 
+def test_a_library_elsewhere_is_named_and_offered_and_one_that_is_not_there_is_not() -> None:
+    assert seen({"verbs.providers": [library(INBOX.replace("34", "59"))]}).actual == INBOX.replace("34", "59")
+    assert seen({"verbs.providers": [library(), library(INBOX.replace("34", "59"))]}).actual == PATH
+    elsewhere, none = (seen({"verbs.providers": providers}).remedy for providers in ([library(INBOX)], []))
+    assert elsewhere is not None and f"set rdma.provider.host_library to {INBOX}" in elsewhere.text
+    assert none is not None and "host_library" not in none.text
+
+
 def test_a_driver_that_no_file_names_is_drift() -> None:
     finding = seen({"verbs.drivers": {"/etc/libibverbs.d/mlx5.driver": "mlx5"}}, provider_driver)
     assert finding.verdict == "drift" and finding.remedy is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate, NodeLog, judge_log
+from shakedown.smoke.gates.evidence import logs_complete
 from shakedown.smoke.gates.model import QUOTED, some
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.signatures import advice
@@ -45,8 +46,14 @@ def test_a_line_that_does_not_tell_of_skips_is_named_and_no_other() -> None:
     assert found.verdict is Verdict.UNKNOWN and found.evidence.endswith("the line of iteration 7 does not say")
 
 
+def test_no_logs_are_said_to_be_none_and_whole_ones_to_be_whole() -> None:
+    assert logs_complete({}).evidence == "there are no logs"
+    assert logs_complete({"node01": NodeLog(lines=7)}).evidence == "7 lines, as long as on the nodes"
+
+
 def test_a_remedy_fits_what_was_found() -> None:
     whole = lines(20)
+    assert gate("no_failure_signature", whole).evidence == "none in 100 lines"
     assert {found.remedy for found in (gate(name, whole) for name in ("loss_finite", "no_skipped_or_nan"))} == {None}
     assert gate("no_failure_signature", whole).remedy is None
     assert gate("no_failure_signature", whole, "node01: 3 of 9 bytes").remedy == advice("unfinished")
