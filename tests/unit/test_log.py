@@ -219,6 +219,13 @@ def test_bytes_that_are_no_text_do_not_stop_the_reader():
     assert reader.lines == 3
 
 
+def test_a_line_of_just_the_longest_length_is_one():
+    splitter = LineSplitter()
+    assert splitter.feed("x" * MAX_LINE) == []
+    assert splitter.feed("\n") == ["x" * MAX_LINE + "\n"]
+    assert splitter.feed("x" * (MAX_LINE + 1)) == ["x" * (MAX_LINE + 1)]
+
+
 def test_a_stream_without_line_ends_does_not_fill_the_memory():
     splitter = LineSplitter()
     pieces = [line for _ in range(40) for line in splitter.feed("x" * 100_000)]

@@ -113,6 +113,9 @@ def test_a_good_run_passes_and_each_piece_of_evidence_can_fail_it(directory: Run
     assert worse(counters_after=risen)["counters"] == "fail"
     assert worse(counters_after={})["counters"] == "unknown"
     assert worse(stopped="node01: stalled")["ran_to_its_end"] == "fail"
+    assert worse(left={"node01": []})["nothing_left"] == "ok", "seen, and nothing was there"
+    assert worse(left={"node01": ["1 process"]})["nothing_left"] != "ok"
+    assert "nothing_left" not in worse(left={})
 
 
 def test_a_log_that_is_gone_or_names_a_nan_does_not_pass(tmp_path: Path) -> None:
@@ -127,6 +130,8 @@ def test_a_run_that_never_started_says_one_thing(directory: RunDirectory) -> Non
     record, evidence = a_run(directory, stopped="node01: another run holds this node")
     record.jobs[0].logs = evidence.logs = {}
     assert verdicts(directory, record, evidence) == {"ran_to_its_end": "fail"}
+    nothing = evidence.model_copy(update={"left": {"node01": []}})
+    assert verdicts(directory, record, nothing) == {"ran_to_its_end": "fail"}
 
 
 @pytest.mark.parametrize("text", ["", '{"schema_version": 1, "run_id": "x"', "[]", '{"schema_version": 99}'])
@@ -277,6 +282,13 @@ def test_a_run_is_found_by_id_by_prefix_and_as_latest(tmp_path: Path, name: str,
     with pytest.raises(ValueError, match=r"3 runs .* begin so") as told:
         find_run(name, tmp_path)
     assert all(run in str(told.value) for run in ids)
+
+
+def test_a_log_is_no_run_and_told_so(tmp_path: Path) -> None:
+    run = tmp_path / three_runs(tmp_path)[0]
+    (run / "leader.log").write_text("")
+    with pytest.raises(ValueError, match="a file and no run"):
+        find_run(str(run / "leader.log"), tmp_path)
 
 
 def test_a_run_is_found_by_its_path(tmp_path: Path) -> None:
