@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.smoke.launch import LaunchPlan, NodePlan
+from shakedown.smoke.remote import Node, Status
 from shakedown.text import file_name
 
 RUN = f"run-{os.getpid()}"
@@ -150,6 +151,15 @@ def until(condition: Callable[[], object], timeout: float = 15) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
         time.sleep(0.05)
+
+
+def wait(node: Node, state: str, timeout: float = 20) -> Status:
+    """The first status in that state."""
+    deadline = time.monotonic() + timeout
+    while (status := node.poll(0)).state != state:
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+    return status
 
 
 def hit(run_id: str, node: str, number: signal.Signals) -> None:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from shakedown.runs import why_none_can_be_kept
+from tests.nodes import until
 from tests.sshd import SSHD
 from tests.sshd import start as start_sshd
 
@@ -65,13 +65,6 @@ def silent() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def until(condition: Any, seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-
-
 def connected_to(port: int) -> bool:
     """Whether anybody is connected to a port of this machine (/proc/net/tcp: remote address in hex, state 01)."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -99,7 +92,7 @@ def test_an_operation_that_fails_everywhere_is_named_with_its_reason(tmp_path: P
 def test_an_interrupted_operation_is_told_with_what_was_changed(tmp_path: Path, silent: int, number: int) -> None:
     site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, silent))
     with start(tmp_path, "pyinfra", site, PROJECT / "deploy/datasets.py", "-y") as process:
-        until(lambda: connected_to(silent))
+        until(lambda: connected_to(silent), 30)
         process.send_signal(number)
         _out, err = process.communicate(timeout=20)
     assert process.returncode == 130, err
@@ -119,7 +112,7 @@ def test_an_interrupt_before_anything_was_examined(tmp_path: Path, silent: int, 
     site = inventory(tmp_path, ("127.0.0.1", {"ssh_port": silent}), "@local")
     argv = ["pyinfra", site, PROJECT / "deploy/megatron.py", "-y"]
     with start(tmp_path, *(argv if command == "pyinfra" else ["shakedown", command, site])) as process:
-        until(lambda: connected_to(silent))
+        until(lambda: connected_to(silent), 30)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130, (out, err)

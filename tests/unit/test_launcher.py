@@ -18,7 +18,7 @@ import pytest
 
 from shakedown.smoke import launcher
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
-from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until
+from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 
 SECRET = "hf_do_not_write_me_down"
 SLEEP = ["sleep", "600"]
@@ -47,15 +47,6 @@ def make(nodes: LocalNodes) -> Iterator[MakeNode]:
             node.stop("the test is over")
             wait(node, "over")
             node.remove()
-
-
-def wait(node: Node, state: str, timeout: float = 15) -> Status:
-    """The first status in that state."""
-    deadline = time.monotonic() + timeout
-    while (status := node.poll(0)).state != state:
-        assert time.monotonic() < deadline, status
-        time.sleep(0.05)
-    return status
 
 
 def watchdog_of(nodes: LocalNodes, run_id: str = RUN) -> int:

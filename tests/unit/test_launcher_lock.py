@@ -20,8 +20,8 @@ import pytest
 
 from shakedown.smoke import launcher
 from shakedown.smoke.launcher import control, folder, lock
-from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
-from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until
+from shakedown.smoke.remote import NoAnswer, Node, Refused
+from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 
@@ -66,14 +66,6 @@ def prepare(nodes: LocalNodes) -> Iterator[Prepare]:
             node.stop("the test is over")
             wait(node, "over")
             node.remove()
-
-
-def wait(node: Node, state: str, timeout: float = 20) -> Status:
-    deadline = time.monotonic() + timeout
-    while (status := node.poll(0)).state != state:
-        assert time.monotonic() < deadline, status
-        time.sleep(0.05)
-    return status
 
 
 def place_of(nodes: LocalNodes, run_id: str = RUN) -> dict[str, object]:
