@@ -1,4 +1,4 @@
-"""Megatron-LM from source on workstation GPUs (003_0a3315a3b831cc61.txt), then a smoke run from that checkout.
+"""Megatron-LM from source on workstation GPUs (the adaptation guide), then a smoke run from that checkout.
 
     pyinfra INVENTORY deploy/megatron_source.py
 

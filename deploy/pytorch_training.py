@@ -1,4 +1,4 @@
-"""PyTorch training (002_9ba63871c73d39f8.txt): MAD's benchmark at a pinned commit, on each node by itself.
+"""AMD's PyTorch training benchmark: MAD's scripts at a pinned commit, on each node by itself.
 
     pyinfra inventories/rack.py deploy/pytorch_training.py
 

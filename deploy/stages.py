@@ -163,7 +163,7 @@ def _declare(
         current.open_run()
     try:
         operation(name=f"{finding.name}: {what}", **arguments)
-    except Exception as error:  # one node's exception would end the run for all (PYINFRA_NOTES, trap 5)
+    except Exception as error:  # one node's exception would end the run for all (docs/pyinfra.md)
         _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
         return
     _note_change(current, finding)

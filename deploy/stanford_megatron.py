@@ -1,4 +1,4 @@
-"""Stanford Megatron-LM (004_27bca85eabdc13c8.txt): its image by digest, its supported GPUs, then a smoke run.
+"""Stanford Megatron-LM: its image by digest, its supported GPUs, then a smoke run.
 
     pyinfra inventories/rack.py deploy/stanford_megatron.py
 

@@ -24,7 +24,7 @@ class Verdict(StrEnum):
 
     @property
     def severity(self) -> int:
-        """Order for 'the worst wins': fail, then unknown, then drift, then ok (DESIGN, decision 5)."""
+        """Order for 'the worst wins': fail, then unknown, then drift, then ok."""
         return ("ok", "drift", "unknown", "fail").index(self.value)
 
     @property

@@ -1,4 +1,4 @@
-"""The GID index of an RDMA device, derived from what its table holds (FIELD_NOTES, section 2).
+"""The GID index of an RDMA device, derived from what its table holds.
 
 Published settings name 1 and 3 for the same NIC: the place of an entry depends on the order in which addresses were
 added, so only the table itself can say. Entries of fe80 addresses are never taken: they hang gloo, and are not routed.

@@ -1,4 +1,4 @@
-"""Kernel settings: NUMA balancing, sysctls, CPU governor, idle state C2, transparent huge pages (FIELD_NOTES, 1)."""
+"""Kernel settings: NUMA balancing, sysctls, CPU governor, idle state C2, transparent huge pages."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Section(BaseModel):
 
 
 class Tuning(Section):
-    """Host settings, FIELD_NOTES section 1."""
+    """Host settings: what each is for, and how it is read, stands in docs/configuration.md."""
 
     numa_balancing: bool | None = None  # kernel.numa_balancing; training wants it off (False)
     cmdline: list[Parameter] = []  # kernel parameters; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU's vendor
@@ -289,7 +289,7 @@ class Dataset(Section):
 
 
 class Benchmark(Section):
-    """PyTorch training as 002_9ba63871c73d39f8.txt documents it, on each node by itself; deploy/pytorch_training.py."""
+    """AMD's PyTorch training benchmark on each node by itself, as its document has it; deploy/pytorch_training.py."""
 
     mode: Literal["pretrain", "finetune_fw", "finetune_lora"]
     model: Literal["Llama-3.1-8B", "Llama-3.1-70B", "Flux"]

@@ -1,7 +1,7 @@
 """The launch plan: one distributed job, derived from the nodes' states and never typed by hand.
 
-A plan is data. `plan.py` makes it, the runtimes fill in each node's command, `operations/smoke.py` starts exactly
-what stands here, `shakedown plan` prints it, and `run.json` keeps it.
+A plan is data. `shakedown/smoke/plan` makes it, the runtimes fill in each node's command, `operations/smoke.py` starts
+exactly what stands here, `shakedown plan` prints it, and `run.json` keeps it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from shakedown.desired.layers import Layer, merge
 from shakedown.desired.sizes import parse_size
+from shakedown.smoke.documents import Document, DocumentName, documents
 
 Value = bool | int | float | str
 Text = Annotated[str, Field(min_length=1)]
@@ -243,14 +244,14 @@ class Expect(_Data):
     gpus: list[Text]
     nodes: int
     figures: dict[Text, float]
-    source: Text
+    source: DocumentName
 
 
 class Entry(_Data):
     """One named recipe of a family."""
 
     description: Text
-    document: Text | None = None  # when it is another than the family's
+    document: DocumentName | None = None  # when it is another than the family's
     nodes: int | None = None  # documented for this many; another number is told
     ranks_per_node: int | None = None  # documented, over the family's
     options: dict[Text, Value] = {}
@@ -262,7 +263,7 @@ class Family(_Data):
     """One program with its options, and the recipes that use it."""
 
     description: Text
-    document: Text
+    document: DocumentName
     runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
     launcher: Literal["script", "torchrun"]  # who starts a node's ranks: the program itself, or torchrun around it
     command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
@@ -332,8 +333,8 @@ class Recipe(_Data):
         return self.entry.ranks_per_node or self.family.ranks_per_node
 
     @property
-    def document(self) -> str:
-        return self.entry.document or self.family.document
+    def document(self) -> Document:
+        return documents()[self.entry.document or self.family.document]
 
     @property
     def not_alone(self) -> str:

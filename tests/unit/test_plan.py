@@ -348,7 +348,7 @@ def test_deepseek_is_for_one_node_and_says_why() -> None:
 
 def test_a_recipe_for_two_nodes_on_three_is_told() -> None:
     plan = rack("llama3.1-8b-fp8-2nodes", 4)
-    assert "000_f56b5ff9037f1145.txt describes llama3.1-8b-fp8-2nodes for 2" in render(plan)
+    assert "megatron-lm.rst> describes llama3.1-8b-fp8-2nodes for 2" in render(plan)
 
 
 def test_real_data_need_a_cache_that_every_node_sees() -> None:

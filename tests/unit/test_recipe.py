@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from shakedown.desired.models import Smoke
+from shakedown.smoke.documents import documents
 from shakedown.smoke.options import Chosen, as_text, choose
 from shakedown.smoke.recipe import Family, families, recipes
 from tests.documents import commands, configuration, variables
@@ -184,3 +185,13 @@ def test_llama2_takes_what_llama3_takes() -> None:
     assert set(llama2.options) - set(llama3.options) == {"TOKENIZER_TYPE"}
     assert llama2.options["MODEL_SIZE"].values == [7, 13, 70]
     assert not set(llama2.recipes) & set(llama3.recipes)
+
+
+def test_a_document_that_nobody_knows_is_refused() -> None:
+    """What a plan or a finding names is a title with an address, never a name that leads nowhere."""
+    document = families()["llama3"].model_dump(exclude_unset=True)
+    with pytest.raises(ValidationError, match=r"documents\.toml"):
+        Family.model_validate({**document, "document": "000.txt"})
+    assert all(each.url is None or each.url.startswith("https://") for each in documents().values())
+    named = {recipe.document for recipe in recipes().values()}
+    assert {each.title for each in named if each.url is None} == {documents()["embedded"].title}

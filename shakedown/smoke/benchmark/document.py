@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.desired.models import Benchmark
+from shakedown.smoke.documents import DocumentName
 
 
 class _Data(BaseModel):
@@ -46,7 +47,7 @@ class Metric(_Data):
 class Document(_Data):
     """The whole file."""
 
-    document: str
+    document: DocumentName
     image: str
     folders: list[str]
     models: dict[str, Model]

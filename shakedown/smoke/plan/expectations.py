@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shakedown.desired.models import DesiredState, Smoke
+from shakedown.smoke.documents import documents
 from shakedown.smoke.launch import Derived
 from shakedown.smoke.options import Chosen
 
@@ -39,7 +40,7 @@ def published(chosen: Chosen, models: Sequence[str], nodes: int) -> tuple[dict[s
         elif chosen.changed:
             why = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
         else:
-            why = f"{expect.source}, for {expect.nodes} x {'/'.join(models)}"
+            why = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
             return dict(expect.figures), [Derived(name="expected figures", value=shown, why=why)]
         told.append(Derived(name="expected figures", value=shown, why=why))
     return {}, told
