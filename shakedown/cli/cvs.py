@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shakedown.desired.cvs import Choice, CvsError, import_file
-from shakedown.desired.cvs.snippet import as_json, as_python
+from shakedown.desired.cvs.result import as_json, as_python
 
 
 @click.command("import-cvs")

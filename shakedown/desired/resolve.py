@@ -93,7 +93,7 @@ def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]
         return None, []
     from shakedown.desired import cvs  # here only: few sites have such files, and every command comes by here
 
-    return cvs.named(layers)
+    return cvs.import_named(layers)
 
 
 def merge_host(host: HostLayers, imported: Imported | None = None) -> tuple[Merged, list[Problem]]:

@@ -11,8 +11,7 @@ import pytest
 
 from shakedown.desired.cvs import Choice, CvsError, importing
 from shakedown.desired.cvs.document import Given, parameters, without_comments
-from shakedown.desired.cvs.families import families
-from shakedown.desired.cvs.table import table
+from shakedown.desired.cvs.tables import families, known_parameters
 from shakedown.smoke import recipe as smoke
 from tests.cvs_files import DISTRIBUTED, EXAMPLES, FILLED, LATER, changed, copy_of, outcome
 
@@ -21,25 +20,25 @@ def given(file: Path, choice: Choice) -> Iterator[Given]:
     """Every parameter of a file and of its chosen job."""
     document = without_comments(json.loads(file.read_text("utf-8")))
     params = document["model_params"]
-    yield from parameters(document, table())
+    yield from parameters(document, known_parameters())
     if "sweep" in document:
         cells = {"model_params": params}
         cells[f"sweep.combinations.{choice.run}"] = document["sweep"]["combinations"][choice.run]
         for path, cell in cells.items():
-            yield from parameters(cell, table(), "model", path)
+            yield from parameters(cell, known_parameters(), "model", path)
         return
     for topology, models in params.items():
         for model, gpus in models.items():
             for gpu, cell in gpus.items():
                 if (choice.model or model, choice.gpu or gpu) == (model, gpu):
-                    yield from parameters(cell, table(), "model", f"model_params.{topology}.{model}.{gpu}")
+                    yield from parameters(cell, known_parameters(), "model", f"model_params.{topology}.{model}.{gpu}")
 
 
 EVERY = {each.name for file, choice in EXAMPLES for each in given(file, choice)}
 
 
 def test_the_examples_have_every_parameter_that_is_known() -> None:
-    assert set(table()) == EVERY
+    assert set(known_parameters()) == EVERY
 
 
 @pytest.mark.parametrize("name", sorted(EVERY))
@@ -47,8 +46,8 @@ def test_no_parameter_can_be_taken_out_of_the_table(name: str, monkeypatch: pyte
     file, choice, path = next(
         (file, choice, each.path) for file, choice in EXAMPLES for each in given(file, choice) if each.name == name
     )
-    fewer = {key: row for key, row in table().items() if key != name}
-    monkeypatch.setattr(importing, "table", lambda: fewer)
+    fewer = {key: row for key, row in known_parameters().items() if key != name}
+    monkeypatch.setattr(importing, "known_parameters", lambda: fewer)
     with pytest.raises(CvsError) as raised:
         importing.import_file(file, choice)
     assert any(problem.path == path or problem.path.startswith(f"{path}.") for problem in raised.value.problems)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from shakedown.desired.cvs.document import PLACEHOLDER, Given
-from shakedown.desired.cvs.notes import Notes
-from shakedown.desired.cvs.table import number
+from shakedown.desired import profiles
+from shakedown.desired.cvs.document import PLACEHOLDER, Given, Notes, read, without_comments
+from shakedown.desired.cvs.job import LayerDraft
+from shakedown.desired.cvs.result import CvsError
+from shakedown.desired.cvs.tables import number
 
 # The metrics of the files, with the kinds of bound that ask for more and for less. Names and directions are those of
 # shakedown/smoke/figures.py.
@@ -19,9 +23,39 @@ METRICS = {
     "mem_usage": _AT_MOST,
 }
 SCALING = "scaling_efficiency_pct"
+_CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 
-def of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
+def put_expected(draft: LayerDraft) -> None:
+    """The figures, and for how many nodes they are."""
+    assert draft.job is not None
+    if draft.parsed.get("enforce_thresholds") is False:
+        draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
+        for name in ("threshold_json", "scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
+            if name in draft.given and draft.given[name].value not in ("", None):
+                draft.notes.refuse(draft.given[name], "it is not read, since enforce_thresholds is false")
+        return
+    results = draft.given.get("model.result_dict")
+    expect: dict[str, Any] = {}
+    if results is not None and isinstance(results.value, dict):
+        expect = _of_results(results.path, results.value, draft.notes)
+    if draft.job.form == "sweep":
+        expect = _with_thresholds(draft, expect)
+    if not expect:
+        return
+    draft.put("smoke.expect", expect)
+    nodes = (draft.figure_nodes or draft.parsed.get("config.nnodes")) if draft.job.distributed else 1
+    if nodes is None:
+        return
+    draft.put("smoke.expect_nodes", nodes)
+    planned = draft.parsed.get("config.nnodes")
+    if planned is not None and planned != nodes and draft.job.distributed:
+        draft.notes.flag(
+            draft.given["config.nnodes"], f"a comment in the file says that its figures are for {nodes} nodes"
+        )
+
+
+def _of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     """Metric -> bound of a `result_dict`. An open one stays <changeme>; 0 is what the files write for no bound."""
     expect: dict[str, Any] = {}
     for name, value in results.items():
@@ -36,7 +70,7 @@ def of_results(path: str, results: Mapping[str, Any], notes: Notes) -> dict[str,
     return expect
 
 
-def of_thresholds(
+def _of_thresholds(
     path: str, cell: Mapping[str, Any], notes: Notes, per_gpu: Callable[[float], float | None]
 ) -> dict[str, float]:
     """Metric -> bound of one cell of a threshold file. `per_gpu`: the tokens/s/GPU of a scaling efficiency in percent,
@@ -108,3 +142,77 @@ def _bound(given: Given, notes: Notes) -> float | None:
     else:
         return float(bound)
     return None
+
+
+def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any]:
+    """The expected figures with those of the file's cell over them."""
+    path = _threshold_file(draft)
+    if path is None:
+        return expect
+    try:
+        cells = without_comments(read(path, f"cvs {path}"))
+    except CvsError as error:
+        draft.notes.problems += error.problems
+        return expect
+    key = _cell_name(draft)
+    for name, cell in cells.items():
+        if not _CELL.fullmatch(name) or not isinstance(cell, dict):
+            draft.notes.wrong(Given(name, f"{path.name}: {name}", cell), "MBS=..,GBS=..,PRECISION=.. and an object")
+    if not isinstance(cells.get(key), dict):
+        asked = Given(key, f"{path.name}: {key}", None)
+        draft.notes.refuse(asked, f"the file has no cell for this run ({', '.join(cells)}): its figures are recorded")
+        return expect
+    if f"training.{SCALING}" not in cells[key]:
+        for each in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
+            if each in draft.given:
+                draft.notes.refuse(draft.given[each], f"{key} has no {SCALING} to judge")
+    found = _of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
+    for name in expect.keys() & found.keys():
+        if expect[name] != found[name]:
+            results = draft.given["model.result_dict"]
+            given = Given(name, f"{results.path}.{name}", expect[name])
+            draft.notes.refuse(given, f"{path.name} says {found[name]:g}, and it is the newer of the two")
+            draft.notes.open = [problem for problem in draft.notes.open if problem.path != given.path]
+    return expect | found
+
+
+def _threshold_file(draft: LayerDraft) -> Path | None:
+    """The chosen or named file, the one with this file's own name, or the only one in the folder."""
+    named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
+    if draft.thresholds:
+        return Path(draft.thresholds).expanduser()
+    folder, stem = draft.file.parent, draft.file.stem
+    if named.value:
+        return folder / str(named.value)
+    own = [folder / f"{each}_threshold.json" for each in (stem, stem.removesuffix("_config"))]
+    beside = sorted(folder.glob("*threshold.json"))
+    fitting = [path for path in own if path in beside] or beside
+    if not fitting:
+        draft.notes.refuse(named, "no threshold file stands beside the file: every figure is recorded")
+        return None
+    if len(fitting) > 1 and fitting[0] not in own:
+        there = ", ".join(each.name for each in fitting)
+        how = '--thresholds, or "thresholds" beside "file" in a layer'
+        draft.notes.wrong(named, f"the name of a threshold file, here or with {how} (beside this one: {there})")
+        return None
+    return fitting[0]
+
+
+def _cell_name(draft: LayerDraft) -> str:
+    """The cell's name, from the values as the file writes them."""
+    names = {"MBS": "micro_batch_size", "GBS": "global_batch_size", "PRECISION": "precision"}
+    values = {short: draft.given.get(f"model.{name}") for short, name in names.items()}
+    return ",".join(f"{short}={given.value if given else ''}" for short, given in values.items())
+
+
+def _tokens(draft: LayerDraft, percent: float) -> float | None:
+    """Tokens/s/GPU of this part of the baseline's. None without a baseline.
+
+    The efficiency of N nodes is total / (N / n x baseline of n nodes), so for each GPU N falls out.
+    """
+    total = draft.parsed.get("scaling_baseline.tokens_per_sec_total", 0.0)
+    nodes = draft.parsed.get("scaling_baseline.num_nodes", 1)
+    if not total or nodes < 1 or draft.job is None:
+        return None
+    gpus = int(profiles.load("gpu", draft.job.gpu)["gpu"]["count"])
+    return float(percent / 100 * total / (nodes * gpus))

@@ -1,19 +1,29 @@
-"""From a file to a site's layer: each parameter by its row of parameters.toml, then what takes more than a row."""
+"""From a file, or from a layer that names one, to a site's layer: parameter by parameter, then what takes several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from shakedown.desired.cvs import readers
-from shakedown.desired.cvs.document import PLACEHOLDER, Given, nodes_of_figures, parameters, read, without_comments
-from shakedown.desired.cvs.draft import Draft
-from shakedown.desired.cvs.families import families, family_of
-from shakedown.desired.cvs.forms import Choice, Job, choose
-from shakedown.desired.cvs.notes import Notes
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from shakedown.desired.cvs.document import (
+    PLACEHOLDER,
+    Given,
+    Notes,
+    nodes_of_figures,
+    parameters,
+    read,
+    without_comments,
+)
+from shakedown.desired.cvs.job import Choice, LayerDraft, SelectedJob, choose
+from shakedown.desired.cvs.readers import read_all
 from shakedown.desired.cvs.result import CvsError, Imported
-from shakedown.desired.cvs.table import Parameter, table
+from shakedown.desired.cvs.tables import Parameter, families, family_of, known_parameters
+from shakedown.desired.layers import Layer, merge
+from shakedown.desired.problems import Problem
 
 ONLY = Choice()  # of a file with one job
 _SECTIONS = ("gpu", "nic", "rdma", "system", "images", "smoke")  # in the order people write them
@@ -28,16 +38,16 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     file = Path(path).expanduser()
     notes = Notes(f"cvs {path}")
     document = read(file, notes.where)
-    given = {each.name: each for each in parameters(without_comments(document), table())}
+    given = {each.name: each for each in parameters(without_comments(document), known_parameters())}
     job = choose(given, choice, notes)
-    draft = Draft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
+    draft = LayerDraft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
     if job is not None:
         draft.family = family_of(str(job.model.value))
         given |= {each.name: each for each in job.cell.values()}
         if draft.family is None:
             notes.wrong(job.model, f"a model of the families {', '.join(families())}")
     for each in given.values():
-        row = table().get(each.name)
+        row = known_parameters().get(each.name)
         if row is None:
             notes.wrong(each, "no such parameter")
         else:
@@ -45,14 +55,14 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     if job is not None:
         _missing(draft, given, job)
     if job is not None and draft.family is not None:
-        readers.read_all(draft)
+        read_all(draft)
     if notes.problems:
         raise CvsError(sorted(set(notes.problems)))
     ordered = {section: draft.values[section] for section in _SECTIONS if section in draft.values}
     return Imported(notes.where, ordered, notes.open, notes.remarks)
 
 
-def _take(draft: Draft, given: Given, row: Parameter) -> None:
+def _take(draft: LayerDraft, given: Given, row: Parameter) -> None:
     """What a row says by itself; the parsed value is kept for the readers."""
     notes = draft.notes
     if given.is_open or given.value in ("", None):
@@ -77,7 +87,7 @@ def _take(draft: Draft, given: Given, row: Parameter) -> None:
         notes.derive(given, f"{row.derived}; the typed value is not taken over")
 
 
-def _take_option(draft: Draft, given: Given, role: str, parsed: Any) -> None:
+def _take_option(draft: LayerDraft, given: Given, role: str, parsed: Any) -> None:
     family = draft.family
     if family is None:
         return
@@ -95,7 +105,7 @@ def _take_option(draft: Draft, given: Given, role: str, parsed: Any) -> None:
             draft.notes.wrong(given, str(error))
 
 
-def _open(draft: Draft, given: Given, row: Parameter, missing: bool = False) -> None:
+def _open(draft: LayerDraft, given: Given, row: Parameter, missing: bool = False) -> None:
     """<changeme>, nothing, or not there at all: derived, or left for a layer above."""
     if row.derived:
         draft.notes.derive(given, row.derived)
@@ -115,7 +125,7 @@ def _open(draft: Draft, given: Given, row: Parameter, missing: bool = False) -> 
     draft.notes.leave_open(given, target, missing)
 
 
-def _target(draft: Draft, row: Parameter) -> str | None:
+def _target(draft: LayerDraft, row: Parameter) -> str | None:
     """Where in the layer an open value is to be given."""
     if row.to:
         return row.to
@@ -125,9 +135,52 @@ def _target(draft: Draft, row: Parameter) -> str | None:
     return f"smoke.options.{option}" if option else None
 
 
-def _missing(draft: Draft, given: Mapping[str, Given], job: Job) -> None:
-    for name, row in table().items():
+def _missing(draft: LayerDraft, given: Mapping[str, Given], job: SelectedJob) -> None:
+    for name, row in known_parameters().items():
         if name in given or not job.tags.intersection(row.required):
             continue
         path = f"{job.path}.{name.removeprefix('model.')}" if name.startswith("model.") else name
         _open(draft, Given(name, path, None), row, missing=True)
+
+
+class _Named(BaseModel):
+    """`file`: on the controller, from the working directory. The rest chooses among the file's jobs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    file: str
+    model: str | None = None
+    gpu: str | None = None
+    run: str | None = None
+    thresholds: str | None = None
+
+
+def import_named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
+    """The file that a site's layers name, imported; None where they name none or it cannot be used."""
+    chosen = merge(Layer(layer.name, {"cvs": layer.values["cvs"]}) for layer in layers if "cvs" in layer.values)
+    if not chosen.values:
+        return None, []
+    try:
+        wanted = _Named.model_validate(chosen.values["cvs"])
+    except ValidationError as error:
+        return None, [
+            Problem(
+                chosen.origin_of("cvs"),
+                ".".join(("cvs", *map(str, item["loc"]))),
+                repr(item["input"]),
+                'cvs = {"file": PATH}, with "model", "gpu", "run" and "thresholds" where the file leaves a choice',
+            )
+            for item in error.errors()
+        ]
+    path = Path(wanted.file).expanduser()
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    return _import(wanted, changed)
+
+
+@lru_cache(maxsize=16)
+def _import(wanted: _Named, changed: int) -> tuple[Imported | None, list[Problem]]:
+    """Read once for all the hosts of a group."""
+    try:
+        return import_file(wanted.file, Choice(wanted.model, wanted.gpu, wanted.run, wanted.thresholds)), []
+    except CvsError as error:
+        return None, list(error.problems)

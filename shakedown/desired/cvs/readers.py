@@ -1,20 +1,26 @@
-"""What takes more than a row of parameters.toml: the job itself, its places, its network, and its figures."""
+"""What takes more than a row of parameters.toml: the job itself, its network, its recipe, its volumes and devices."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from shakedown.desired import profiles
-from shakedown.desired.cvs import places, thresholds
 from shakedown.desired.cvs.document import PLACEHOLDER, Given, is_secret
-from shakedown.desired.cvs.draft import Draft
-from shakedown.desired.cvs.figures import of_results
+from shakedown.desired.cvs.figures import put_expected
+from shakedown.desired.cvs.job import LayerDraft
 from shakedown.desired.models import EACH, TOGETHER
 
 CVS_GPUS, CVS_GPUS_PER_NODE = 32, 8
+_PROVIDER = re.compile(r"lib(?P<name>\w+)-rdmav\d+\.so")
+_NO_DEVICES = ("/dev/shm", "/dev/hugepages", "/dev/mqueue")  # file systems that are mounted below /dev
+# Where distributions keep libibverbs' configuration: a NIC family's profile looks there by itself.
+_USUAL_CONFIG = ("/etc/libibverbs.d", "/lib/libibverbs.d")
 
 
-def read_all(draft: Draft) -> None:
+def read_all(draft: LayerDraft) -> None:
     """In the order in which the layer is read: the machine, the job, its container, what is expected."""
     assert draft.job is not None
     draft.put("gpu", draft.job.gpu)
@@ -26,10 +32,10 @@ def read_all(draft: Draft) -> None:
     _recipe(draft)
     _places(draft)
     _environment(draft)
-    _expect(draft)
+    put_expected(draft)
 
 
-def _topology(draft: Draft) -> None:
+def _topology(draft: LayerDraft) -> None:
     """A job of one node is run on every node by itself: never as one over all of them, whose figures would be others"""
     job = draft.job
     assert job is not None
@@ -47,7 +53,7 @@ def _topology(draft: Draft) -> None:
         draft.notes.derive(Given("model_params", job.path, "one node"), why)
 
 
-def _network(draft: Draft) -> None:
+def _network(draft: LayerDraft) -> None:
     interface, gloo = draft.parsed.get("config.nccl_socket_ifname"), draft.parsed.get("config.gloo_socket_ifname")
     if gloo is not None and gloo != interface:
         draft.put("smoke.environment.GLOO_SOCKET_IFNAME", gloo)
@@ -56,7 +62,7 @@ def _network(draft: Draft) -> None:
     _hcas(draft)
 
 
-def _hcas(draft: Draft) -> None:
+def _hcas(draft: LayerDraft) -> None:
     """Typed devices are those that must be there; which of them a job uses, and in which order, is derived."""
     both = ("config.nccl_ib_hca_list", "config.nccl_ib_hca")
     lists = [draft.parsed[name] for name in both if name in draft.parsed]
@@ -72,7 +78,7 @@ def _hcas(draft: Draft) -> None:
         draft.put("rdma.devices", [f"{prefix}*" for prefix in pattern.split("|") if prefix])
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LayerDraft) -> None:
     precision = draft.parsed.get("model.precision")
     if precision is None or draft.family is None:
         return
@@ -87,7 +93,7 @@ def _precision(draft: Draft) -> None:
             draft.notes.flag(draft.given["model.precision"], why)
 
 
-def _batch(draft: Draft) -> None:
+def _batch(draft: LayerDraft) -> None:
     """CVS takes the batch of its older files for 32 GPUs, and trains with it in proportion to its nodes
     (cvs/lib/megatron_training_lib.py at dddd91430fe4); what stands in the file is trained here."""
     assert draft.job is not None
@@ -102,7 +108,7 @@ def _batch(draft: Draft) -> None:
     draft.notes.flag(draft.given["model.batch_size"], why)
 
 
-def _data(draft: Draft) -> None:
+def _data(draft: LayerDraft) -> None:
     assert draft.family is not None
     source, mock = draft.given.get("config.dataset_source"), draft.parsed.get("config.mock_data")
     option = draft.family.options["data"]
@@ -115,7 +121,7 @@ def _data(draft: Draft) -> None:
         draft.notes.leave_open(asking, f"smoke.options.{option}, since mock_data is False", missing=True)
 
 
-def _recipe(draft: Draft) -> None:
+def _recipe(draft: LayerDraft) -> None:
     """The recipe whose options are nearest; every option of the file is given over its own."""
     assert draft.family is not None and draft.job is not None
     draft.put("smoke.options", dict(sorted(draft.options.items())))
@@ -133,7 +139,7 @@ def _recipe(draft: Draft) -> None:
     draft.put("smoke.image", "megatron")
 
 
-def _places(draft: Draft) -> None:
+def _places(draft: LayerDraft) -> None:
     """Volumes and devices."""
     names = {
         "sections": ("config.container_config.volume_dict", "config.container_config.device_list"),
@@ -141,8 +147,8 @@ def _places(draft: Draft) -> None:
     }
     assert draft.job is not None
     volumes, devices = names[draft.job.form]
-    found, wrong = places.pairs(draft.parsed.get(volumes, {}))
-    layer, displaced = places.sort(found, draft.parsed.get(devices))
+    found, wrong = _volume_pairs(draft.parsed.get(volumes, {}))
+    layer, displaced = _sort_volumes(found, draft.parsed.get(devices))
     expected = {"a path on the host and one in the container": wrong, "the same path on both sides": displaced}
     for what, entries in expected.items():
         for each in entries:
@@ -151,10 +157,10 @@ def _places(draft: Draft) -> None:
         draft.notes.leave_open(Given(volumes, draft.given[volumes].path, path), "smoke.volumes")
     for section, values in layer.items():
         draft.put(section, values)
-    _provider(draft, volumes)
+    _check_provider(draft, volumes)
 
 
-def _provider(draft: Draft, volumes: str) -> None:
+def _check_provider(draft: LayerDraft, volumes: str) -> None:
     """The mounted library must be that of the NIC family."""
     family = draft.parsed.get("config.nic_type")
     mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
@@ -165,7 +171,7 @@ def _provider(draft: Draft, volumes: str) -> None:
             draft.notes.wrong(given, f"the library of {family}, lib{own}, or none")
 
 
-def _environment(draft: Draft) -> None:
+def _environment(draft: LayerDraft) -> None:
     name = "container.runtime.args.env"
     for variable, value in draft.parsed.get(name, {}).items():
         given = Given(name, f"{draft.given[name].path}.{variable}", value)
@@ -177,30 +183,66 @@ def _environment(draft: Draft) -> None:
             draft.put("smoke.environment", {variable: str(value)})
 
 
-def _expect(draft: Draft) -> None:
-    """The figures, and for how many nodes they are."""
-    assert draft.job is not None
-    if draft.parsed.get("enforce_thresholds") is False:
-        draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
-        for name in ("threshold_json", "scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
-            if name in draft.given and draft.given[name].value not in ("", None):
-                draft.notes.refuse(draft.given[name], "it is not read, since enforce_thresholds is false")
-        return
-    results = draft.given.get("model.result_dict")
-    expect: dict[str, Any] = {}
-    if results is not None and isinstance(results.value, dict):
-        expect = of_results(results.path, results.value, draft.notes)
-    if draft.job.form == "sweep":
-        expect = thresholds.over(draft, expect)
-    if not expect:
-        return
-    draft.put("smoke.expect", expect)
-    nodes = (draft.figure_nodes or draft.parsed.get("config.nnodes")) if draft.job.distributed else 1
-    if nodes is None:
-        return
-    draft.put("smoke.expect_nodes", nodes)
-    planned = draft.parsed.get("config.nnodes")
-    if planned is not None and planned != nodes and draft.job.distributed:
-        draft.notes.flag(
-            draft.given["config.nnodes"], f"a comment in the file says that its figures are for {nodes} nodes"
-        )
+def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str, str], list[str]]:
+    """Host path -> container path (with docker's mode, as in /data:ro), and the entries that are neither.
+
+    The older form has an object, the newer one a list of docker's HOST:CONTAINER[:MODE].
+    """
+    if isinstance(volumes, Mapping):
+        items: Iterable[tuple[str, Any]] = volumes.items()
+    else:
+        items = [(str(entry).partition(":")[0], str(entry).partition(":")[2]) for entry in volumes]
+    found, wrong = {}, []
+    for host, target in items:
+        if host and isinstance(target, str) and target:
+            found[host] = target
+        else:
+            wrong.append(f"{host}:{target}")
+    return found, wrong
+
+
+def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """The layer's part for volumes and devices, and what cannot be.
+
+    A folder of devices that the file mounts is given as devices, so that the container may open them. The provider
+    library and libibverbs.d belong to the NIC family: the ABI number in the library's name is the node's own.
+    """
+    plain: dict[str, str] = {}
+    given = [str(device) for device in devices or []]
+    provider: dict[str, Any] = {}
+    wrong = []
+    for host, target in volumes.items():
+        library = _PROVIDER.fullmatch(PurePosixPath(host).name)
+        if host.startswith("/dev/") and not host.startswith(_NO_DEVICES):
+            given.append(host)
+            wrong += [f"{host}:{target}"] if target.partition(":")[0] != host else []
+        elif library:
+            provider |= _provider_layer(library["name"], host, target)
+        elif PurePosixPath(host).name == "libibverbs.d":
+            if host not in _USUAL_CONFIG:
+                provider["config_dirs"] = [host]
+            wrong += [f"{host}:{target}"] if target.partition(":")[0] != host else []
+        else:
+            plain[host] = target
+    layer: dict[str, Any] = {"rdma": {"provider": provider}} if provider else {}
+    smoke: dict[str, Any] = {"volumes": plain} if plain else {}
+    if given:
+        smoke["devices"] = _without_covered(given)
+    return {**layer, "smoke": smoke}, wrong
+
+
+def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
+    """A target that ends in .host is a library that is copied over the container's own before the job starts."""
+    inside = re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", target.partition(":")[0])
+    found = {
+        "name": name,
+        "host_library": re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", host),
+        "container_library": inside,
+    }
+    return found | ({"install_as": inside.removesuffix(".host")} if inside.endswith(".host") else {})
+
+
+def _without_covered(devices: Sequence[str]) -> list[str]:
+    """A device in a folder that is given whole is not given twice."""
+    unique = list(dict.fromkeys(devices))
+    return [each for each in unique if not any(each.startswith(f"{other}/") for other in unique)]

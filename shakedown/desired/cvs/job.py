@@ -1,4 +1,4 @@
-"""The two forms of the file, and the one job of them that is wanted.
+"""The two forms of the file, the one job of them that is wanted, and the layer that it becomes.
 
 The older form has sections: model_params.(single_node|multi_node).MODEL.GPU. The newer has one model for one GPU, and a
 sweep whose runs change some of its parameters.
@@ -7,12 +7,13 @@ sweep whose runs change some of its parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shakedown.desired import profiles
-from shakedown.desired.cvs.document import Given
-from shakedown.desired.cvs.notes import Notes
+from shakedown.desired.cvs.document import Given, Notes
+from shakedown.desired.cvs.tables import ModelFamily
 
 _TOPOLOGIES = {"single_node": False, "multi_node": True}
 
@@ -29,7 +30,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Job:
+class SelectedJob:
     """One job of the file. `cell` holds its model parameters, each with its own path; `path` is the cell's."""
 
     form: str  # "sections" or "sweep"
@@ -45,7 +46,7 @@ class Job:
         return {self.form, *(["distributed"] if self.distributed else [])}
 
 
-def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> Job | None:
+def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> SelectedJob | None:
     """The wanted job; None, with every reason noted, where there is none."""
     params = given.get("model_params")
     if params is None or not isinstance(params.value, dict):
@@ -62,7 +63,7 @@ def profile_of(name: object) -> str | None:
     return profile if profile in profiles.names("gpu") else None
 
 
-def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> Job | None:
+def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
     if choice.run is not None:
         notes.wrong(Given("run", "run", choice.run), "no run: this form of the file has models and GPUs")
     cells: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -97,7 +98,7 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
         return None
     cell = {name: Given(f"model.{name}", f"{path}.{name}", value) for name, value in cells[fitting[0]].items()}
     named = Given("model", f"{params.path}.{topology}.{model}", model)
-    return Job("sections", _TOPOLOGIES[topology], named, profile, path, cell)
+    return SelectedJob("sections", _TOPOLOGIES[topology], named, profile, path, cell)
 
 
 def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
@@ -107,7 +108,7 @@ def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
     return said or {True, False}
 
 
-def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> Job | None:
+def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
     before = len(notes.problems)
     model = Given("model.model_name", f"{params.path}.model_name", params.value.get("model_name"))
     arch = given.get("gpu_arch", Given("gpu_arch", "gpu_arch", None))
@@ -129,7 +130,7 @@ def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: 
     cell |= {key: Given(f"model.{key}", f"{path}.{key}", value) for key, value in combination.items()}
     framework = given.get("framework")
     distributed = framework is not None and framework.value == "megatron_distributed"
-    return Job("sweep", distributed, model, profile, path, cell)
+    return SelectedJob("sweep", distributed, model, profile, path, cell)
 
 
 def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str, dict[str, Any]] | None:
@@ -150,3 +151,36 @@ def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str,
         notes.wrong(Given("run", "run", choice.run), expected)
         return None
     return fitting[0], known[fitting[0]]
+
+
+@dataclass
+class LayerDraft:
+    """A layer in the making. `given` and `parsed` are by parameter name; `parsed` holds those of the right type."""
+
+    notes: Notes
+    file: Path
+    given: dict[str, Given]
+    job: SelectedJob | None
+    figure_nodes: int | None  # for how many nodes a comment says the figures are
+    thresholds: str | None = None  # the threshold file that a person chose
+    family: ModelFamily | None = None
+    parsed: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # smoke.options
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> str:
+        """The model's name in the file."""
+        return str(self.job.model.value) if self.job else ""
+
+    def put(self, path: str, value: Any) -> None:
+        """Set a dotted path of the layer; an object is merged into what stands there."""
+        *above, last = path.split(".")
+        at = self.values
+        for part in above:
+            at = at.setdefault(part, {})
+        if isinstance(value, dict) and isinstance(at.get(last), dict):
+            for key, item in value.items():
+                self.put(f"{path}.{key}", item) if isinstance(item, dict) else at[last].__setitem__(key, item)
+        else:
+            at[last] = value

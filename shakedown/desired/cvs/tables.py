@@ -1,8 +1,9 @@
-"""The table of known parameters, and how the file's strings become values."""
+"""The two data files: parameters.toml, every known parameter, and families.toml, the recipes that models become."""
 
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from functools import cache
 from importlib.resources import files
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-_FILE = files("shakedown.desired.cvs") / "parameters.toml"
+_FOLDER = files("shakedown.desired.cvs")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _EXPECTED = {
     "text": "a text",
@@ -22,11 +23,15 @@ _EXPECTED = {
     "mapping": "an object",
 }
 
+Value = bool | int | float | str
 
-class Parameter(BaseModel):
-    """One row of parameters.toml, where the fields are explained."""
 
+class _Data(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Parameter(_Data):
+    """One row of parameters.toml, where the fields are explained."""
 
     type: Literal["text", "flag", "int", "number", "names", "list", "mapping"] = "text"
     to: str | None = None
@@ -58,9 +63,9 @@ class Parameter(BaseModel):
 
 
 @cache
-def table() -> dict[str, Parameter]:
+def known_parameters() -> dict[str, Parameter]:
     """Every known parameter, by name."""
-    rows = tomllib.loads(_FILE.read_text("utf-8"))
+    rows = tomllib.loads((_FOLDER / "parameters.toml").read_text("utf-8"))
     return {name: Parameter.model_validate(row) for name, row in rows.items()}
 
 
@@ -93,3 +98,51 @@ def number(value: Any, whole: bool = False) -> int | float | None:
         return int(value) if whole and not isinstance(value, float) else None if whole else found
     except (ValueError, OverflowError):
         return None
+
+
+class RecipeChoice(_Data):
+    """A recipe, for the options of `when`, and for these GPU profiles only where there are `gpus`."""
+
+    name: str
+    when: dict[str, Value]
+    gpus: list[str] = []
+
+
+class ModelFamily(_Data):
+    """One table of families.toml, where the fields are explained."""
+
+    models: str
+    options: dict[str, str]
+    fixed: dict[str, Value] = {}
+    ignored: dict[str, str] = {}
+    values: dict[str, dict[str, Value]] = {}
+    precision: dict[str, dict[str, Value]]
+    recipes: list[RecipeChoice]
+
+    def value(self, role: str, parsed: Value) -> Value:
+        """The option's value. ValueError with what was expected."""
+        meanings = self.values.get(role)
+        if meanings is None:
+            return parsed
+        key = str(int(parsed)) if isinstance(parsed, bool) else str(parsed)
+        if key not in meanings:
+            raise ValueError(f"one of {', '.join(meanings)}")
+        return meanings[key]
+
+    def recipe(self, options: dict[str, Any], gpu: str) -> str | None:
+        """The recipe for these options on this GPU; None where there is none."""
+        fitting = (each for each in self.recipes if each.when.items() <= options.items())
+        return next((each.name for each in fitting if not each.gpus or gpu in each.gpus), None)
+
+
+@cache
+def families() -> dict[str, ModelFamily]:
+    """Every family, by the name of its recipes' file."""
+    tables = tomllib.loads((_FOLDER / "families.toml").read_text("utf-8"))
+    like = {name: tables[table.pop("like")] if "like" in table else {} for name, table in tables.items()}
+    return {name: ModelFamily.model_validate({**like[name], **table}) for name, table in tables.items()}
+
+
+def family_of(model: str) -> ModelFamily | None:
+    """The family of a model by its name in the file."""
+    return next((each for each in families().values() if re.match(each.models, model, re.IGNORECASE)), None)
