@@ -164,7 +164,7 @@ def _fate(state: State, host: Host, examination: Examination | None, left_out: s
     return Fate(name, _WORDS[worst], ", ".join(why))
 
 
-_WORDS: dict[Verdict, Became] = {
+_WORDS: dict[Verdict, Became] = {  # of a node's worst verdict, which is never a warning
     Verdict.OK: "ok",
     Verdict.DRIFT: "drift",
     Verdict.UNKNOWN: "unknown",
@@ -195,6 +195,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
         gates=not_held(gates),
+        warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
         evidence=str(current.directory.path) if current and current.directory else "",
         dry=invocation.dry,

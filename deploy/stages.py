@@ -41,7 +41,7 @@ def drifted() -> None:
     """Fail the current host if it is not in its desired state. Declares nothing."""
     current = session()
     name = current_host.name
-    different = [f for f in current.examination.findings.get(name, []) if f.verdict != Verdict.OK]
+    different = [f for f in current.examination.findings.get(name, []) if not f.verdict.passes]
     if different or name not in current.examination.states:
         current.fail(
             current.host(name),

@@ -92,6 +92,11 @@ class Examination:
         """The findings that keep a node out of the smoke run: what failed, and what could not be read."""
         return [f for f in self.findings.get(node, []) if f.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
 
+    def warnings(self) -> dict[str, list[str]]:
+        """The names of the findings that are advice, by node; they have no part in any verdict."""
+        found = {n: [f.name for f in its if f.verdict == Verdict.WARN] for n, its in self.findings.items()}
+        return {node: names for node, names in found.items() if names}
+
     def mendable(self, node: str) -> list[Finding]:
         """The findings of a node that an operation of ours would mend."""
         return [finding for finding in self.findings.get(node, []) if finding.mended_by == By.OPERATION]

@@ -9,33 +9,45 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shakedown.text import printable
 
 
 class Verdict(StrEnum):
-    """What a comparison came to. Unknown is never ok."""
+    """What a comparison came to. Unknown is never ok.
+
+    `warn` is for advice alone: the comparison was made, the node may train, and no operation would change it. It is
+    shown and counted, and changes neither the verdict of a node or a run nor an exit code. A reading that such a
+    comparison needs and that could not be taken is `unknown` like any other.
+    """
 
     OK = "ok"
+    WARN = "warn"  # advice: nothing stands in the way, and a person may want to know
     DRIFT = "drift"  # differs from the desired state, and an operation of ours (or a reboot) would mend it
     FAIL = "fail"  # differs, and no operation of ours can mend it: a GPU is missing, a port is down
     UNKNOWN = "unknown"  # the reading could not be taken
 
     @property
     def severity(self) -> int:
-        """Order for 'the worst wins': fail, then unknown, then drift, then ok."""
-        return ("ok", "drift", "unknown", "fail").index(self.value)
+        """Order for 'the worst wins': fail, then unknown, then drift, then ok, which advice does not change."""
+        return {"ok": 0, "warn": 0, "drift": 1, "unknown": 2, "fail": 3}[self.value]
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing has to be done: ok, or ok with advice."""
+        return self.severity == 0
 
     @property
     def exit_code(self) -> int:
         """The exit code of the `shakedown` command when this is the worst verdict."""
-        return {"ok": 0, "fail": 1, "drift": 3, "unknown": 4}[self.value]
+        return {"ok": 0, "warn": 0, "fail": 1, "drift": 3, "unknown": 4}[self.value]
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The worst of the verdicts; of none at all, unknown: nothing was seen to be right."""
-    return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNKNOWN)
+    """The worst of the verdicts, never `warn`; of none at all, unknown: nothing was seen to be right."""
+    found = max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.UNKNOWN)
+    return Verdict.OK if found.passes else found
 
 
 class Risk(StrEnum):
@@ -92,6 +104,13 @@ class Finding(BaseModel):
     unit: str | None = None
     evidence: str = ""
     remedy: Remedy | None = None
+
+    @model_validator(mode="after")
+    def _advice_declares_nothing(self) -> Finding:
+        """A deploy runs the operation of a remedy: what one would mend has drifted, and is more than advice."""
+        if self.verdict == Verdict.WARN and self.remedy and self.remedy.by == By.OPERATION:
+            raise ValueError(f"{self.name}: advice names no operation; what an operation mends has drifted")
+        return self
 
     @property
     def mended_by(self) -> By | None:

@@ -12,8 +12,8 @@ from shakedown.state import NodeState
 
 @check("environment")
 def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
-    """A warning for each variable that a recipe family cautions against on this GPU model. Drift and not failure: the
-    node trains, only slower than it could."""
+    """A warning for each variable that a recipe family cautions against on this GPU model: the node trains, only slower
+    than it could."""
     of_site = desired.smoke.environment if desired.smoke else {}
     given = {**desired.gpu.environment, **of_site}
     if not given:
@@ -26,7 +26,7 @@ def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[
             yield Finding(
                 name=f"environment.{variable}",
                 node=node,
-                verdict=Verdict.DRIFT,
+                verdict=Verdict.WARN,
                 wanted="not set",
                 actual=caution.value,
                 evidence=f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}",

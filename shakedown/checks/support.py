@@ -15,13 +15,12 @@ from shakedown.state import Image, NodeState, is_unreadable
 if TYPE_CHECKING:
     from shakedown.smoke.recipe import Limits, Recipe
 
-_VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.DRIFT, "not supported": Verdict.FAIL}
+_VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
 
 
 @check("support")
 def support(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
-    """Support in part is drift: the node may train, and nobody reads it as a pass. gpu_model compares the profile with
-    the hardware."""
+    """Support in part is a warning: the node may train. gpu_model compares the profile with the hardware."""
     recipe = _recipe(desired)
     limits = recipe.family.limits if recipe else None
     if recipe is None or limits is None or not limits.gpus:

@@ -171,7 +171,8 @@ def drift(
 def _print_findings(findings: list[Finding], verdict: Verdict, nodes: int, form: str, show_all: bool) -> None:
     if form == "json":
         rows = [finding.model_dump(mode="json") for finding in findings]
-        click.echo(json.dumps({"verdict": verdict, "nodes": nodes, "findings": rows}, indent=1))
+        counts = {each: sum(finding.verdict == each for finding in findings) for each in Verdict}
+        click.echo(json.dumps({"verdict": verdict, "nodes": nodes, "counts": counts, "findings": rows}, indent=1))
     elif form == "jsonl":
         for finding in findings:
             click.echo(finding.model_dump_json())

@@ -41,6 +41,7 @@ class Ending:
     new_keys: Mapping[str, str] = field(default_factory=dict)  # node -> the key that was taken for the first time
     error: str = ""  # what ended the run before its end
     lacking: Sequence[str] = ()  # what was asked for besides, and is not there
+    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> the findings that are advice
     evidence: str = ""
     dry: bool = False
     interrupted: bool = False
@@ -57,6 +58,7 @@ def closing(ending: Ending) -> Iterator[str]:
         alike.setdefault((ORDER.index(fate.became), fate.why), []).append(fate.node)
     for (became, why), nodes in sorted(alike.items()):
         yield f"  {ORDER[became]}: {_listed(nodes)}{f': {printable(why, WHY)}' if why else ''}"
+    yield from _warnings(ending.warnings)
     if ending.gates:
         yield f"  gates that did not hold: {_listed(ending.gates)}"
     yield from _changes(ending)
@@ -75,6 +77,17 @@ def not_held(gates: Sequence[Gate]) -> list[str]:
             names.setdefault(gate.node, []).append(gate.name)
     together = names.pop(None, [])
     return together + [f"{node} ({' '.join(its)})" for node, its in names.items()]
+
+
+def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """How many warnings, and of what; none of them has a part in the verdict."""
+    nodes: dict[str, list[str]] = {}
+    for node, names in warnings.items():
+        for name in names:
+            nodes.setdefault(name, []).append(node)
+    if nodes:
+        what = "; ".join(f"{printable(name)}: {_listed(its)}" for name, its in nodes.items())
+        yield f"  warnings, beside the verdict: {sum(map(len, nodes.values()))} ({what})"
 
 
 def _changes(ending: Ending) -> Iterator[str]:

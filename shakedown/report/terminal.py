@@ -24,7 +24,13 @@ if TYPE_CHECKING:  # a drift check shows findings only
 
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""
-COLOURS = {Verdict.OK: "green", Verdict.DRIFT: "yellow", Verdict.FAIL: "red", Verdict.UNKNOWN: "magenta"}
+COLOURS = {
+    Verdict.OK: "green",
+    Verdict.WARN: "cyan",
+    Verdict.DRIFT: "yellow",
+    Verdict.FAIL: "red",
+    Verdict.UNKNOWN: "magenta",
+}
 
 
 def console(stderr: bool = False) -> Console:

@@ -42,6 +42,11 @@ def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
     ]
 
 
+def test_warnings_are_counted_beside_the_verdict() -> None:
+    lines = list(closing(Ending(verdict=Verdict.OK, warnings={"a": ["support", "environment.X"], "b": ["support"]})))
+    assert lines[:2] == ["verdict: ok", "  warnings, beside the verdict: 3 (support: a, b; environment.X: a)"]
+
+
 def test_what_is_lacking_besides_comes_first() -> None:
     assert said(lacking=["1 of 2"], fates=[Fate("a", "ok")])[:3] == ["verdict: fail", "  1 of 2", "  ok: a"]
 

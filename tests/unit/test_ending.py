@@ -151,6 +151,46 @@ def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path
     assert closing(err)[1] == "  left out: @local: drifted: sysctl.kernel.pid_max"
 
 
+NOTHING_ASKED = {
+    "gpu": {"profile": "mi300x", "count": 0, "rocm_min": None, "modules": []},
+    "nic": None,
+    "tuning": dict.fromkeys(["numa_balancing", "cpu_governor", "c2", "thp", "pcie_acs", "memlock", "nofile"])
+    | {"cmdline": [], "groups": []},
+    "system": dict.fromkeys(["container_engine", "clock_synchronised", "clock_skew_s", "kernel_log_clean"])
+    | {"disk_free": {"/": 1}},
+}
+"""An Instinct profile, of which this machine is asked nothing but some room."""
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "code"),
+    [("shakedown drift", "--nodes 1", 0), ("pyinfra", "deploy/drift.py -y", 0), ("shakedown run", "--no-smoke", 0)],
+)
+def test_a_warning_is_shown_and_counted_and_changes_neither_verdict_nor_exit_code(
+    tmp_path: Path, command: str, options: str, code: int
+) -> None:
+    environment = {"HSA_ENABLE_SDMA": "0", "NCCL_IB_DISABLE": "1"}
+    site = inventory(tmp_path, "@local", **NOTHING_ASKED, smoke={"recipe": "gpt-small", "environment": environment})
+    words = [str(PROJECT / word) if word.endswith(".py") else word for word in options.split()]
+    ended, out, err = run(tmp_path, *command.split(), site, *words)
+    assert ended == code, err
+    assert "environment.HSA_ENABLE_SDMA  warn" in out + err and "2 warn" in out + err
+    warned = "environment.HSA_ENABLE_SDMA: @local; environment.NCCL_IB_DISABLE: @local"
+    assert closing(err)[:3] == ["verdict: ok", "  ok: @local", f"  warnings, beside the verdict: 2 ({warned})"]
+
+
+def test_warnings_in_json_are_counted(tmp_path: Path) -> None:
+    site = inventory(
+        tmp_path, "@local", **NOTHING_ASKED, smoke={"recipe": "gpt-small", "environment": {"HSA_ENABLE_SDMA": "0"}}
+    )
+    code, out, _ = run(tmp_path, "shakedown", "drift", site, "--format", "json")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (0, "ok")
+    verdicts = [finding["verdict"] for finding in document["findings"]]
+    assert document["counts"] == {name: verdicts.count(name) for name in ("ok", "warn", "drift", "fail", "unknown")}
+    assert document["counts"]["warn"] == 1
+
+
 def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
     """pyinfra asks before it goes on, and there is nobody to ask."""
     site = inventory(tmp_path, "@local", datasets=data_set(tmp_path, 9))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shakedown.examination import Examination, Reading
-from shakedown.findings import Verdict
+from shakedown.findings import Finding, Remedy, Verdict, worst
+from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
 from tests.states import desired, healthy, with_
 
@@ -62,3 +65,36 @@ def test_states_that_cannot_be_compared_are_unknown_and_end_nothing() -> None:
     (fleet,) = [finding for finding in examination.findings["b"] if finding.name == "fleet"]
     assert fleet.verdict == Verdict.UNKNOWN
     assert "AttributeError" in fleet.evidence
+
+
+def test_a_warning_counts_for_nothing_but_itself() -> None:
+    wanted = desired(smoke={"recipe": "gpt-small", "environment": {"HSA_ENABLE_SDMA": "0"}})
+    examination = Examination({"a": wanted})
+    examination.keep("a", Reading(healthy()))
+    examination.judge()
+    assert examination.warnings() == {"a": ["environment.HSA_ENABLE_SDMA"]}
+    assert examination.verdict() == examination.verdict_of("a") == Verdict.OK
+    assert not examination.blockers("a") and not examination.mendable("a")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "overall"),
+    [
+        (["ok", "warn"], "ok"),
+        (["warn"], "ok"),
+        (["warn", "drift"], "drift"),
+        (["warn", "unknown"], "unknown"),
+        (["fail", "warn"], "fail"),
+        ([], "unknown"),
+    ],
+)
+def test_the_worst_is_never_a_warning(verdicts: list[str], overall: str) -> None:
+    found = worst([Verdict(verdict) for verdict in verdicts])
+    assert found == overall and found.exit_code == {"ok": 0, "drift": 3, "unknown": 4, "fail": 1}[overall]
+
+
+def test_what_an_operation_mends_is_no_advice() -> None:
+    with pytest.raises(ValueError, match="advice names no operation"):
+        Finding(name="x", node="n", verdict=Verdict.WARN, remedy=Remedy(text="mend", operation="tuning.sysctl"))
+    with pytest.raises(ValueError, match="verdict"):
+        Gate(name="x", verdict=Verdict.WARN)  # type: ignore[arg-type]
