@@ -10,7 +10,7 @@ from shakedown.desired.models import TOGETHER
 from shakedown.guard import invocation
 from shakedown.smoke.datasets import files_of, known, variables_of
 from shakedown.smoke.options import choose
-from shakedown.smoke.plan.cache import host_folder
+from shakedown.smoke.plan.container import cache_folder
 from shakedown.smoke.recipe import recipes
 from shakedown.state import is_unreadable
 
@@ -53,7 +53,7 @@ def shared_cache() -> None:
     if len(taking_part) < 2 or name not in taking_part:
         return
     chosen, _problems = choose(recipes()[smoke.recipe], smoke)
-    folder = host_folder(chosen, smoke.volumes)
+    folder = cache_folder(chosen, smoke.volumes)
     if folder is None or invocation.dry:
         return
     token = current.open_run().run_id

@@ -10,8 +10,8 @@ from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.options import choose, environment_problems
-from shakedown.smoke.plan import visible
-from shakedown.smoke.plan.batch import split
+from shakedown.smoke.plan.environment import chosen_gpus, gpu_variables
+from shakedown.smoke.plan.parallelism import split
 from shakedown.smoke.plan.participants import OWN
 from shakedown.smoke.recipe import Recipe, recipes
 
@@ -43,12 +43,12 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
 
 
 def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Problem]:
-    gpus, wrong = visible.chosen(smoke.environment)
+    gpus, wrong = chosen_gpus(smoke.environment)
     for name, expected in wrong.items():
         yield Problem("smoke", f"smoke.environment.{name}", repr(smoke.environment[name]), expected)
     if wrong:
         return
-    path = f"smoke.environment.{next(iter(visible.named(smoke.environment)))}" if gpus else "smoke.ranks_per_node"
+    path = f"smoke.environment.{next(iter(gpu_variables(smoke.environment)))}" if gpus else "smoke.ranks_per_node"
     shown = ",".join(map(str, gpus)) if gpus else str(smoke.ranks_per_node)
     asked = smoke.ranks_per_node or recipe.ranks_per_node
     if gpus and asked not in (None, len(gpus)):
@@ -67,7 +67,7 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
 
 def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
     """Ranks on a node that is as it should be; None: one for each GPU, and there are to be none."""
-    gpus, _ = visible.chosen(smoke.environment)
+    gpus, _ = chosen_gpus(smoke.environment)
     return (len(gpus) if gpus else None) or smoke.ranks_per_node or recipe.ranks_per_node or desired.gpu.count or None
 
 

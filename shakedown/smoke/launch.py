@@ -1,7 +1,7 @@
 """The launch plan: one distributed job, derived from the nodes' states and never typed by hand.
 
-A plan is data. `shakedown/smoke/plan` makes it, the runtimes fill in each node's command, `operations/smoke.py` starts
-exactly what stands here, `shakedown plan` prints it, and `run.json` keeps it.
+A plan is data. `shakedown/smoke/plan` makes it, `operations/smoke.py` starts exactly what stands here, `shakedown plan`
+prints it, and `run.json` keeps it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown.smoke.launcher.folder import OWN
 
-# The label that every container of ours carries, with the run's id as its value: only these are ever removed.
+# The label of every container that this project starts, with the run's id as its value: only these are ever removed.
 CONTAINER_LABEL = "io.shakedown.run"
 CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
 
@@ -101,3 +101,43 @@ class LaunchPlan(_Part):
     def reporter(self) -> str:
         """The node of the last global rank: the only one that prints iteration lines."""
         return self.nodes[-1].name
+
+
+# An engine that does not answer, or a container that is there again, is an exit code other than 0 and words: what
+# cannot be shown to be gone may still hold the GPUs. What `rm` says decides nothing. A client that was killed while
+# the engine made its container leaves one that comes a moment later: it has to be absent twice, a second apart.
+_REMOVE = """
+absent=0
+for _ in 1 2 3 4 5 6 7 8; do
+    found=$({listing}) || {{ echo "{engine} does not say which containers there are" >&2; exit 1; }}
+    if [ -n "$found" ]; then
+        absent=0
+        {engine} rm --force $found || sleep 1
+    elif [ $absent = 1 ]; then
+        exit 0
+    else
+        absent=1
+        sleep 1
+    fi
+done
+echo "still there, or there again, after rm --force:" $found >&2
+exit 1
+"""
+
+
+def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
+    """A command that removes the containers of a run on its node whose names match (a regular expression), running or
+    not, and nothing else. It fails where one may still be there."""
+    listing = _listing(engine, f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}$")
+    return ["sh", "-c", _REMOVE.format(listing=listing, engine=shlex.quote(engine))]
+
+
+def remove_stopped_containers(engine: str) -> list[str]:
+    """A command that removes what earlier runs left stopped: a node that loses its power in mid-run cannot tidy up
+    after it. It holds nothing but disk: one that stays is in the log of the cleanup, and does not fail this run."""
+    listing = _listing(engine, f"label={CONTAINER_LABEL}", "status=exited")
+    return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {shlex.quote(engine)} rm || true"]
+
+
+def _listing(engine: str, *filters: str) -> str:
+    return shlex.join([engine, "ps", "--all", "--quiet", *(word for each in filters for word in ("--filter", each))])

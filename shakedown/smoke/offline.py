@@ -13,7 +13,7 @@ from shakedown.smoke import gates
 from shakedown.smoke.figures import WARMUP, measure
 from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.judgement import Judgement
-from shakedown.smoke.options import Chosen, choose
+from shakedown.smoke.options import ResolvedOptions, choose
 from shakedown.smoke.plan.expectations import published
 from shakedown.smoke.recipe import recipes
 from shakedown.smoke.setting import RANKS_PER_NODE, Setting, setting_of
@@ -77,7 +77,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
     return Judgement(judged, seen, figures, gates.recorded(expect, figures)), notes
 
 
-def _chosen(asked: Asked) -> Chosen | None:
+def _chosen(asked: Asked) -> ResolvedOptions | None:
     """The recipe's own options. Raises ValueError for a recipe or a GPU that there is none of."""
     faults = []
     known = [name for name in profiles.names("gpu") if name != "cpu"]
@@ -97,14 +97,14 @@ def _chosen(asked: Asked) -> Chosen | None:
     return chosen
 
 
-def _of_recipe(chosen: Chosen | None, role: str) -> int | None:
+def _of_recipe(chosen: ResolvedOptions | None, role: str) -> int | None:
     """A size of the recipe; None where its program alone knows it."""
     option = chosen.recipe.family.roles.items().get(role) if chosen else None
     value = chosen.value(option) if chosen and option else None
     return int(value) if value is not None else None
 
 
-def _sizes(asked: Asked, said: Setting, chosen: Chosen | None, logs: int) -> Sizes:
+def _sizes(asked: Asked, said: Setting, chosen: ResolvedOptions | None, logs: int) -> Sizes:
     if asked.nodes is not None and asked.nodes < logs:
         raise ValueError(f"--nodes {asked.nodes}: there are {logs} logs, and each is of a node of its own")
     nodes = asked.nodes or said.node_count(logs)
@@ -118,7 +118,7 @@ def _sizes(asked: Asked, said: Setting, chosen: Chosen | None, logs: int) -> Siz
 
 
 def _expected(
-    asked: Asked, chosen: Chosen | None, sizes: Sizes, batch: int | None
+    asked: Asked, chosen: ResolvedOptions | None, sizes: Sizes, batch: int | None
 ) -> tuple[dict[str, float], list[str]]:
     """The recipe's figures, where they hold for what was run."""
     if chosen is None or asked.gpu is None:
@@ -137,11 +137,11 @@ def _expected(
     return figures, [f"{each.name} {each.value}: {each.why}" for each in told]
 
 
-def _published_for(chosen: Chosen, gpu: str | None, nodes: int) -> bool:
+def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int) -> bool:
     return any(each.nodes == nodes and gpu in each.gpus for each in chosen.recipe.entry.expect)
 
 
-def _another(chosen: Chosen) -> Gate:
+def _another(chosen: ResolvedOptions) -> Gate:
     """Who names a recipe wants its figures judged: where they cannot be, the answer is not yes."""
     return Gate(
         name="recipe",

@@ -13,7 +13,7 @@ from shakedown.smoke.recipe import Conditional, Family, Option, Recipe, Rule, Va
 
 
 @dataclass
-class Chosen:
+class ResolvedOptions:
     """The values of a recipe's options, and where they came from."""
 
     recipe: Recipe
@@ -89,13 +89,13 @@ class Chosen:
         return words
 
 
-def choose(recipe: Recipe, smoke: Smoke) -> tuple[Chosen, list[Problem]]:
+def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]]:
     """Merge and check. Every unknown option, wrong value and broken rule is a problem; none stops the others."""
     family = recipe.family
     problems: list[Problem] = []
     wanted, shorthand_problems = _spell_out(family, smoke)
     problems += shorthand_problems
-    chosen = Chosen(recipe)
+    chosen = ResolvedOptions(recipe)
     own = {name: family.options[name].parse(value) for name, value in recipe.entry.options.items()}
     chosen.given.update(own)
     for name, value in wanted.items():
@@ -196,7 +196,7 @@ def _unknown(family: Family, name: str, value: Value) -> Problem:
     return Problem("smoke", path, repr(value), f"a known option ({known})")
 
 
-def environment_problems(chosen: Chosen, smoke: Smoke) -> Iterator[Problem]:
+def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
     """The site's own variables: none may be a derived value, an option, whose home is elsewhere, or a token."""
     family = chosen.recipe.family
     for name, value in smoke.environment.items():
@@ -216,7 +216,7 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return plain[near[0]] if near else None
 
 
-def _iterations(chosen: Chosen, smoke: Smoke) -> list[Problem]:
+def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
     """`smoke.iterations` is the plain way to say it; fewer than 4 leave no steady iteration."""
     option = chosen.recipe.family.roles.iterations
     if smoke.iterations is not None:
@@ -232,7 +232,7 @@ def _iterations(chosen: Chosen, smoke: Smoke) -> list[Problem]:
     return []
 
 
-def _apply_rules(chosen: Chosen, own: Mapping[str, Value], wanted: Mapping[str, Value]) -> list[Problem]:
+def _apply_rules(chosen: ResolvedOptions, own: Mapping[str, Value], wanted: Mapping[str, Value]) -> list[Problem]:
     problems: list[Problem] = []
     for rule in chosen.recipe.family.rules:
         if chosen.matches(rule.when) and all(chosen.is_given(name) for name in rule.given):
@@ -240,7 +240,7 @@ def _apply_rules(chosen: Chosen, own: Mapping[str, Value], wanted: Mapping[str, 
     return problems
 
 
-def _apply(rule: Rule, chosen: Chosen, said: Collection[str]) -> Iterator[Problem]:
+def _apply(rule: Rule, chosen: ResolvedOptions, said: Collection[str]) -> Iterator[Problem]:
     condition = " and ".join([*(f"{name} = {as_text(value)}" for name, value in rule.when.items()), *rule.given])
     condition = f" with {condition}" if condition else ""
     for name, value in rule.require.items():

@@ -13,7 +13,7 @@ from shakedown.desired.models import Rdma
 from shakedown.findings import Finding
 from shakedown.hca import devices_of, of_family, others_of
 from shakedown.smoke.judgement import watched_counters
-from shakedown.smoke.plan.rdma import find_hcas
+from shakedown.smoke.plan.network import find_hcas
 from shakedown.state import NodeState, RdmaDevice
 from tests.states import desired, hca, healthy, interface, with_
 

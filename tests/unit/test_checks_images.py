@@ -11,7 +11,7 @@ from shakedown.checks.images import images
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Finding
 from shakedown.images import agreed_digest, parse, same
-from shakedown.smoke.plan.image import pin
+from shakedown.smoke.plan.container import pin_image
 from shakedown.smoke.recipe import recipes
 from shakedown.state import Image
 from tests.states import desired, healthy, image, unreadable, with_
@@ -118,7 +118,7 @@ def test_what_podman_built_is_found_by_its_short_name(written: str, stored: str,
     state = with_(healthy(), {"containers.images": [image(stored, ONE)], "containers.engine": engine})
     assert seen(written, [image(stored, ONE)], engine).verdict == verdict
     wanted = desired(images={"it": written}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
-    pinned, told, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, {"n1": state, "n2": state})
+    pinned, told, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {"n1": state, "n2": state})
     assert not problems and pinned == (f"{stored.rpartition(':')[0]}@{ONE}" if verdict == "ok" else written)
     assert ("what every node holds" in told[-1].why) == (verdict == "ok")
     compared = [f for f in odd_ones_out({"n1": state, "n2": state}, {}, {"n1": wanted, "n2": wanted}) if f.node == "n1"]
@@ -136,11 +136,11 @@ def test_an_image_that_was_loaded_is_the_one_that_was_pulled_by_its_id() -> None
     nodes = {"n1": [image(NAME, ONE)], "n2": [loaded], "n3": [image(f"docker.io/{NAME}", ONE)]}
     states = {node: with_(healthy(), {"containers.images": images}) for node, images in nodes.items()}
     wanted = desired(images={"it": NAME}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
-    pinned, _, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, states)
+    pinned, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, states)
     assert not problems and pinned == loaded["id"], "the one name that every node knows it by"
     assert not [f for f in odd_ones_out(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
     other = with_(healthy(), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
-    _, _, problems = pin(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
+    _, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
     assert [problem.path for problem in problems] == ["image"]
     (odd,) = [
         f

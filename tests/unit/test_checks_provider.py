@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shakedown.checks.provider import provider_driver, provider_library
 from shakedown.findings import Finding
-from shakedown.smoke.plan.provider import host_files
+from shakedown.smoke.plan.container import host_files
 from shakedown.verbs import digest_of, library_of
 from tests.states import bare, desired, healthy, unreadable, with_
 

@@ -7,7 +7,7 @@ import pytest
 from shakedown.desired.models import Dataset, Image, Smoke
 from shakedown.smoke.datasets import files_of, known, problems_of, variables_of
 from shakedown.smoke.options import choose
-from shakedown.smoke.plan.cache import host_folder
+from shakedown.smoke.plan.container import cache_folder
 from shakedown.smoke.program import gated, program
 from shakedown.smoke.recipe import recipes
 
@@ -86,4 +86,4 @@ def test_only_a_run_with_real_data_needs_a_shared_cache(
 ) -> None:
     smoke = Smoke(recipe=recipe, options=dict(options), volumes={"/shared": "/root"})
     chosen, _ = choose(recipes()[recipe], smoke)
-    assert host_folder(chosen, smoke.volumes) == folder
+    assert cache_folder(chosen, smoke.volumes) == folder

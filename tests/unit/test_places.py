@@ -6,7 +6,7 @@ import pytest
 
 from shakedown.places import file_system, host_path
 from shakedown.smoke.options import choose
-from shakedown.smoke.plan.cache import shared
+from shakedown.smoke.plan.container import shared_cache
 from shakedown.smoke.recipe import recipes
 from shakedown.state import Disk
 from tests.states import desired, healthy, with_
@@ -75,7 +75,9 @@ def test_a_cache_behind_an_inner_volume_or_a_covering_mount_is_not_shared() -> N
         assert wanted.smoke is not None
         chosen, _ = choose(recipe, wanted.smoke)
         state = with_(healthy(), {"disks": [mount.model_dump() for mount in mounts]})
-        return [problem.value for problem in shared(chosen, {"a": wanted, "b": wanted}, {"a": state, "b": state})[1]]
+        return [
+            problem.value for problem in shared_cache(chosen, {"a": wanted, "b": wanted}, {"a": state, "b": state})[1]
+        ]
 
     nfs = [disk("/"), disk("/nfs", "nfs4")]
     assert problems({"/nfs": "/data"}, nfs) == []

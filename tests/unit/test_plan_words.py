@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from shakedown.smoke.plan import PlanError
-from shakedown.smoke.plan.batch import Split
-from shakedown.smoke.plan.memory import least_gpu_bytes
-from shakedown.smoke.plan.provider import host_files
+from shakedown.smoke.plan.container import host_files
+from shakedown.smoke.plan.parallelism import Split, least_gpu_bytes
 from shakedown.smoke.recipe import Model
 from tests.plans import IMAGE, rack
 from tests.states import desired, healthy, unreadable

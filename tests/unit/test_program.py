@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shakedown.desired.models import Smoke
-from shakedown.smoke.options import Chosen, choose, further_option
+from shakedown.smoke.options import ResolvedOptions, choose, further_option
 from shakedown.smoke.plan import PlanError, render
 from shakedown.smoke.program import gated, of_image, program
 from shakedown.smoke.recipe import Family, Option, as_text, families, recipes
@@ -22,7 +22,7 @@ STANFORD = {**GPT, "titles-data-path": "/t"}
 PROGRAMS = sorted(path.name[:-5] for path in (files("shakedown.smoke") / "programs").iterdir())
 
 
-def chosen(recipe: str, **options: Any) -> tuple[Chosen, list[str]]:
+def chosen(recipe: str, **options: Any) -> tuple[ResolvedOptions, list[str]]:
     found, problems = choose(recipes()[recipe], Smoke(recipe=recipe, options=options))
     return found, [str(problem) for problem in problems]
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from shakedown.desired.models import Smoke
 from shakedown.smoke.documents import documents
-from shakedown.smoke.options import Chosen, as_text, choose
+from shakedown.smoke.options import ResolvedOptions, as_text, choose
 from shakedown.smoke.recipe import Family, families, recipes
 from tests.documents import commands, configuration, variables
 
@@ -19,7 +19,7 @@ DERIVED = {"MASTER_ADDR", "NNODES", "NODE_RANK"}
 CVS = {"mi300x": "mi300x", "mi325": "mi325x", "mi350": "mi350x", "mi355": "mi355x"}
 
 
-def chosen(recipe: str, **smoke: Any) -> tuple[Chosen, list[str]]:
+def chosen(recipe: str, **smoke: Any) -> tuple[ResolvedOptions, list[str]]:
     found, problems = choose(recipes()[recipe], Smoke(recipe=recipe, **smoke))
     return found, [str(problem) for problem in problems]
 

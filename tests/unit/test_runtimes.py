@@ -20,7 +20,7 @@ from tests.plans import DIGEST, RUN_ID, rack, small, value
 
 DOCUMENTED = commands("000_commands.txt")
 SPELLINGS = {"-v": "--volume"}
-SCRIPTS = files("shakedown.smoke.runtimes")
+SCRIPTS = files("shakedown.smoke.plan")
 
 # What a plan adds to the documented variables, and why.
 ADDED = {

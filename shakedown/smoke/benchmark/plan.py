@@ -5,10 +5,9 @@ from __future__ import annotations
 from importlib.resources import files
 
 from shakedown.desired.models import Benchmark
-from shakedown.smoke import removal
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
-from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan, run_folders
+from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan, remove_containers, run_folders
 from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.recipe import Container
 from shakedown.smoke.token import TOKEN, where_from
@@ -38,7 +37,7 @@ def launch_plan(wanted: Benchmark, node: str, engine: str, image: str, run_id: s
             "benchmark.sh": (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8"),
             "setup.txt": "".join(f"{line}\n" for line in document().models[wanted.model].setup),
         },
-        cleanup=[removal.of_run(engine, run_id, name)],
+        cleanup=[remove_containers(engine, run_id, name)],
         logs=[REPORT],
     )
     return LaunchPlan(

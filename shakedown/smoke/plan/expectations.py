@@ -7,32 +7,32 @@ from collections.abc import Mapping, Sequence
 from shakedown.desired.models import DesiredState, Smoke
 from shakedown.smoke.documents import documents
 from shakedown.smoke.launch import Derived
-from shakedown.smoke.options import Chosen
+from shakedown.smoke.options import ResolvedOptions
 
 
 def expected(
-    chosen: Chosen, smoke: Smoke, desired: Mapping[str, DesiredState]
+    chosen: ResolvedOptions, smoke: Smoke, desired: Mapping[str, DesiredState]
 ) -> tuple[dict[str, float], list[str], list[Derived]]:
     """Metric -> bound, the metrics that are only recorded, and why figures of the recipe are not used."""
-    figures, told = _of_recipe(chosen, desired)
+    figures, derived = _of_recipe(chosen, desired)
     if smoke.expect_nodes in (None, len(desired)):
         figures |= smoke.expect
     elif smoke.expect:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in smoke.expect.items())
         why = f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
-        told.append(Derived(name="expected figures", value=shown, why=why))
+        derived.append(Derived(name="expected figures", value=shown, why=why))
     recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
-    return figures, recorded, told
+    return figures, recorded, derived
 
 
-def _of_recipe(chosen: Chosen, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
+def _of_recipe(chosen: ResolvedOptions, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
     return published(chosen, sorted({each.gpu.profile for each in desired.values()}), len(desired))
 
 
-def published(chosen: Chosen, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
+def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
     """The recipe's figures for so many nodes with GPUs of these models, and why others of its figures are not used."""
     fitting = [each for each in chosen.recipe.entry.expect if all(gpu in each.gpus for gpu in models)]
-    told = []
+    derived = []
     for expect in sorted(fitting, key=lambda each: each.nodes != nodes):
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
         if expect.nodes != nodes:
@@ -42,5 +42,5 @@ def published(chosen: Chosen, models: Sequence[str], nodes: int) -> tuple[dict[s
         else:
             why = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
             return dict(expect.figures), [Derived(name="expected figures", value=shown, why=why)]
-        told.append(Derived(name="expected figures", value=shown, why=why))
-    return {}, told
+        derived.append(Derived(name="expected figures", value=shown, why=why))
+    return {}, derived

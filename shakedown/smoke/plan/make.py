@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.options import choose
-from shakedown.smoke.plan import derive
-from shakedown.smoke.plan.draft import Draft
-from shakedown.smoke.plan.error import PlanError
+from shakedown.smoke.options import ResolvedOptions, choose
+from shakedown.smoke.plan.container import equip
+from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft, PlanError, PlannedJob
+from shakedown.smoke.plan.environment import note_environment, note_rccl_changes
 from shakedown.smoke.plan.expectations import expected
-from shakedown.smoke.plan.network import Place
-from shakedown.smoke.plan.participants import participants, ranks_per_node, same_smoke
-from shakedown.smoke.plan.rdma import Hcas
+from shakedown.smoke.plan.network import Endpoint, Hcas, hcas_of, master_port, rendezvous_of
+from shakedown.smoke.plan.parallelism import division
+from shakedown.smoke.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
+from shakedown.smoke.plan.runtimes import RUNTIMES
+from shakedown.smoke.program import gated, of_image
 from shakedown.smoke.recipe import recipes
-from shakedown.smoke.runtimes import RUNTIMES, Equipment, Job, Seat
+from shakedown.smoke.token import TOKEN, where_from
 from shakedown.state import NodeState
 
 
@@ -45,11 +47,11 @@ def make_plan(
         unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
         raise PlanError([*problems, unknown])
     mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
-    draft = Draft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=problems)
+    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=problems)
     return _complete(draft, missing if alone is None else {})
 
 
-def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
+def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     smoke, recipe = draft.smoke, draft.recipe
     runtime = smoke.runtime or recipe.family.runtimes[0]
     if runtime not in recipe.family.runtimes:
@@ -58,38 +60,40 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     chosen, problems = choose(recipe, smoke)
     draft.problems += problems
     for name, why in chosen.forced.items():
-        draft.tell(name, chosen.given[name], why)
+        draft.note(name, chosen.given[name], why)
     for name, why in recipe.entry.corrected.items():
         value = chosen.value(name)
-        draft.tell(name, "left out" if value is None else value, why)
-    derive.node_count(draft)
-    derive.supported_gpus(draft)
+        draft.note(name, "left out" if value is None else value, why)
+    node_count(draft)
+    supported_gpus(draft)
     ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
-    sizes = derive.division(draft, chosen, ranks) if ranks else None
-    meeting = derive.meeting(draft)
-    port = derive.master_port(draft)
-    hcas = derive.hcas(draft)
-    image, equipment = derive.equipment(draft, chosen) if runtime == "container" else (None, {})
-    derive.environment(draft, chosen)
+    sizes = division(draft, chosen, ranks) if ranks else None
+    rendezvous = rendezvous_of(draft)
+    port = master_port(draft)
+    hcas = hcas_of(draft)
+    image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
+    note_environment(draft, chosen)
     reference = _reference(draft)
-    derive.versions(draft, chosen, reference)
-    token = derive.tokenizer(draft, chosen, reference)
-    figures, recorded, told = expected(chosen, smoke, draft.desired)
-    draft.derived += told
-    if draft.problems or ranks is None or sizes is None or meeting is None or port is None:
+    _versions(draft, chosen, reference)
+    token = _tokenizer(draft, chosen, reference)
+    figures, recorded, derived = expected(chosen, smoke, draft.desired)
+    draft.derived += derived
+    if draft.problems or ranks is None or sizes is None or rendezvous is None or port is None:
         raise PlanError(draft.problems)
 
-    places = meeting.places
-    address = places[draft.master].address
-    job = Job(draft.run_id, chosen, sizes, len(places), ranks, address, port, image, hf_token=token)
-    seats = [_seat(draft, rank, name, places[name], hcas, equipment) for rank, name in enumerate(places)]
-    derive.warnings_heard(draft, job, seats)
+    endpoints = rendezvous.endpoints
+    address = endpoints[draft.master].address
+    job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port, image, hf_token=token)
+    assignments = [
+        _assignment(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
+    ]
+    note_rccl_changes(draft, job, assignments)
     return LaunchPlan(
         run_id=draft.run_id,
         recipe=recipe.name,
         runtime=runtime,
         image=image,
-        nodes=[RUNTIMES[runtime](job, seat) for seat in seats],
+        nodes=[RUNTIMES[runtime](job, node) for node in assignments],
         missing=missing,
         world_size=sizes.world_size,
         tensor_parallel=sizes.tensor,
@@ -111,23 +115,62 @@ def _complete(draft: Draft, missing: dict[str, str]) -> LaunchPlan:
     )
 
 
-def _reference(draft: Draft) -> str | None:
+def _reference(draft: PlanDraft) -> str | None:
     """The image as the desired state names it; None: none, or none of that name."""
     images = draft.desired[draft.master].images
     return images[draft.smoke.image].reference if draft.smoke.image in images else None
 
 
-def _seat(
-    draft: Draft, rank: int, name: str, place: Place, hcas: Mapping[str, Hcas], equipment: Mapping[str, Equipment]
-) -> Seat:
-    return Seat(
+def _assignment(
+    draft: PlanDraft,
+    rank: int,
+    name: str,
+    endpoint: Endpoint,
+    hcas: Mapping[str, Hcas],
+    equipment: Mapping[str, Equipment],
+) -> NodeAssignment:
+    return NodeAssignment(
         name=name,
         node_rank=rank,
-        address=place.address,
-        interface=place.interface,
+        address=endpoint.address,
+        interface=endpoint.interface,
         hca=hcas[name].names,
         gid_index=hcas[name].gid_index,
         desired=draft.desired[name],
         state=draft.states[name],
         equipment=equipment.get(name, Equipment()),
     )
+
+
+def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> None:
+    """Options that not every version of the program takes which was read, or that one of them sets itself."""
+    family = draft.recipe.family
+    known = of_image(family, image_reference)
+    for name in chosen.given:
+        option = chosen.option(name)
+        if option is None or option.placed:
+            continue
+        word = (option.argument or name).removeprefix("--")
+        without = [each for each in known if not each.takes(word, family.script)]
+        own = [each for each in without if word in each.sets.get(family.script or "", [])]
+        if without and name not in draft.recipe.entry.corrected:
+            what = "sets it itself" if own else "has no such argument" if option.argument else "reads no such variable"
+            where = ", ".join(f"{each.source} at {each.commit[:7]} ({each.date})" for each in without)
+            draft.note(f"note: {name}", chosen.given[name], f"{where} {what}")
+
+
+def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> bool:
+    """Which tokenizer is downloaded, and whether it can be. Returns whether the job gets a token."""
+    wanted, source = draft.recipe.family.tokenizer, where_from(draft.smoke.hf_token_file)
+    has_token = draft.recipe.family.launch.hf_token is not None and source is not None
+    if has_token:
+        draft.note(TOKEN, "(not shown)", str(source))
+    asked = chosen.value(wanted.option) if wanted and wanted.option else None
+    if wanted is None or str(asked or "").startswith("/"):  # a folder
+        return has_token
+    model = wanted.fixed.get(image_reference or "") or str(asked or wanted.model)
+    if gated(model) and not has_token:
+        folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
+        why = f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
+        draft.note("warning: tokenizer", model, why)
+    return has_token

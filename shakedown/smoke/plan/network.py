@@ -1,13 +1,17 @@
-"""Where the ranks meet: master address, each node's interface, and a port that is free."""
+"""Where the ranks meet: master address, interfaces, a free port, and the RDMA devices with their GID index."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
+from shakedown.desired.models import Rdma
 from shakedown.desired.problems import Problem
+from shakedown.gid import NoGid, addresses_of, gid_index
+from shakedown.hca import devices_of, none_there
+from shakedown.smoke.plan.draft import PlanDraft
 from shakedown.state import NodeState, is_unreadable
 
 # Below the range that Linux hands to outgoing connections (32768 to 60999), so that a free port stays free.
@@ -15,7 +19,7 @@ PORTS = range(20000, 30000)
 
 
 @dataclass(frozen=True)
-class Place:
+class Endpoint:
     """A node's end of the job's network."""
 
     interface: str
@@ -23,10 +27,10 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class Rendezvous:
     """Where all ranks meet, and why there."""
 
-    places: dict[str, Place]
+    endpoints: dict[str, Endpoint]
     why: str
 
 
@@ -39,7 +43,9 @@ class _Path:
     direct: bool
 
 
-def meet(states: Mapping[str, NodeState], interface: str | None = None) -> tuple[Meeting | None, list[Problem]]:
+def find_rendezvous(
+    states: Mapping[str, NodeState], interface: str | None = None
+) -> tuple[Rendezvous | None, list[Problem]]:
     """Find the address of the first node that all others route to, each by its own interface.
 
     `states` are in rank order. `interface` is the site's choice, taken as it is on every node. Directly connected
@@ -47,7 +53,9 @@ def meet(states: Mapping[str, NodeState], interface: str | None = None) -> tuple
     """
     if len(states) == 1 and interface is None:
         name = next(iter(states))
-        return Meeting({name: Place("lo", "127.0.0.1")}, "one node: everything stays on the loopback interface"), []
+        return Rendezvous(
+            {name: Endpoint("lo", "127.0.0.1")}, "one node: everything stays on the loopback interface"
+        ), []
     if interface is not None:
         return _by_name(states, interface)
     master, *others = states
@@ -65,10 +73,10 @@ def meet(states: Mapping[str, NodeState], interface: str | None = None) -> tuple
         return indirect, default is None or candidates[address] != default.interface
 
     best = min(complete, key=rank)
-    places = {master: Place(candidates[best], best)}
-    places |= {name: Place(path.interface, path.source) for name, path in reached[best].items()}
+    endpoints = {master: Endpoint(candidates[best], best)}
+    endpoints |= {name: Endpoint(path.interface, path.source) for name, path in reached[best].items()}
     way = "through a gateway" if rank(best)[0] else "directly"
-    return Meeting({name: places[name] for name in states}, f"every other node reaches it {way}"), []
+    return Rendezvous({name: endpoints[name] for name in states}, f"every other node reaches it {way}"), []
 
 
 def free_port(state: NodeState, run_id: str, asked: int | None) -> tuple[int, str]:
@@ -88,16 +96,16 @@ def free_port(state: NodeState, run_id: str, asked: int | None) -> tuple[int, st
     raise ValueError(f"a free port from {PORTS[0]} to {PORTS[-1]}")
 
 
-def _by_name(states: Mapping[str, NodeState], interface: str) -> tuple[Meeting | None, list[Problem]]:
-    places, problems = {}, []
+def _by_name(states: Mapping[str, NodeState], interface: str) -> tuple[Rendezvous | None, list[Problem]]:
+    endpoints, problems = {}, []
     for name, state in states.items():
         addresses = [str(own.ip) for found, own in _addresses(state) if found == interface]
         if addresses:
-            places[name] = Place(interface, addresses[0])
+            endpoints[name] = Endpoint(interface, addresses[0])
         else:
             expected = f"an interface that is up and has an IPv4 address ({_shown(state)})"
             problems.append(Problem(name, "smoke.interface", interface, expected))
-    return (None, problems) if problems else (Meeting(places, "as the desired state says"), [])
+    return (None, problems) if problems else (Rendezvous(endpoints, "as the desired state says"), [])
 
 
 def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
@@ -152,3 +160,87 @@ def _shown(state: NodeState) -> str:
     if is_unreadable(state.interfaces):
         return str(state.interfaces)
     return ", ".join(f"{name} {own}" for name, own in _addresses(state)) or "no IPv4 address"
+
+
+@dataclass
+class Hcas:
+    """What NCCL_IB_HCA and NCCL_IB_GID_INDEX become, and what a reader should know of it."""
+
+    names: list[str] = field(default_factory=list)
+    gid_index: int | None = None
+    why: str = ""
+    problems: list[Problem] = field(default_factory=list)
+
+
+def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
+    """The devices of the wanted family. A node that asks for none uses sockets."""
+    if wanted.count == 0:
+        return Hcas(why="no RDMA devices are asked for (rdma.count is 0): sockets")
+    if is_unreadable(state.interfaces):
+        return Hcas(problems=[Problem(name, "interfaces", str(state.interfaces), "a list of the network interfaces")])
+    if is_unreadable(state.rdma):
+        return Hcas(problems=[Problem(name, "rdma", str(state.rdma), "a list of the RDMA devices")])
+    family = devices_of(wanted, state.rdma)
+    active = [device for device in family if device.state == "ACTIVE"]
+    if len(active) < wanted.count:
+        down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
+        why = ", ".join(down) if family else none_there(wanted)
+        actual = f"{len(active)} ACTIVE" + (f" ({why})" if why else "")
+        expected = f"{wanted.count} ACTIVE {wanted.family or 'RDMA'} devices"
+        return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
+    hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
+    found = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}
+    indices = {index for index in found.values() if isinstance(index, int)}
+    for index in found.values():
+        if isinstance(index, NoGid):
+            hcas.problems.append(Problem(name, "rdma.gids", str(index), "a RoCE v2 GID of its IPv4 address"))
+    if len(indices) > 1:
+        shown = ", ".join(f"{device}: {index}" for device, index in found.items())
+        hcas.problems.append(Problem(name, "rdma.gids", shown, "one index for all devices (NCCL takes only one)"))
+    if not hcas.problems:
+        hcas.gid_index = indices.pop()
+        usual = wanted.usual_gid_index
+        if usual is not None and usual != hcas.gid_index:
+            hcas.why += f"; the usual GID index of {wanted.family} is {usual}, the tables say {hcas.gid_index}"
+    return hcas
+
+
+def rendezvous_of(draft: PlanDraft) -> Rendezvous | None:
+    """Master address, and every node's interface."""
+    found, problems = find_rendezvous(draft.states, draft.smoke.interface)
+    draft.problems += problems
+    if found is None:
+        return None
+    endpoint = found.endpoints[draft.master]
+    draft.note("master address", endpoint.address, f"{draft.master}, {endpoint.interface}: {found.why}")
+    way = "as the desired state says" if draft.smoke.interface else "the one that routes to the master"
+    for name, endpoint in found.endpoints.items():
+        if name != draft.master:
+            draft.note(f"{name}: interface", f"{endpoint.interface} {endpoint.address}", way)
+    return found
+
+
+def master_port(draft: PlanDraft) -> int | None:
+    """A free one on the master."""
+    asked = draft.smoke.master_port
+    try:
+        port, why = free_port(draft.states[draft.master], draft.run_id, asked)
+    except ValueError as error:
+        path = "listening" if asked is None else "smoke.master_port"
+        draft.refuse(draft.master, path, asked or "unknown", str(error))
+        return None
+    draft.note("master port", port, why)
+    return port
+
+
+def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
+    """Only for a job that spans nodes: on one node what is missing is a finding, and no reason not to train."""
+    if not draft.is_distributed:
+        return {name: Hcas() for name in draft.states}
+    found = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
+    for name, each in found.items():
+        draft.problems += each.problems
+        draft.note(f"{name}: HCA list", ",".join(each.names) or "none", each.why)
+        if each.gid_index is not None:
+            draft.note(f"{name}: GID index", each.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
+    return found

@@ -1,13 +1,14 @@
-"""Who takes part, and with how many ranks."""
+"""Who takes part, with how many ranks, and whether the recipe is made for so many nodes and for these GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from shakedown.desired.models import DesiredState, Smoke
+from shakedown.desired.models import EACH, DesiredState, Smoke
 from shakedown.desired.problems import Problem
 from shakedown.smoke.launch import Derived
-from shakedown.smoke.plan import visible
+from shakedown.smoke.plan.draft import PlanDraft
+from shakedown.smoke.plan.environment import chosen_gpus
 from shakedown.smoke.recipe import Recipe
 from shakedown.state import NodeState, is_unreadable
 
@@ -80,7 +81,7 @@ def ranks_per_node(
 ) -> int | None:
     """As asked for, as the recipe says, or one for each GPU; the same everywhere."""
     counts = {name: None if is_unreadable(state.gpus) else len(state.gpus) for name, state in states.items()}
-    gpus, wrong = visible.chosen(smoke.environment)
+    gpus, wrong = chosen_gpus(smoke.environment)
     problems += [
         Problem("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
         for name, expected in wrong.items()
@@ -125,3 +126,30 @@ def _beyond(gpus: list[int], asked: int | None, counts: Mapping[str, int | None]
     for name, count in counts.items():
         if count is not None and max(gpus) >= count:
             yield Problem(name, "gpus", str(count), f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")
+
+
+def node_count(draft: PlanDraft) -> None:
+    """Where the program ends, and for how many nodes the recipe was documented."""
+    count, limits, described = len(draft.states), draft.recipe.family.limits, draft.recipe.entry.nodes
+    if limits and limits.max_nodes is not None and count > limits.max_nodes:
+        draft.refuse("plan", "nodes", count, f"at most {limits.max_nodes} with {draft.recipe.name}: {limits.why}")
+    elif draft.alone and draft.recipe.not_alone:
+        draft.refuse("smoke", "smoke.scope", EACH, draft.recipe.not_alone)
+    elif described not in (None, count):
+        draft.note("nodes", count, f"{draft.recipe.document} describes {draft.recipe.name} for {described}")
+
+
+def supported_gpus(draft: PlanDraft) -> None:
+    """GPU models that the program was made for."""
+    limits = draft.recipe.family.limits
+    if limits is None or not limits.gpus:
+        return
+    for name, desired in draft.desired.items():
+        model = desired.gpu.profile
+        if model in limits.partial_gpus:
+            draft.note(f"{name}: warning", model, f"supported in part: {limits.why}")
+        elif model not in limits.gpus:
+            expected = (
+                f"one of {', '.join([*limits.gpus, *limits.partial_gpus])} with {draft.recipe.name}: {limits.why}"
+            )
+            draft.refuse(name, "gpu.profile", model, expected)

@@ -8,7 +8,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from shakedown.desired.models import TOGETHER
 from shakedown.smoke.launch import LaunchPlan, NodePlan
-from shakedown.smoke.runtimes.container import ARGUMENTS
+from shakedown.smoke.plan.runtimes import ARGUMENTS
 
 
 def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
