@@ -5,7 +5,7 @@
 The same stages as deploy/megatron.py, up to its smoke run; `shakedown run --no-smoke` is the same.
 """
 
-from deploy import data, stages
+from shakedown.runner import data, stages
 
 stages.examine()
 stages.tune()

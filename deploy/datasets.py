@@ -3,7 +3,7 @@
 pyinfra INVENTORY deploy/datasets.py
 """
 
-from deploy import data, stages
+from shakedown.runner import data, stages
 
 stages.examine()
 data.datasets()

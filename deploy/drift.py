@@ -5,6 +5,6 @@
 A host that drifted fails, so pyinfra exits with 1.
 """
 
-from deploy import stages
+from shakedown.runner import stages
 
 stages.drifted()

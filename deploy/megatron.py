@@ -5,7 +5,7 @@
 pyinfra's own options hold: --dry shows every finding and every change and changes nothing, --diff, --limit, -v, -y.
 """
 
-from deploy import data, stages
+from shakedown.runner import data, stages
 
 stages.examine()
 stages.tune()

@@ -21,7 +21,7 @@ torch>=2.0.0 without quotes, which the shell takes for a redirection: here ROCm'
 ROCm's.
 """
 
-from deploy import source, stages
+from shakedown.runner import source, stages
 
 stages.examine()
 stages.tune()

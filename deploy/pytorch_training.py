@@ -5,7 +5,7 @@
 The desired state's section `benchmark` says mode, model and precision; what the document excludes is refused.
 """
 
-from deploy import benchmark, stages
+from shakedown.runner import benchmark, stages
 
 stages.examine()
 stages.tune()

@@ -3,8 +3,8 @@
 pyinfra INVENTORY deploy/rollback.py            as root, or with --sudo
 """
 
-from operations import rollback
 from shakedown.guard import invocation
+from shakedown.operations import rollback
 
 invocation.examined = True  # this deploy needs no findings: the records on the node say what there is to do
 

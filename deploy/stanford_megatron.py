@@ -6,7 +6,7 @@ The desired state names the image by digest and one of the recipes stanford-bert
 stanford-t5 and stanford-ict. MI300X is supported; MI250X and MI210 in part, which is drift in the finding `support`.
 """
 
-from deploy import stages
+from shakedown.runner import stages
 
 stages.examine()
 stages.tune()

@@ -25,9 +25,9 @@ from pyinfra.api.operations import run_ops  # noqa: E402
 from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
-from deploy.connection import bind  # noqa: E402
-from deploy.ending import watch  # noqa: E402
 from shakedown.guard import PROJECT, invocation  # noqa: E402
+from shakedown.runner.connection import bind  # noqa: E402
+from shakedown.runner.ending import watch  # noqa: E402
 
 
 class InventoryError(ValueError):

@@ -1,6 +1,6 @@
 """What all nodes of an inventory were found to be: the states, those that gave none, and the findings.
 
-Pure: the states come in, the findings go out. `deploy/examine.py` reads the nodes.
+Pure: the states come in, the findings go out. `runner/examine.py` reads the nodes.
 """
 
 from __future__ import annotations

@@ -100,7 +100,6 @@ def _arm() -> None:
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
-    _check_packages()
     heed_signals()
     context.with_resource(_told())
     atexit.register(_leave)
@@ -129,11 +128,11 @@ def _prepare() -> None:
         gevent.sleep(0)
     if not sys.stdin.isatty():
         state.should_raise_failed_hosts = lambda _state: False
-    from deploy.connection import bind
-    from deploy.documented import problems
-    from deploy.ending import finish, watch
-    from deploy.inventory import desired_states
     from shakedown.desired import DesiredStateError
+    from shakedown.runner.connection import bind
+    from shakedown.runner.documented import problems
+    from shakedown.runner.ending import finish, watch
+    from shakedown.runner.inventory import desired_states
     from shakedown.runs import why_none_can_be_kept
 
     bind(state)
@@ -158,17 +157,6 @@ def _end(message: str, code: int) -> None:
     sys.stderr.write(f"shakedown: {message}\n")
     sys.stderr.flush()
     os._exit(code)
-
-
-def _check_packages() -> None:
-    """pyinfra appends to sys.path, so an installed package of the same name would shadow ours."""
-    import importlib
-
-    for name in ("facts", "operations", "deploy"):
-        module = importlib.import_module(name)
-        places = [Path(place).resolve() for place in module.__path__]
-        if PROJECT / name not in places[:1]:
-            _refuse(f"the package {name!r} comes from {places[0] if places else '?'} and not from {PROJECT}: remove it")
 
 
 def _refuse(message: str) -> None:

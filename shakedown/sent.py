@@ -105,7 +105,7 @@ def _defined(text: str) -> set[str]:
 
 
 def _ours(node: ast.ImportFrom) -> bool:
-    return bool(node.level) or (node.module or "").startswith(("shakedown.", "operations."))
+    return bool(node.level) or (node.module or "").startswith("shakedown.")
 
 
 def _left_out(node: ast.stmt) -> bool:

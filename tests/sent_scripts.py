@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from operations.scripts import ASSETS
 from shakedown.node import safe_files
+from shakedown.operations.scripts import ASSETS
 from shakedown.sent import program
 
 NODE = Path(safe_files.__file__).parent

@@ -58,9 +58,9 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
 
     from pyinfra.api.exceptions import PyinfraError
 
-    from deploy.ending import finish
     from shakedown import engine
     from shakedown.guard import INTERRUPTED, heed_signals, invocation
+    from shakedown.runner.ending import finish
 
     kept: list[Any] = []
     heed_signals()
@@ -84,8 +84,8 @@ def load_state(
     these hosts where it is `to_train`."""
     from pyinfra_cli.util import parse_cli_arg
 
-    from deploy.inventory import desired_states
     from shakedown import engine
+    from shakedown.runner.inventory import desired_states
 
     pairs = [item.partition("=") for item in data]
     state = engine.load(inventory, limit, {key: parse_cli_arg(value) for key, _, value in pairs}, parallel or 0)
@@ -109,7 +109,7 @@ def show(
     from shakedown.secrets import masked
 
     with usable_input():
-        from deploy.inventory import desired_states
+        from shakedown.runner.inventory import desired_states
 
         resolved = desired_states(load_state(inventory, limit, data, parallel))
         if host not in resolved.merged:
@@ -156,7 +156,7 @@ def drift(
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
-    from deploy.examine import examine
+    from shakedown.runner.examine import examine
 
     with to_its_end(state) as keep:
         examination = examine(state)
@@ -201,9 +201,9 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel, to_train=True)
-    from deploy.examine import examine
-    from deploy.training import plans_of
     from shakedown.desired.models import TOGETHER
+    from shakedown.runner.examine import examine
+    from shakedown.runner.training import plans_of
     from shakedown.smoke.plan import render
 
     with to_its_end(state) as keep:
@@ -253,9 +253,9 @@ def run(
         state = load_state(inventory, limit, data, parallel, to_train=not no_smoke)
         if not dry and (why := why_none_can_be_kept()):
             raise InventoryError(why)
-    from deploy.ending import finish
-    from deploy.session import session
     from shakedown.guard import invocation
+    from shakedown.runner.ending import finish
+    from shakedown.runner.session import session
 
     invocation.dry = dry
     with to_its_end(state):

@@ -9,4 +9,4 @@ from pyinfra_testing.facts import make_fact_tests
 _FOLDER = Path(__file__).parent
 
 for _path in sorted(path for path in _FOLDER.iterdir() if path.is_dir() and "." in path.name):
-    globals()[f"Test{_path.name.replace('.', '')}"] = make_fact_tests("facts", _path.name, _path)
+    globals()[f"Test{_path.name.replace('.', '')}"] = make_fact_tests("shakedown.facts", _path.name, _path)

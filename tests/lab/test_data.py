@@ -83,7 +83,7 @@ def test_a_folder_of_the_same_name_is_not_a_shared_one(rack: RackMaker, tmp_path
         f"shared_folder.{name}(folder='/shared/cache', token='run-1')\n"
         for name in ("write_token", "see_token", "remove_token")
     )
-    deploy.write_text(f"from operations import shared_folder\n{calls}")
+    deploy.write_text(f"from shakedown.operations import shared_folder\n{calls}")
     product = Product(PROJECT)
     done = product.run("pyinfra", "-y", inventory.write(tmp_path / "two.py", "lab", members[:2], {}), deploy)
     assert done.code == 0, done.text
@@ -108,13 +108,13 @@ def test_prepared_data_gets_its_name_when_it_is_whole(rack: RackMaker, tmp_path:
             "workdir": "/",
             "variables": {"DATASET": "wiki", "DATA_DIR": "/data"},
         }
-        deploy.write_text(f"from operations import dataset\ndataset.prepare(**{asked!r})\n")
+        deploy.write_text(f"from shakedown.operations import dataset\ndataset.prepare(**{asked!r})\n")
         return Product(PROJECT).run("pyinfra", "-y", "-v", lab.inventory(tmp_path / "lab.py"), deploy)
 
     with registry.serve(lab) as store:
         image = store.publish(images.tiny())
         pulled = f"images.pull(reference={image.tagged!r}, insecure=True)"
-        deploy.write_text(f"from operations import images\n{pulled}\n")
+        deploy.write_text(f"from shakedown.operations import images\n{pulled}\n")
         assert Product(PROJECT).run("pyinfra", "-y", lab.inventory(tmp_path / "lab.py"), deploy).code == 0
     done = prepare("echo '<html>' > $DATA_DIR/$DATASET.idx; echo x > $DATA_DIR/$DATASET.bin")
     assert done.code == 1 and "left no Megatron index" in done.text

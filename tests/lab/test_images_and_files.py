@@ -31,7 +31,7 @@ class Deploys:
 
     def __call__(self, call: str, **environment: str) -> tuple[int, str]:
         deploy = self.folder / "deploy.py"
-        deploy.write_text(f"from operations import devices, images, provider, rollback\n{call}\n")
+        deploy.write_text(f"from shakedown.operations import devices, images, provider, rollback\n{call}\n")
         inventory = self.lab.inventory(self.folder / "lab.py")
         pyinfra = Path(sys.executable).with_name("pyinfra")
         done = subprocess.run(

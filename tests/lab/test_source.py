@@ -79,7 +79,7 @@ def upstream(lab: Rack, tmp_path: Path) -> Iterator[Upstream]:
 def run(lab: Rack, folder: Path, *calls: str, verbose: bool = True) -> Ran:
     """The operations on every node of the rack, through plain pyinfra."""
     deploy = folder / "deploy.py"
-    deploy.write_text("from operations import checkout, patch, venv\n" + "\n".join(calls) + "\n")
+    deploy.write_text("from shakedown.operations import checkout, patch, venv\n" + "\n".join(calls) + "\n")
     options = ["-v"] if verbose else []
     return Product(PROJECT).run("pyinfra", "-y", *options, lab.inventory(folder / "lab.py"), deploy)
 

@@ -97,7 +97,11 @@ def test_operations_that_advice_names_exist() -> None:
     named = {(where, *found) for where, text in TEXTS for found in _OPERATION.findall(text)}
     assert named, "the search works"
     for where, module, name in named:
-        assert callable(getattr(importlib.import_module(f"operations.{module}"), name, None)), (where, module, name)
+        assert callable(getattr(importlib.import_module(f"shakedown.operations.{module}"), name, None)), (
+            where,
+            module,
+            name,
+        )
 
 
 @pytest.mark.parametrize("text", ["--no-such-option", "use --expects"])

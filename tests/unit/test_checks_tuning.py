@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-import operations.boot
-import operations.cmdline
-import operations.reboot
-import operations.tuning
 from shakedown import checks
 from shakedown.desired.models import DesiredState
 from shakedown.findings import By, Finding, Risk, Verdict
+from shakedown.operations import boot, cmdline, reboot, tuning
 from shakedown.state import NodeState
 from tests.states import bare, desired, healthy, unreadable, with_
 
@@ -305,8 +302,7 @@ def test_a_reboot_is_a_remedy_only_where_it_is_allowed() -> None:
 
 def test_every_remedy_names_an_operation_that_takes_its_arguments() -> None:
     """A misspelt operation would leave a drift that nobody mends."""
-    modules = {"tuning": operations.tuning, "boot": operations.boot, "cmdline": operations.cmdline}
-    modules["reboot"] = operations.reboot
+    modules = {"tuning": tuning, "boot": boot, "cmdline": cmdline, "reboot": reboot}
     worst = with_(
         healthy(),
         {

@@ -22,7 +22,7 @@ HEAD = """
 import json, os, sys, threading, time
 from shakedown import engine
 import gevent
-from deploy import connection, host_keys
+from shakedown.runner import connection, host_keys
 from pyinfra.api.command import StringCommand
 
 def ask(host, command, **arguments):

@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from facts.dataset import Downloaded
-from operations.assets.download import public
+from shakedown.facts.dataset import Downloaded
+from shakedown.operations.assets.download import public
 from shakedown.sent import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of
 

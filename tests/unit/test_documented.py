@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.documented import DOCUMENTED, problems
 from shakedown.guard import PROJECT
+from shakedown.runner.documented import DOCUMENTED, problems
 from tests.states import desired
 
 TAG = "rocm/stanford-megatron-lm:latest"

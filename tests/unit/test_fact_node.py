@@ -1,4 +1,4 @@
-"""`facts.node.NodeState` through pyinfra itself: @local and a real sshd on loopback."""
+"""`shakedown.facts.node.NodeState` through pyinfra itself: @local and a real sshd on loopback."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from facts.node import NodeState, parse
 from shakedown import bundle
 from shakedown import state as contract
+from shakedown.facts.node import NodeState, parse
 from tests.sshd import SSHD, Node, start
 
 ROOT = Path(__file__).parents[2]
@@ -70,10 +70,10 @@ def test_one_exec_per_host_in_the_steady_state(tmp_path: Path, nodes: dict[str, 
     for folder in cache.glob(f"{bundle.build().digest}-*"):
         shutil.rmtree(folder)
     before = nodes["sound"].sessions()
-    first = pyinfra(where, "--json", "fact", "facts.node.NodeState")
+    first = pyinfra(where, "--json", "fact", "shakedown.facts.node.NodeState")
     assert first.returncode == 0, first.stderr
     after_first = nodes["sound"].sessions()
-    second = pyinfra(where, "--json", "fact", "facts.node.NodeState")
+    second = pyinfra(where, "--json", "fact", "shakedown.facts.node.NodeState")
     assert (after_first - before, nodes["sound"].sessions() - after_first) == (2, 1)
     for run in (first, second):
         assert read(run, "sound").probe.version == bundle.build().digest
@@ -83,12 +83,12 @@ def test_one_exec_per_host_in_the_steady_state(tmp_path: Path, nodes: dict[str, 
 def test_the_caller_s_arguments_hold_for_the_delivery_too(tmp_path: Path, nodes: dict[str, Node]) -> None:
     """`_su_user` given to get_fact alone: the bundle goes where that user can run it, and nowhere else.
 
-    pyinfra does not tell a fact its arguments (see facts.node._connector_arguments): this fails when that changes.
+    pyinfra does not tell a fact its arguments (see facts/node.py, _connector_arguments): this fails when that changes.
     """
     deploy = tmp_path / "deploy.py"
     deploy.write_text(
         "from pyinfra import host\n"
-        "from facts.node import NodeState\n"
+        "from shakedown.facts.node import NodeState\n"
         "state = host.get_fact(NodeState, _su_user='nobody', _su_shell='sh')\n"
         f"open({str(tmp_path / 'uid')!r}, 'w').write(str(state['probe']['uid']))\n"
     )
@@ -99,14 +99,14 @@ def test_the_caller_s_arguments_hold_for_the_delivery_too(tmp_path: Path, nodes:
 
 def test_a_node_that_answers_rubbish_fails_alone(tmp_path: Path, nodes: dict[str, Node]) -> None:
     """Anything but a FactProcessError would end the run for all hosts."""
-    run = pyinfra(inventory(tmp_path, nodes), "--json", "fact", "facts.node.NodeState")
+    run = pyinfra(inventory(tmp_path, nodes), "--json", "fact", "shakedown.facts.node.NodeState")
     assert "Traceback" not in run.stderr
     assert "Welcome to rack 7" in run.stderr
     assert read(run, "sound").probe.version == bundle.build().digest
 
 
 def test_local() -> None:
-    run = pyinfra("@local", "--json", "fact", "facts.node.NodeState")
+    run = pyinfra("@local", "--json", "fact", "shakedown.facts.node.NodeState")
     assert run.returncode == 0, run.stderr
     assert read(run, "@local").system.kernel == os.uname().release
 

@@ -10,15 +10,15 @@ import pytest
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.facts import FactBase
 
-import facts
-from facts.base import WORDS, Fact
+from shakedown import facts
+from shakedown.facts.base import WORDS, Fact
 
 MODULES = sorted(path.stem for path in Path(facts.__path__[0]).glob("*.py") if path.stem not in ("__init__", "base"))
 CLASSES = [
     each
     for name in MODULES
-    for each in vars(importlib.import_module(f"facts.{name}")).values()
-    if inspect.isclass(each) and issubclass(each, FactBase) and each.__module__ == f"facts.{name}"
+    for each in vars(importlib.import_module(f"shakedown.facts.{name}")).values()
+    if inspect.isclass(each) and issubclass(each, FactBase) and each.__module__ == f"shakedown.facts.{name}"
 ]
 GARBAGE = (
     [""], ["", "", ""], [" "], ["="], ["|"], ["a|b"], ["a b"], ["a  b"], ["{}"], ["[1]"], ["null"], ["{" * 5000],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from facts.node import DOCUMENT, parse
+from shakedown.facts.node import DOCUMENT, parse
 from shakedown.text import DEEPEST, LONGEST, sound
 from tests.sshd import SSHD, start
 from tests.states import healthy
@@ -68,7 +68,7 @@ def test_each_is_a_failure_of_that_node_in_words(tmp_path: Path) -> None:
     node, server = start(tmp_path / "sshd", f"ForceCommand cat {tmp_path}/answer")
     body = f"""
 import shutil
-from deploy.examine import read
+from shakedown.runner.examine import read
 result = []
 for number in range({len(answers)}):
     shutil.copy("{tmp_path}/answers/" + str(number), "{tmp_path}/answer")

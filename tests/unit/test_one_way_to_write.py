@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import operations
+from shakedown import operations
 
 FOLDER = Path(operations.__file__).parent
 # What changes files in shell text. A redirection to /dev/null or to another descriptor makes none.

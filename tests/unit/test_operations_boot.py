@@ -14,10 +14,10 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
-from facts.settings import Contents, PciRegisters
-from operations import atomic, boot
-from operations.atomic import HEADER
-from operations.record import FOLDER
+from shakedown.facts.settings import Contents, PciRegisters
+from shakedown.operations import atomic, boot
+from shakedown.operations.atomic import HEADER
+from shakedown.operations.record import FOLDER
 
 ASSETS = Path(boot.__file__).parent / "assets"
 SCRIPT = (ASSETS / "shakedown-boot").read_text().splitlines()

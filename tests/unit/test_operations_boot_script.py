@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "operations/assets/shakedown-boot"
+SCRIPT = Path(__file__).parents[2] / "shakedown/operations/assets/shakedown-boot"
 
 # A setpci over one file per register; like the real one it fails where a function has no such capability.
 SETPCI = """#!/bin/sh

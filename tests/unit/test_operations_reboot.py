@@ -12,7 +12,7 @@ import pytest
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
-from operations import reboot
+from shakedown.operations import reboot
 
 HERE = Path(reboot.BOOT_ID).read_text().strip()
 

@@ -9,7 +9,7 @@ import pytest
 from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import OperationValueError
 
-from facts.settings import Contents, Modules, PciRegisters, Tools
+from shakedown.facts.settings import Contents, Modules, PciRegisters, Tools
 
 
 def sh(command: str | StringCommand, before: str = "") -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyinfra.api.exceptions import OperationValueError
 
-from facts.git import Checkout, PatchFits, packed
-from operations.patch import rejected
+from shakedown.facts.git import Checkout, PatchFits, packed
+from shakedown.operations.patch import rejected
 
 PATCH = """\
 diff --git a/a.py b/a.py

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from facts.dataset import Prepared
+from shakedown.facts.dataset import Prepared
 from shakedown.sent import command
 from tests.sent_scripts import NOBODY, NODE, PYTHON, argv, text_of
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from operations.assets import pull as pull_script
-from operations.assets import registry as registry_script
-from operations.images import ADVICE, _password, said_by_node
+from shakedown.operations.assets import pull as pull_script
+from shakedown.operations.assets import registry as registry_script
+from shakedown.operations.images import ADVICE, _password, said_by_node
 
 # As modules whose insides are replaced below.
 pull: Any = pull_script

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from operations.images import ADVICE
-from operations.scripts import ASSETS
+from shakedown.operations.images import ADVICE
+from shakedown.operations.scripts import ASSETS
 from shakedown.sent import program
 from tests.lab import certificates
 

@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from facts.git import Checkout
-from facts.records import Records, guarded
-from facts.venv import Environment
-from operations.assets import files as files_script
-from operations.atomic import HEADER, MARK, command
-from operations.record import FOLDER, Step, remember
-from operations.scripts import ASSETS
 from shakedown import sent
+from shakedown.facts.git import Checkout
+from shakedown.facts.records import Records, guarded
+from shakedown.facts.venv import Environment
 from shakedown.node.safe_files import Unsafe, sound, walk
+from shakedown.operations.assets import files as files_script
+from shakedown.operations.atomic import HEADER, MARK, command
+from shakedown.operations.record import FOLDER, Step, remember
+from shakedown.operations.scripts import ASSETS
 from tests.sent_scripts import NOBODY, NODE, run, text_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked by another user")

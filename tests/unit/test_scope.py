@@ -11,8 +11,6 @@ import pytest
 from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
 
-from deploy.session import Session
-from deploy.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
 from shakedown.desired.models import DesiredState
@@ -20,6 +18,8 @@ from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.report import terminal
 from shakedown.report.closing import not_held
+from shakedown.runner.session import Session
+from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.job import Job, JobResult, NodeResult, job_name

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyinfra.api import Config, Inventory, State
 
-from deploy.session import Session
-from deploy.training import shown
 from shakedown.desired.problems import Problem
 from shakedown.examination import Examination
 from shakedown.guard import invocation
+from shakedown.runner.session import Session
+from shakedown.runner.training import shown
 from shakedown.runs import JobRecord
 from shakedown.secrets import MASK, is_secret, masked, values_of
 from shakedown.smoke.gates import Gate

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyinfra.api import Config, Inventory, State
 
-from deploy.session import Session
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.guard import invocation
+from shakedown.runner.session import Session
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import Gate
 

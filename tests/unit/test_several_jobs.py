@@ -11,7 +11,7 @@ from pathlib import Path
 import gevent
 import pytest
 
-from operations.smoke import carry_out
+from shakedown.operations.smoke import carry_out
 from shakedown.smoke.job import Event, Job, Limits
 from shakedown.smoke.launch import LaunchPlan
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until

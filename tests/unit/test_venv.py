@@ -8,8 +8,8 @@ import sys
 import pytest
 from pyinfra.api.exceptions import OperationValueError
 
-from facts.venv import Environment, imports
-from operations.venv import digest_of
+from shakedown.facts.venv import Environment, imports
+from shakedown.operations.venv import digest_of
 
 
 def test_every_part_of_what_is_asked_for_counts() -> None:

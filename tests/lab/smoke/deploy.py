@@ -1,6 +1,6 @@
 """pyinfra INVENTORY tests/lab/smoke/deploy.py: the job of $SMOKE_PLAN on all hosts; see job.py."""
 
-from operations import smoke
+from shakedown.operations import smoke
 from tests.lab.smoke.job import JOB
 
 smoke.run(name="Train together", jobs=[JOB])

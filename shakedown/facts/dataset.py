@@ -1,0 +1,63 @@
+"""Files that `operations.dataset` has put on a node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shakedown import sent
+from shakedown.facts.base import Fact
+from shakedown.node import data
+
+_PROGRAM = Path(data.__file__)
+
+
+class Downloaded(Fact[dict[str, dict[str, Any]]]):
+    """
+    Returns size and SHA-256 of each file that was downloaded and checked, and is as it was then.
+
+    .. code:: python
+
+        {"SlimPajama.json": {"size": 4096, "sha256": "9f86d081884c7d65..."}}
+    """
+
+    @staticmethod
+    def default() -> dict[str, dict[str, Any]]:
+        return {}
+
+    def command(self, folder: str, names: list[str]) -> str:
+        text = f"{sent.program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"
+        return sent.command(text, folder, *names)
+
+    def process(self, output: Any) -> dict[str, dict[str, Any]]:
+        found = _document(output)
+        return found if isinstance(found, dict) else {}
+
+
+class Prepared(Fact[str]):
+    """
+    Returns what stands at a place for prepared data: absent, prepared (by us, whole), or why it is neither.
+
+    .. code:: python
+
+        "prepared"
+    """
+
+    @staticmethod
+    def default() -> str:
+        return "the node did not say what stands there"
+
+    def command(self, folder: str) -> str:
+        return sent.command(f"{sent.program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)
+
+    def process(self, output: Any) -> str:
+        found = _document(output)
+        return found if isinstance(found, str) else self.default()
+
+
+def _document(output: Any) -> Any:
+    try:
+        return json.loads("\n".join(output))
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,66 @@
+"""Files on a node: who may open them, and what is in them by digest."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyinfra.api.exceptions import OperationValueError
+
+from shakedown.facts.base import Fact
+
+_PATTERN = re.compile(r"^/[\w./*?\[\]@:+-]*$")
+
+
+class Access(Fact[dict[str, list[str]]]):
+    """
+    Returns mode and group of each character device that matches one of the patterns.
+
+    .. code:: python
+
+        {"/dev/kfd": ["0660", "render"]}
+    """
+
+    @staticmethod
+    def default() -> dict[str, list[str]]:
+        return {}
+
+    def command(self, patterns: list[str]) -> str:
+        return f'for f in {_checked(patterns)}; do [ -c "$f" ] && stat -c "0%a %G %n" "$f"; done; true'
+
+    def process(self, output: Any) -> dict[str, list[str]]:
+        rows = (line.split(" ", 2) for line in output)
+        return {path: [f"{int(mode, 8):04o}", group] for mode, group, path in rows}
+
+
+class Digests(Fact[dict[str, str]]):
+    """
+    Returns the SHA-256 of each of the files, "" for a symbolic link that leads nowhere. A file that is not there is
+    left out; one that cannot be read fails the host.
+
+    .. code:: python
+
+        {"/usr/local/lib/libbnxt_re-rdmav34.so": "9f86d081884c7d65..."}
+    """
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        return {}
+
+    def command(self, paths: list[str]) -> str:
+        return (
+            f'for f in {_checked(paths)}; do if [ -e "$f" ]; then sha256sum "$f" || exit 1; '
+            'elif [ -L "$f" ]; then echo "-  $f"; fi; done'
+        )
+
+    def process(self, output: Any) -> dict[str, str]:
+        rows = (line.split("  ", 1) for line in output)
+        return {path: digest.strip("-") for digest, path in rows}
+
+
+def _checked(patterns: list[str]) -> str:
+    """The patterns as the shell is to expand them: nothing else may reach it."""
+    for pattern in patterns:
+        if not _PATTERN.match(pattern):
+            raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
+    return " ".join(patterns)

@@ -1,0 +1,33 @@
+"""NUMA auto-balancing."""
+
+from __future__ import annotations
+
+from pyinfra.api.exceptions import FactProcessError
+from typing_extensions import override
+
+from shakedown.facts.base import Fact
+
+
+class NumaBalancing(Fact[int | None]):
+    """
+    Returns the running value of ``kernel.numa_balancing``; ``None`` where the kernel was built without it.
+
+    .. code:: python
+
+        if host.get_fact(NumaBalancing):
+            tuning.numa_balancing(enabled=False)
+    """
+
+    @override
+    def command(self) -> str:
+        # Not sysctl(8): a non-login SSH shell has no /sbin in its PATH.
+        return "cat /proc/sys/kernel/numa_balancing 2>/dev/null || echo missing"
+
+    @override
+    def process(self, output: list[str]) -> int | None:
+        value = output[-1].strip()
+        if value == "missing":
+            return None
+        if not value.isdigit():
+            raise FactProcessError(f"/proc/sys/kernel/numa_balancing reads {value!r}")
+        return int(value)

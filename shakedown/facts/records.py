@@ -1,0 +1,47 @@
+"""What stands on a node where nobody but root, or the user who connects, can have put it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from shakedown import sent
+from shakedown.facts.base import Fact
+from shakedown.node import safe_files
+
+_NODE = Path(safe_files.__file__).parent
+
+
+def guarded(path: str, command: str) -> str:
+    """A fact's shell text behind a look at the folder that it goes into as root: where another user could have put
+    something there, it ends with a line `error WHY`, and nothing there is run. Where there is no such folder it ends
+    with `kind absent`, for what is there a moment later was not looked at."""
+    program = sent.program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
+    told = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
+    absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"
+    return f"why=$( ({sent.command(program, path)}) 2>&1) || {told}; {absent}; {command}"
+
+
+class Records(Fact[dict[str, Any]]):
+    """
+    Returns the records of a folder that root alone can have written; `problem` says why there are none to go by.
+
+    .. code:: python
+
+        {"there": True, "problem": "", "files": {"numa_balancing.json": "{...}"}}
+    """
+
+    @staticmethod
+    def default() -> dict[str, Any]:
+        return {"there": True, "problem": "the node said nothing about its records", "files": {}}
+
+    def command(self, folder: str) -> str:
+        return sent.command(sent.program(_NODE / "records.py") + "\nshow(sys.argv[1])", folder)
+
+    def process(self, output: Any) -> dict[str, Any]:
+        try:
+            found = json.loads("".join(output))
+        except ValueError:
+            return self.default()
+        return found if isinstance(found, dict) else self.default()

@@ -1,0 +1,164 @@
+"""Kernel settings and the files that keep them: what stands there now, for operations that change them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyinfra.api.exceptions import OperationValueError
+
+from shakedown.facts.base import Fact
+
+# Paths and shell patterns only: a pattern is expanded by the shell, so nothing else may reach it.
+_PATTERN = re.compile(r"/[\w./*?\[\]@:+-]*")
+
+# Builtins only: no process per file, of which there is one per CPU. But the shell reads byte by byte, and a number of
+# /proc/sys gives nothing after its first byte then, so cat reads those. A content line begins with a space.
+_READ = """r() {{ while IFS= read -r l || [ -n "$l" ]; do printf ' %s\\n' "$l"; done; }}
+for f in {patterns}; do
+if [ -d "$f" ] && [ -r "$f" ]; then echo "/ $f"
+elif [ -f "$f" ] && [ -r "$f" ]; then echo "= $f"
+case $f in /proc/*) cat "$f" | r ;; *) r < "$f" ;; esac
+elif [ -e "$f" ]; then echo "! $f"
+fi
+done"""
+
+
+class Contents(Fact[dict[str, list[str] | None]]):
+    """
+    Returns the lines of each file that matches one of the patterns. A folder has no lines, what cannot be read has
+    None, and what is not there is left out.
+
+    .. code:: python
+
+        {
+            "/proc/sys/kernel/numa_balancing": ["0"],
+            "/etc/shadow": None,
+            "/run/systemd/system": [],
+        }
+    """
+
+    @staticmethod
+    def default() -> dict[str, list[str] | None]:
+        return {}
+
+    def command(self, patterns: list[str]) -> str:
+        for pattern in patterns:
+            if not _PATTERN.fullmatch(pattern):
+                raise OperationValueError(f"not a path or a shell pattern: {pattern!r}")
+        return _READ.format(patterns=" ".join(patterns))
+
+    def process(self, output: Any) -> dict[str, list[str] | None]:
+        contents: dict[str, list[str] | None] = {}
+        lines: list[str] = []
+        for line in output:
+            kind, text = line[:1], line[1:]
+            if kind == " ":
+                lines.append(text)
+                continue
+            lines = []
+            contents[text.strip()] = None if kind == "!" else lines
+        return contents
+
+
+class PciRegisters(Fact[dict[str, str]]):
+    """
+    Returns a register of each PCI function that has it, as setpci(8) prints it (hexadecimal). Needs root: without it
+    setpci sees no capability at all, which would look like none being there.
+
+    .. code:: python
+
+        {"0000:c0:01.1": "001d"}
+    """
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        return {}
+
+    def command(self, register: str) -> str:
+        if not re.fullmatch(r"[A-Z_]+\+[0-9a-fx]+\.[bwl]", register):
+            raise OperationValueError(f"not a register of setpci: {register!r}")
+        return (
+            "[ \"$(id -u)\" = 0 ] || { echo 'PCI configuration space needs root: use _sudo=True' >&2; exit 1; }; "
+            "for s in /usr/sbin/setpci /sbin/setpci /usr/bin/setpci; do [ -x $s ] && break; done; "
+            "[ -x $s ] || { echo 'setpci is not there: install pciutils' >&2; exit 1; }; "
+            "for d in /sys/bus/pci/devices/*; do b=${d##*/}; "
+            f'v=$($s -s "$b" {register} 2>/dev/null) && [ -n "$v" ] && echo "$b $v"; done; true'
+        )
+
+    def process(self, output: Any) -> dict[str, str]:
+        return dict(line.split() for line in output if len(line.split()) == 2)
+
+
+class Modules(Fact[dict[str, bool]]):
+    """
+    Returns whether each kernel module is there now: loaded, or built into the kernel.
+
+    .. code:: python
+
+        {"amdgpu": True, "bnxt_re": False}
+    """
+
+    @staticmethod
+    def default() -> dict[str, bool]:
+        return {}
+
+    def command(self, names: list[str]) -> str:
+        for name in names:
+            if not re.fullmatch(r"\w+", name):
+                raise OperationValueError(f"not the name of a kernel module: {name!r}")
+        return (
+            f"for m in {' '.join(names)}; do if [ -d /sys/module/$m ] || "
+            'tr - _ < "/lib/modules/$(uname -r)/modules.builtin" 2>/dev/null | grep -q "/$m.ko"; '
+            'then echo "$m 1"; else echo "$m 0"; fi; done'
+        )
+
+    def process(self, output: Any) -> dict[str, bool]:
+        return {name: there == "1" for name, there in (line.split() for line in output)}
+
+
+class Tools(Fact[dict[str, str]]):
+    """
+    Returns where each program is, also outside the PATH of a non-login shell. One that is not there is left out.
+
+    .. code:: python
+
+        {"update-grub": "/usr/sbin/update-grub"}
+    """
+
+    @staticmethod
+    def default() -> dict[str, str]:
+        return {}
+
+    def command(self, names: list[str]) -> str:
+        for name in names:
+            if not re.fullmatch(r"[\w-]+", name):
+                raise OperationValueError(f"not the name of a program: {name!r}")
+        return (
+            f"for t in {' '.join(names)}; do for d in /usr/sbin /sbin /usr/bin /bin; do "
+            '[ -x "$d/$t" ] && echo "$t $d/$t" && break; done; done; true'
+        )
+
+    def process(self, output: Any) -> dict[str, str]:
+        return dict(line.split(maxsplit=1) for line in output)
+
+
+class GrubbyArguments(Fact[list[list[str]]]):
+    """
+    Returns the arguments of every kernel that grubby knows. Needs root.
+
+    .. code:: python
+
+        [["ro", "iommu=pt"], ["ro"]]
+    """
+
+    @staticmethod
+    def default() -> list[list[str]]:
+        return []
+
+    def command(self, grubby: str = "/usr/sbin/grubby") -> str:
+        return f"{grubby} --info=ALL"
+
+    def process(self, output: Any) -> list[list[str]]:
+        found = [re.match(r'args="(.*)"$', line.strip()) for line in output]
+        return [match[1].split() for match in found if match]

@@ -1,0 +1,404 @@
+"""Runs on a node (python3 >= 3.8, standard library only): download files, whole and proved, or not at all.
+
+Reads one JSON object from standard input: folder, files (url, name, and optionally sha256 and size), tries, stall_s,
+timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output as plain lines. A failure is
+one line `kind: words` on standard error, exit code 1.
+
+A file grows as `.NAME.part-NODE-UID`, which nobody else may write, and gets its name when it has been read and found
+right. What was checked is recorded away from the folder (shakedown/node/data.py). Of nodes that share the folder, one
+is at work there and the others wait; each has a part of its own, so none can spoil another's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+import urllib.error
+import urllib.request
+from functools import partial
+from http.client import HTTPException
+from typing import Any, Callable, Dict, List, Optional
+
+from shakedown.node.data import key_of, record, recorded
+from shakedown.node.owners import trusted
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
+from shakedown.operations.assets.lease import take
+from shakedown.operations.assets.words import clean, say
+
+BLOCK = 1 << 20
+EVERY_S = 10.0
+LOCK = ".shakedown.lock"
+
+
+class DownloadError(Exception):
+    """`kind` is one of: space, other (not the file that was asked for), refused, transport, busy, folder, time."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+class Broken(Exception):
+    """The connection broke; another try may get further."""
+
+
+def public(url: str) -> str:
+    """A URL as it may be shown: user, password and query give access, as those of a bucket's signed URLs do."""
+    scheme, mark, rest = url.partition("://")
+    place, query, _ = rest.partition("?")
+    host, slash, path = place.partition("/")
+    return scheme + mark + host.rpartition("@")[2] + slash + path + (query and "?...")
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """https stays https: without a checksum nothing else says whose bytes these are."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
+            raise DownloadError("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+class Wanted:
+    """One file, and what is there of it."""
+
+    def __init__(self, folder: Folder, file: Dict[str, Any]) -> None:
+        self.folder = folder
+        self.url: str = file["url"]
+        self.name: str = file["name"]
+        self.sha256: Optional[str] = file.get("sha256")
+        self.size: Optional[int] = file.get("size")
+        self.parts = ".{}.part".format(self.name)
+        node = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in socket.gethostname())
+        self.part = "{}-{}-{}".format(self.parts, node[:60], os.geteuid())
+
+    def open_part(self) -> int:
+        """The part, which nobody else has ever been able to write; a new one where there is none of that kind."""
+        try:
+            fd = self.folder.open(self.part, os.O_RDWR)
+            found = os.fstat(fd)
+            if found.st_uid == os.geteuid() and found.st_nlink == 1 and not found.st_mode & 0o077:
+                return fd
+            os.close(fd)
+        except (FileNotFoundError, Unsafe):
+            pass
+        self.discard()
+        fd = self.folder.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        if os.fstat(fd).st_uid != os.geteuid():
+            os.close(fd)
+            self.discard()
+            words = "{} gives root's files to another (root_squash): connect as the folder's owner"
+            raise DownloadError("folder", words.format(self.folder.path))
+        return fd
+
+    def have(self) -> int:
+        found = self.folder.look(self.part)
+        return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
+
+    def discard(self) -> None:
+        self.folder.remove_tree(self.part)
+
+    def recorded(self) -> bool:
+        """Checked before, and not touched since."""
+        said = recorded(self.folder, self.name)
+        return said is not None and self.sha256 in (None, said["sha256"]) and self.size in (None, said["size"])
+
+    def check(self, fd: int) -> str:
+        """The SHA-256 of a whole file. DownloadError where it is not the one that was asked for."""
+        size = os.fstat(fd).st_size
+        if self.size is not None and size != self.size:
+            raise DownloadError("other", "{} has {} bytes, not {}".format(self.name, size, self.size))
+        digest = hashlib.sha256()
+        os.lseek(fd, 0, os.SEEK_SET)
+        for block in iter(lambda: os.read(fd, BLOCK), b""):
+            digest.update(block)
+        found = digest.hexdigest()
+        if self.sha256 not in (None, found):
+            raise DownloadError("other", "{} has sha256 {}, not {}".format(self.name, found, self.sha256))
+        return found
+
+    def keep(self, fd: int, digest: str) -> None:
+        """Record what was read through `fd`, if that is what has the name."""
+        found, named = os.fstat(fd), self.folder.look(self.name)
+        if named is None or (named.st_ino, named.st_dev) != (found.st_ino, found.st_dev):
+            raise DownloadError("other", "{} was exchanged while it was looked at".format(self.name))
+        record(self.folder, self.name, named, digest, self.url)
+        known = "as wanted" if self.sha256 else "nothing to compare it with: give it to the desired state"
+        say("{}: {} bytes, sha256 {} ({})".format(self.name, found.st_size, digest, known))
+
+    def looked_at(self) -> bool:
+        """What somebody else put there is looked at, and never overwritten. False where nothing is."""
+        if self.folder.look(self.name) is None:
+            return False
+        fd = self.folder.open(self.name, os.O_RDONLY)
+        try:
+            self.keep(fd, self.check(fd))
+        finally:
+            os.close(fd)
+        return True
+
+    def finish(self) -> None:
+        """Read the part, and give its name to what was read."""
+        fd = self.open_part()
+        try:
+            try:
+                digest = self.check(fd)
+            except DownloadError:
+                self.discard()
+                raise
+            os.fchmod(fd, 0o666 & ~umask())
+            os.fsync(fd)
+            self.give_name(fd)
+            self.folder.settle()
+            self.keep(fd, digest)
+        finally:
+            os.close(fd)
+
+    def give_name(self, fd: int) -> None:
+        """Never over a file that came there meanwhile."""
+        into = {"src_dir_fd": self.folder.fd, "dst_dir_fd": self.folder.fd}
+        try:
+            os.link(self.part, self.name, follow_symlinks=False, **into)
+        except FileExistsError:
+            raise DownloadError("other", "{} was put there by somebody else".format(self.name)) from None
+        except OSError:  # a file system without hard links
+            os.rename(self.part, self.name, **into)
+        found, named = os.fstat(fd), self.folder.look(self.name)
+        if named is None or named.st_ino != found.st_ino:
+            raise DownloadError("other", "{} was exchanged while it was named".format(self.part))
+        self.folder.remove(self.part)
+
+    def left_by_others(self) -> List[str]:
+        """By runs of ours on other nodes: another user's is his affair, and he could make removing it take for ever."""
+        names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
+        return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class Clock:
+    """The time that is left for all of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end, self.seconds = time.monotonic() + seconds, seconds
+
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def check(self, name: str) -> None:
+        if self.left() <= 0:
+            raise DownloadError("time", "{}: not done in {:.0f} s".format(name, self.seconds))
+
+
+def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
+    """The server's answer from that byte on. Broken for what may pass, DownloadError for what will not."""
+    request = urllib.request.Request(file.url, headers={"Accept-Encoding": "identity"})
+    if begin:
+        request.add_header("Range", "bytes={}-".format(begin))
+        if validator:
+            request.add_header("If-Range", validator)
+    try:
+        return urllib.request.build_opener(Redirects()).open(request, timeout=stall_s)
+    except urllib.error.HTTPError as error:
+        if error.code in (408, 416, 425, 429) or error.code >= 500:
+            if error.code == 416:  # the part is not of this file
+                file.discard()
+            raise Broken("the server says {} {}".format(error.code, error.reason)) from None
+        raise DownloadError("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
+    except (OSError, HTTPException) as error:
+        raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from None
+
+
+def total_of(answer: Any) -> Optional[int]:
+    """The length of the whole file, if the server says it."""
+    span = answer.headers.get("Content-Range")
+    length = span.rpartition("/")[2] if span else answer.headers.get("Content-Length")
+    return int(length) if length and length.isascii() and length.isdigit() and len(length) < 19 else None
+
+
+def begins_at(answer: Any, begin: int) -> int:
+    """Where the answer goes on: another version, or a server that cannot resume, begins again."""
+    if answer.status != 206:
+        return 0
+    said = str(answer.headers.get("Content-Range", "")).split()[-1:]
+    if said and said[0].partition("-")[0] == str(begin):
+        return begin
+    raise Broken("the server goes on elsewhere than was asked for")
+
+
+def origin_name(file: Wanted) -> str:
+    return "part-" + key_of(file.folder, file.part)
+
+
+def resumable(file: Wanted, fd: int) -> Optional[str]:
+    """What tells the server which version the part is of; "" where only our checksum can tell. None: begin again."""
+    try:
+        origin = json.loads((origins().read_ours(origin_name(file)) or b"{}").decode())
+        if origin.get("url") != file.url or origin.get("inode") != os.fstat(fd).st_ino:
+            return None
+    except (OSError, ValueError, AttributeError, Unsafe):
+        return None
+    validator = str(origin.get("validator") or "")
+    return validator if validator or file.sha256 else None
+
+
+def origins() -> Folder:
+    """Where it stands which file a part is of."""
+    return sound(os.path.join(state_path(), "data"), 0o700)
+
+
+def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
+    """One try: go on where the last one broke. Broken when it is not all there at its end."""
+    fd = file.open_part()
+    with os.fdopen(fd, "r+b") as handle:
+        validator = resumable(file, fd)
+        begin = os.fstat(fd).st_size if validator is not None else 0
+        if begin and begin == file.size:
+            return
+        with ask(file, begin, validator, stall_s) as answer:
+            whole = total_of(answer)
+            begin = begins_at(answer, begin) if begin else 0
+            expect(file, whole)
+            etag = answer.headers.get("ETag")
+            strong = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+            origin = {"url": file.url, "validator": strong, "inode": os.fstat(fd).st_ino}
+            origins().write(origin_name(file), json.dumps(origin).encode(), 0o600)
+            wanted = file.size if file.size is not None else whole
+            handle.seek(begin)
+            handle.truncate()
+            receive(file, answer, handle, clock, wanted, room)
+            handle.flush()
+            os.fsync(fd)
+        have = os.fstat(fd).st_size
+    if wanted is not None and have < wanted:
+        raise Broken("it ended after {} of {} bytes".format(have, wanted))
+
+
+def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Optional[int], room: int) -> None:
+    """Write what comes: no more than was said, and never the room that is to be left."""
+    shown = time.monotonic()
+    while True:
+        clock.check(file.name)
+        try:
+            block = answer.read1(BLOCK)
+        except (OSError, HTTPException) as error:
+            handle.write(getattr(error, "partial", b""))
+            raise Broken(str(error) or type(error).__name__) from None
+        if not block:
+            return
+        handle.write(block)
+        if wanted is not None and handle.tell() > wanted:
+            raise DownloadError("other", "{}: more than {} bytes came".format(file.name, wanted))
+        if wanted is None and free(file.folder) < room:
+            raise DownloadError("space", "{}: of no known length, and the room is gone".format(file.name))
+        if time.monotonic() - shown > EVERY_S:
+            shown = time.monotonic()
+            say("{}: {} of {} bytes".format(file.name, handle.tell(), wanted or "?"))
+
+
+def expect(file: Wanted, whole: Optional[int]) -> None:
+    """The server's length against ours; without either and without a checksum nothing could be proved."""
+    if whole is None and file.size is None and file.sha256 is None:
+        raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
+    if None not in (whole, file.size) and whole != file.size:
+        raise DownloadError("other", "{}: the server has {} bytes, not {}".format(public(file.url), whole, file.size))
+
+
+def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -> Any:
+    """Try again while something is gained; `tries` times in a row without."""
+    left, gained = tries, -1
+    while True:
+        try:
+            return action()
+        except Broken as error:
+            now = file.have()
+            left = tries - 1 if now > gained else left - 1
+            gained = max(gained, now)
+            if left <= 0:
+                raise DownloadError("transport", "{}: {}".format(file.name, error)) from None
+            say("{}: {}: trying again after {} bytes".format(file.name, error, now))
+            clock.check(file.name)
+            time.sleep(min(0.5 * 2.0 ** (tries - left - 1), 15.0))
+
+
+def missing_bytes(file: Wanted, stall_s: float) -> int:
+    """What is still to come, as the server says."""
+    with ask(file, 0, None, stall_s) as answer:
+        whole = total_of(answer)
+        expect(file, whole)
+        return max(0, (whole or file.size or 0) - file.have())
+
+
+def free(folder: Folder) -> int:
+    """Bytes that this user may still write on the folder's own file system."""
+    disk = os.statvfs("/proc/self/fd/{}".format(folder.fd))
+    return disk.f_bavail * disk.f_frsize
+
+
+def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
+    missing = []
+    for file in (Wanted(folder, file) for file in job["files"]):
+        if not file.recorded() and not file.looked_at():
+            missing.append(file)
+    stall_s, tries, spare = job["stall_s"], job["tries"], job["room_bytes"]
+    room = sum(persist(file, partial(missing_bytes, file, stall_s), tries, clock) for file in missing)
+    if missing and room + spare > free(folder):
+        words = "{} bytes are needed and {} to be left, {} are free in {}"
+        raise DownloadError("space", words.format(room, spare, free(folder), folder.path))
+    for file in missing:
+        left = file.left_by_others()
+        if left:
+            say("{}: others have left {}: removed when it is whole".format(file.name, ", ".join(left)))
+        persist(file, partial(fetch, file, stall_s, clock, spare), tries, clock)
+        file.finish()
+        for name in left:
+            folder.remove_tree(name)
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    job = json.load(sys.stdin)
+    clock = Clock(job["timeout_s"])
+    folder = walk(job["folder"], 0o777)
+    local = "download-" + key_of(folder, "")
+
+    def waiting(holder: str) -> None:
+        say("{}: waiting for {}".format(folder.path, holder))
+
+    held = locks().lock(local, clock.left(), waiting)
+    lease = take(folder, LOCK, max(clock.left(), 0), say)
+    try:
+        work(job, folder, clock)
+    finally:
+        lease.release()
+        os.close(held)
+    return 0
+
+
+def end(kind: str, words: object) -> None:
+    sys.stderr.write("{}: {}\n".format(kind, clean(words)))
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except DownloadError as error:
+        end(error.kind, error)
+    except Busy as error:
+        end("busy", error)
+    except Unsafe as error:
+        end("folder", error)
+    except OSError as error:
+        end("space" if error.errno in (28, 122) else "folder", error)  # no space left, quota exceeded

@@ -1,0 +1,206 @@
+"""Runs on a node (python3 >= 3.8, standard library only): every file that an operation makes, moves or removes there.
+
+Reads one JSON object from standard input: `do`, and what that needs:
+
+    write    path, lines, mode, once (leave one that is there), folder_mode (of folders that are missing), root (what to
+             say to anybody else); modes in octal
+    place    path, content (base64), mode
+    keep     path, kept: a copy of what stands at a path, a link as a link, unless one is kept already
+    restore  kept, path: the copy back in its place
+    remove   paths, marked (only those that begin with it, within their first lines)
+    forget   path: a whole folder, and the state folder around it where nothing else is in it
+    folder   path: have it, and look whether it is safe to work in as this user
+    token, see, untoken    folder, name, content: a mark in a folder that may be anybody's
+
+A failure is one line on standard error, exit code 1. No link is followed that another user could have laid, and nothing
+is written where another user could redirect it; only tokens go into folders of others, under a name of their own.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import sys
+import time
+from typing import Any, Callable, Dict
+
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
+from shakedown.operations.assets.words import clean
+
+PATIENCE_S = 60.0
+HEAD = 512  # bytes in which our mark must stand: it is the first or second line
+TOKEN = 4096
+
+
+def split(path: str, make: int = 0o755) -> Any:
+    """The folder of a path, safe and there, and the name in it."""
+    folder, _, name = path.rpartition("/")
+    if name in ("", ".", "..") or not path.startswith("/"):
+        raise Unsafe("{!r} is no path of a file".format(path))
+    return sound(folder or "/", make), name
+
+
+def write(job: Dict[str, Any]) -> None:
+    folder, name = split(job["path"], int(job.get("folder_mode", "0755"), 8))
+    found = folder.look(name)
+    if found is not None and stat.S_ISDIR(found.st_mode):
+        raise Unsafe("{} is a folder".format(job["path"]))
+    if job.get("once") and found is not None:
+        folder.read_ours(name)  # one that another user could have written is no record
+        return
+    content = "".join(line + "\n" for line in job["lines"]).encode("utf-8", "surrogateescape")
+    folder.write(name, content, int(job["mode"], 8))
+
+
+def put(job: Dict[str, Any]) -> None:
+    folder, name = split(job["path"])
+    folder.write(name, base64.b64decode(job["content"]), int(job["mode"], 8))
+
+
+def keep(job: Dict[str, Any]) -> None:
+    here, name = split(job["path"])
+    there, kept = split(job["kept"], 0o700)
+    if there.look(kept) is None:
+        copy(here, name, there, kept)
+
+
+def restore(job: Dict[str, Any]) -> None:
+    there, kept = split(job["kept"], 0o700)
+    if there.look(kept) is None:
+        return  # restored already, by a run that went no further
+    here, name = split(job["path"])
+    copy(there, kept, here, name)
+    there.remove(kept)
+
+
+def copy(source: Folder, name: str, target: Folder, new: str) -> None:
+    """A link as a link, a file with its mode, owner and times."""
+    found = source.look(name)
+    if found is not None and stat.S_ISLNK(found.st_mode):
+        beside = ".{}.{}.new".format(new[:100], os.urandom(8).hex())
+        os.symlink(os.readlink(name, dir_fd=source.fd), beside, dir_fd=target.fd)
+        os.rename(beside, new, src_dir_fd=target.fd, dst_dir_fd=target.fd)
+        return
+    with os.fdopen(source.open(name, os.O_RDONLY), "rb") as handle:
+        found = os.fstat(handle.fileno())
+        with target.fresh(new, stat.S_IMODE(found.st_mode)) as fresh:
+            for block in iter(lambda: handle.read(1 << 20), b""):
+                fresh.write(block)
+            fresh.flush()
+            if os.geteuid() == 0:
+                os.fchown(fresh.fileno(), found.st_uid, found.st_gid)
+            os.utime(fresh.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
+def remove(job: Dict[str, Any]) -> None:
+    for path in job["paths"]:
+        parent, _, name = path.rpartition("/")
+        try:
+            folder = sound(parent or "/")
+        except FileNotFoundError:
+            continue
+        if job.get("marked") and not begins(folder, name, job["marked"]):
+            continue
+        folder.remove(name)
+
+
+def begins(folder: Folder, name: str, mark: str) -> bool:
+    found = folder.look(name)
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return False
+    with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as handle:
+        return any(line.startswith(mark.encode()) for line in handle.read(HEAD).splitlines()[:2])
+
+
+def forget(job: Dict[str, Any]) -> None:
+    parent, _, name = job["path"].rpartition("/")
+    try:
+        sound(parent).remove_tree(name)
+    except FileNotFoundError:
+        return
+    if parent == state_path() and not sound(parent).names():
+        above, _, last = parent.rpartition("/")
+        around = sound(above)
+        os.rmdir(last, dir_fd=around.fd)
+
+
+def folder(job: Dict[str, Any]) -> None:
+    """What is worked in has to be safe; one that is not there yet has to come into a safe one."""
+    parent, _, name = job["path"].rstrip("/").rpartition("/")
+    above = sound(parent or "/", 0o755, or_sticky=True)
+    if above.look(name) is not None or above.problem:  # where others may write, we have to be the one who makes it
+        sound(job["path"], 0o755)
+
+
+def token(job: Dict[str, Any]) -> None:
+    inside = walk(job["folder"], 0o777)
+    if inside.look(job["name"]) is not None:
+        raise Unsafe("{}/{} is there already, and not from this run".format(job["folder"], job["name"]))
+    fd = inside.open(job["name"], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    with os.fdopen(fd, "w") as handle:
+        handle.write(job["content"] + "\n")
+
+
+def see(job: Dict[str, Any]) -> None:
+    """A network file system may take some time to show a new file."""
+    deadline = time.monotonic() + job["patience_s"]
+    while True:
+        try:
+            with os.fdopen(walk(job["folder"]).open(job["name"], os.O_RDONLY), "rb") as handle:
+                if handle.read(TOKEN).decode("utf-8", "replace").strip() == job["content"]:
+                    return
+        except FileNotFoundError:
+            pass
+        if time.monotonic() > deadline:
+            raise FileNotFoundError(2, "not seen in {:g} s".format(job["patience_s"]), job["name"])
+        time.sleep(0.5)
+
+
+def untoken(job: Dict[str, Any]) -> None:
+    try:
+        walk(job["folder"]).remove(job["name"])
+    except FileNotFoundError:
+        pass
+
+
+ACTS: Dict[str, Callable[[Dict[str, Any]], None]] = {
+    "write": write,
+    "place": put,
+    "keep": keep,
+    "restore": restore,
+    "remove": remove,
+    "forget": forget,
+    "folder": folder,
+    "token": token,
+    "see": see,
+    "untoken": untoken,
+}
+UNLOCKED = ("folder", "token", "see", "untoken")
+
+
+def main() -> int:
+    job = json.load(sys.stdin)
+    os.umask(0o022)
+    what = job.get("path") or job.get("folder") or ", ".join(job.get("paths", []))
+    try:
+        if job.get("root") and os.geteuid() != 0:
+            raise Unsafe(job["root"])
+        if job["do"] in UNLOCKED:
+            ACTS[job["do"]](job)
+            return 0
+        held = locks().lock("files.lock", PATIENCE_S)
+        ACTS[job["do"]](job)
+        os.close(held)
+        return 0
+    except (Unsafe, Busy) as error:
+        words = str(error)
+    except OSError as error:
+        words = "{}{}".format(error.strerror, ": " + str(error.filename) if error.filename else "")
+    sys.stderr.write("{}: not done ({}): {}\n".format(clean(what), job["do"], clean(words)))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Runs on a node (python3 >= 3.8, standard library only): have a program in an image prepare a folder of data, once.
+
+Reads one JSON object from standard input: folder, image, command, workdir, variables, engine, label, run_id, timeout_s.
+What the program says goes to standard output, and a line now and then, so that a controller that is gone is noticed. A
+failure is one line on standard error, exit code 1.
+
+The program works in a part of this run's own beside the folder, which gets its name when it is whole. Of nodes that
+share the folder one is at work and the others wait, and then have what it made. The container engine takes paths by
+their names, as root: so the folder has to be where no other user could lay a link.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Any, Dict, List
+
+from shakedown.node.data import MARK, key_of, listing, prepared
+from shakedown.node.owners import trusted
+from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound
+from shakedown.operations.assets.lease import Lease, take
+from shakedown.operations.assets.words import clean, say
+
+EVERY_S = 10.0
+LINES = 20_000  # of the program that are passed on
+MAGIC = b"MMIDIDX"  # Megatron's indexed data begins with this: a page of a proxy or an empty file is no data set
+
+
+class PrepareError(Exception):
+    """Why there is no data."""
+
+
+class Said:
+    """What the program says, passed on as far as anybody would read it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.last: List[str] = []
+        self.count, self.gone = 0, False
+        self.thread = threading.Thread(target=self.collect, args=(stream,), daemon=True)
+        self.thread.start()
+
+    def collect(self, stream: IO[bytes]) -> None:
+        for line in iter(lambda: stream.readline(8192), b""):
+            text = clean(line.decode("utf-8", "replace"))
+            self.last = [*self.last[-2:], text] if text else self.last
+            self.count += 1
+            if self.count <= LINES and not self.gone:
+                try:
+                    say(text)
+                except OSError:
+                    self.gone = True
+
+
+def engine(job: Dict[str, Any], *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [job["engine"], *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", timeout=120,
+    )  # fmt: skip
+
+
+def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadline: float) -> None:
+    """The program, until it ends, its time is over, the lock is lost or the controller gone. Its container goes."""
+    variables = [word for key, value in job["variables"].items() for word in ("--env", "{}={}".format(key, value))]
+    options = ["--rm", "--pull", "never", "--network", "host", "--entrypoint=", "--name", name]
+    label = ["--label", "{}={}".format(job["label"], job["run_id"])]
+    place = ["--volume", part + ":/data", "--workdir", job["workdir"], job["image"]]
+    try:
+        child = subprocess.Popen(
+            [job["engine"], "run", *options, *label, *variables, *place, *job["command"]],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise PrepareError("{} is not installed".format(job["engine"])) from None
+    assert child.stdout is not None
+    said = Said(child.stdout)
+    begun = shown = time.monotonic()
+    try:
+        while child.poll() is None:
+            said.thread.join(0.2)
+            now = time.monotonic()
+            if now > deadline:
+                raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
+            if lease.lost:
+                raise PrepareError("another node has taken over, after this one did not stir: look at its disk")
+            if said.gone or now - shown > EVERY_S:
+                shown = now
+                say("{}: at work for {:.0f} s".format(job["folder"], now - begun))
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+        remove_container(job, name)
+    said.thread.join(5)
+    if child.returncode:
+        words = "the program ended with exit code {}: {}"
+        raise PrepareError(words.format(child.returncode, " | ".join(said.last) or "it said nothing"))
+
+
+def remove_container(job: Dict[str, Any], name: str) -> None:
+    """And prove that it is gone."""
+    try:
+        engine(job, "rm", "--force", name)
+        left = engine(job, "ps", "--all", "--quiet", "--filter", "name=^{}$".format(name))
+        if left.returncode or left.stdout.strip():
+            raise PrepareError("the container {} could not be removed: {}".format(name, left.stdout.strip()))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PrepareError("the container {} could not be removed: {}".format(name, error)) from None
+
+
+def check(folder: Folder) -> None:
+    """A Megatron index with its data, and no index without."""
+    files = listing(folder)
+    indexes = [path for path in files if path.endswith(".idx")]
+    bad = [path for path in indexes if not files.get(path[:-4] + ".bin") or head(folder, path) != MAGIC]
+    if not indexes or bad:
+        where = " ({})".format(", ".join(bad[:3])) if bad else ""
+        raise PrepareError("the program left no Megatron index with its data" + where)
+
+
+def head(folder: Folder, path: str) -> bytes:
+    *above, name = path.split("/")
+    inner = folder
+    for part in above:
+        inner = inner.down(part)
+    with os.fdopen(inner.open(name, os.O_RDONLY), "rb") as handle:
+        return handle.read(len(MAGIC))
+
+
+def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline: float) -> None:
+    stands = prepared(job["folder"])
+    if stands == "prepared":
+        say("{}: prepared by another node meanwhile".format(job["folder"]))
+        return
+    if stands != "absent":
+        raise PrepareError(stands)
+    parts = ".{}.part-".format(name)
+    for left in [each for each in parent.names() if each.startswith(parts)]:
+        found = parent.look(left)
+        if found is None or not trusted(found.st_uid):
+            continue  # another user's, who could make it take for ever
+        say("{}: a run that did not end has left {}: removed".format(job["folder"], left))
+        parent.remove_tree(left)
+    node = "".join(letter if letter.isalnum() else "_" for letter in socket.gethostname())[:40]
+    part = "{}{}-{}".format(parts, node, lease.token[:8])
+    os.mkdir(part, 0o755, dir_fd=parent.fd)
+    try:
+        container = "shakedown-{}-{}".format(job["run_id"], lease.token[:8])
+        run_program(job, container, os.path.join(parent.path, part), lease, deadline)
+        inner = parent.down(part)
+        own(inner)
+        check(inner)
+        mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
+        inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
+        if not lease.ours():
+            raise PrepareError("another node has taken over, after this one did not stir")
+        found = parent.look(name)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            os.rmdir(name, dir_fd=parent.fd)  # an empty one
+        os.rename(part, name, src_dir_fd=parent.fd, dst_dir_fd=parent.fd)
+        parent.settle()
+    except BaseException:
+        parent.remove_tree(part)
+        raise
+
+
+def own(folder: Folder) -> None:
+    """The program may have given its folder away: then the mark would prove nothing."""
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.fd)
+    try:
+        if os.geteuid() == 0:
+            os.fchown(fd, 0, 0)
+        os.fchmod(fd, 0o755)
+    finally:
+        os.close(fd)
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    job = json.load(sys.stdin)
+    deadline = time.monotonic() + job["timeout_s"]
+    above, _, name = job["folder"].rstrip("/").rpartition("/")
+    if name in ("", ".", ".."):
+        raise PrepareError("no path of a folder")
+    parent = sound(above or "/", 0o755, or_sticky=True)
+
+    def waiting(holder: str) -> None:
+        say("{}: waiting for {}".format(job["folder"], holder))
+
+    held = locks().lock("prepare-" + key_of(parent, name), job["timeout_s"], waiting)
+    lease = take(parent, ".{}.shakedown-lock".format(name), max(deadline - time.monotonic(), 0), say)
+    try:
+        work(job, parent, name, lease, deadline)
+    finally:
+        lease.release()
+        os.close(held)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (PrepareError, Busy, Unsafe, OSError) as error:
+        sys.stderr.write(clean(error) + "\n")
+        sys.exit(1)

@@ -1,0 +1,264 @@
+"""Runs on a node (python3 >= 3.8, standard library only): pull one image by digest, with progress, and prove it.
+
+Reads one JSON object from standard input, so that no secret stands in argv:
+    engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally tag, username,
+    password, ca
+Progress goes to standard output as plain lines. A failure is one line `kind: words` on standard error, exit code 1.
+Credentials live in a folder of mode 0700 that is removed whatever happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import IO, Any, Dict, List, Set, Tuple
+
+from shakedown.operations.assets.words import clean, say
+
+# The first that matches what an engine says is the kind of its failure; only transport is worth another try.
+KINDS = (
+    ("plain", r"server gave HTTP response to HTTPS client"),
+    ("certificate", r"x509|unknown authority|failed to verify|certificate"),
+    ("engine", r"cannot connect to the docker daemon|docker daemon socket|docker\.sock"),
+    ("space", r"no space left|quota exceeded"),
+    ("login", r"unauthori[sz]ed|authentication required|denied|incorrect username|invalid username|no basic auth"),
+    ("unknown", r"manifest unknown|name unknown|not found|no such manifest|does not exist"),
+    (
+        "transport",
+        r"time[d ]*out|deadline|reset|refused|\bEOF\b|broken pipe|no route|unreachable|temporary failure|no such host"
+        r"|TLS handshake|connection closed|short read|\b50[0234]\b|\b429\b|too many requests",
+    ),
+)
+EVERY_S = 10.0
+LINE = 8192  # bytes of a line
+LAYERS = 1000  # an image has at most 127 under docker's overlay2
+# Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
+CONTAINERD, CONTAINERD_ROOT = "io.containerd.snapshotter", "/var/lib/containerd"
+BACKOFF_S = 5.0
+LAYER = re.compile(r"^([0-9a-f]{12}): (Pulling fs layer|Already exists|Download complete|Pull complete)")
+BLOB = re.compile(r"^Copying blob (?:sha256:)?([0-9a-f]{12})")
+
+
+class PullError(Exception):
+    """A pull that failed: `kind` of KINDS or "engine", and the engine's words."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+def classify(words: str, name: str = "") -> str:
+    """The kind of a failure by what the engine said, with the image's own name and digest left out."""
+    text = re.sub(r"sha256:[0-9a-f]+", "", words.replace(name, "") if name else words)
+    for kind, pattern in KINDS:
+        if re.search(pattern, text, re.IGNORECASE):
+            return kind
+    return "engine"
+
+
+class Engine:
+    """docker or podman on this node, with a folder for its credentials and certificates."""
+
+    def __init__(self, job: Dict[str, Any], folder: str) -> None:
+        self.job, self.folder = job, folder
+        self.docker = job["engine"] == "docker"
+        self.options: List[str] = []
+        self.transfer: List[str] = []
+        self.environment = dict(os.environ)
+        if not self.docker:
+            self.transfer += ["--authfile", os.path.join(folder, "auth.json")] if job.get("username") else []
+            if job.get("ca"):
+                with open(os.path.join(folder, "ca.crt"), "w") as handle:
+                    handle.write(job["ca"])
+                self.transfer += ["--cert-dir", folder]
+            if job.get("insecure"):
+                self.transfer += ["--tls-verify=false"]
+        elif job.get("username"):
+            # Another configuration folder would forget which daemon the user talks to.
+            host = self.ask("context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+            if host:
+                self.environment.setdefault("DOCKER_HOST", host)
+            self.options = ["--config", folder]
+
+    def command(self, *arguments: str) -> List[str]:
+        return [self.job["engine"], *self.options, *arguments]
+
+    def run(self, *arguments: str, text_in: str = "") -> str:
+        """Standard output; raises PullError with what the engine said."""
+        try:
+            done = subprocess.run(
+                self.command(*arguments),
+                input=text_in,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                timeout=120,
+                env=self.environment,
+            )
+        except FileNotFoundError:
+            raise PullError("engine", "{} is not installed".format(self.job["engine"])) from None
+        except subprocess.TimeoutExpired:
+            raise PullError("engine", "{} {} did not answer".format(self.job["engine"], arguments[0])) from None
+        if done.returncode:
+            words = clean(done.stderr or done.stdout)
+            raise PullError(classify(words, self.job["name"]), words)
+        return done.stdout.strip()
+
+    def ask(self, *arguments: str) -> str:
+        """Standard output, or nothing where the engine does not know the command."""
+        try:
+            return self.run(*arguments)
+        except PullError:
+            return ""
+
+    def room(self) -> Tuple[int, str]:
+        """Bytes that are free where the engine stores images, and where that is."""
+        template = "{{.DockerRootDir}}" if self.docker else "{{.Store.GraphRoot}}"
+        root = self.run("info", "--format", template)
+        if self.docker and CONTAINERD in self.ask("info", "--format", "{{json .DriverStatus}}"):
+            root = CONTAINERD_ROOT if os.path.exists(CONTAINERD_ROOT) else root
+        while root and not os.path.exists(root):
+            root = os.path.dirname(root)
+        free = os.statvfs(root or "/")
+        return free.f_bavail * free.f_frsize, root or "/"
+
+    def login(self) -> None:
+        user, registry = self.job["username"], self.job["registry"]
+        arguments = ["login", *self.transfer, "--username", user, "--password-stdin", registry]
+        self.run(*arguments, text_in=self.job["password"])
+
+    def pull(self, reference: str, deadline: float, root: str) -> None:
+        """One try. Progress is printed now and then; raises PullError with the engine's last words.
+
+        A connection that was cut without a word would be waited for for ever: no new line of the engine and no change
+        of the disk it stores on, for `stall_s`, is one that broke.
+        """
+        child = subprocess.Popen(
+            self.command("pull", *self.transfer, reference),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+        )
+        assert child.stdout is not None
+        said = Said()
+        reader = threading.Thread(target=said.collect, args=(child.stdout,), daemon=True)
+        reader.start()
+        started = shown = moved = time.monotonic()
+        before = None
+        try:
+            while child.poll() is None:
+                reader.join(0.2)  # until the engine ends, or a moment
+                now = time.monotonic()
+                signs = (said.count, os.statvfs(root).f_bfree)
+                if signs != before:
+                    before, moved = signs, now
+                if now - moved > self.job["stall_s"]:
+                    raise PullError("transport", "nothing arrived for {:.0f} s".format(now - moved))
+                if now > deadline:
+                    raise PullError("time", f"not done in {now - started:.0f} s: {said.progress()}")
+                if now - shown >= EVERY_S:
+                    shown = now
+                    say(f"{reference}: {said.progress()} ({now - started:.0f} s)")
+        finally:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+        reader.join(5)
+        if child.returncode:
+            words = " ".join(said.last).strip()
+            raise PullError(classify(words, self.job["name"]), words)
+
+    def digests(self, reference: str) -> List[str]:
+        """The registry digests of an image that is here; none where it is not."""
+        text = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
+        try:
+            return [str(entry).partition("@")[2] for entry in json.loads(text or "[]") or []]
+        except (ValueError, TypeError, RecursionError):
+            raise PullError("engine", "image inspect gives no JSON: {}".format(clean(text, 200))) from None
+
+
+class Said:
+    """What an engine says of a pull, of which only what is needed is kept; its lines add up to "3 of 12 layers".
+    Neither docker nor podman prints bytes without a terminal."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: List[str] = []
+        self.begun: Set[str] = set()
+        self.done: Set[str] = set()
+        self.blobs: Set[str] = set()
+
+    def collect(self, stream: IO[bytes]) -> None:
+        for line in iter(lambda: stream.readline(LINE), b""):
+            self.take(line.decode("utf-8", "replace"))
+
+    def take(self, line: str) -> None:
+        self.count += 1
+        self.last = [*self.last[-2:], clean(line, 1000)]
+        layer, blob = LAYER.match(line), BLOB.match(line)
+        if layer and len(self.begun) < LAYERS:
+            self.begun.add(layer.group(1))
+            if layer.group(2) in ("Already exists", "Pull complete"):
+                self.done.add(layer.group(1))
+        elif blob and len(self.blobs) < LAYERS:
+            self.blobs.add(blob.group(1))
+
+    def progress(self) -> str:
+        if self.begun:
+            return f"{len(self.done)} of {len(self.begun)} layers"
+        return f"{len(self.blobs)} layers begun" if self.blobs else "asking the registry"
+
+
+def pull(job: Dict[str, Any], folder: str) -> None:
+    """Pull, verify and tag; raises PullError."""
+    engine = Engine(job, folder)
+    room, root = engine.room()
+    if job.get("room_bytes") and room < job["room_bytes"]:
+        words = "{} has {:.1f} GiB free, the image may need {:.1f} GiB"
+        raise PullError("space", words.format(root, room / 2**30, job["room_bytes"] / 2**30))
+    pinned = "{}@{}".format(job["name"], job["digest"])
+    deadline = time.monotonic() + job["timeout_s"]
+    for attempt in range(1, job["tries"] + 1):
+        try:
+            if job.get("username"):
+                engine.login()
+            engine.pull(pinned, deadline, root)
+            break
+        except PullError as error:
+            if error.kind != "transport" or attempt == job["tries"]:
+                raise
+            wait = BACKOFF_S * 2 ** (attempt - 1)
+            say("{}: try {} of {} broke off, again in {:.0f} s: {}".format(pinned, attempt, job["tries"], wait, error))
+            time.sleep(wait)
+    if job["digest"] not in engine.digests(pinned):
+        raise PullError("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
+    if job.get("tag"):
+        engine.run("tag", pinned, "{}:{}".format(job["name"], job["tag"]))
+    say(f"{pinned}: there")
+
+
+def main() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(143))
+    job = json.load(sys.stdin)
+    folder = tempfile.mkdtemp(prefix="shakedown-pull-")
+    try:
+        pull(job, folder)
+    except PullError as error:
+        sys.exit(f"{error.kind}: {clean(error)}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Runs on a node (python3 >= 3.8, standard library only): ask a registry which digest a tag has, and how large it is.
+
+Reads one JSON object from standard input, so that no secret stands in argv:
+    registry, repository, reference (a tag or a digest), insecure, and optionally username, password, ca (PEM)
+and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}. `token_server` is
+in it where the credentials went elsewhere than to the registry. The kinds are those of pull.py.
+
+What a registry answers is input: bounded in size and time, its digest computed here, and credentials go to the origin
+that they are for and no further.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import platform
+import re
+import signal
+import ssl
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from http.client import HTTPException
+from typing import Any, Dict, Optional, Tuple
+
+from shakedown.operations.assets.words import clean
+
+INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+TIMEOUT_S = 20
+ALL_S = 120  # for everything that is asked: a server that sends a byte now and then never times out by itself
+MANIFEST_BYTES = (
+    4 << 20
+)  # what registries have to take at most (OCI distribution specification 1.1, "Pushing manifests")
+TOKEN_BYTES = 1 << 20
+REDIRECTS = 5
+
+
+class Refused(Exception):
+    """What a registry answered is not gone along with; `kind` is one of pull.py's."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+def origin(url: str) -> Tuple[str, str, Optional[int]]:
+    """Scheme, host and port of a URL. Refused for any but http and https, and for one that holds credentials."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        raise Refused("answer", "the registry names no URL: {}".format(url[:200])) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise Refused("answer", "the registry names no http or https URL: {}".format(url[:200]))
+    return parts.scheme, parts.hostname, port
+
+
+class Redirects(urllib.request.HTTPRedirectHandler):
+    """Credentials stay at the origin that they were given for, and https stays https."""
+
+    def __init__(self) -> None:
+        self.followed = 0
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        self.followed += 1
+        if self.followed > REDIRECTS:
+            raise Refused("answer", "more than {} redirects".format(REDIRECTS))
+        here, there = origin(req.full_url), origin(newurl)
+        if here[0] == "https" and there[0] == "http":
+            raise Refused("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and here != there:
+            request.remove_header("Authorization")
+        return request
+
+
+class Registry:
+    """One repository of a registry, with what it takes to be let in."""
+
+    def __init__(self, job: Dict[str, Any]) -> None:
+        self.job = job
+        # The name in references is not the host that answers.
+        self.host = "registry-1.docker.io" if job["registry"] == "docker.io" else job["registry"]
+        self.context = ssl.create_default_context(cadata=job.get("ca"))
+        if job.get("insecure"):
+            self.context.check_hostname = False
+            self.context.verify_mode = ssl.CERT_NONE
+        self.scheme = "https"
+        self.authorization: Optional[str] = None
+        self.token_server: Optional[str] = None
+
+    def basic(self) -> Optional[str]:
+        """The user's own credentials, or None."""
+        if not self.job.get("username"):
+            return None
+        pair = "{}:{}".format(self.job["username"], self.job.get("password", ""))
+        return "Basic " + base64.b64encode(pair.encode()).decode()
+
+    def open(self, url: str, authorization: Optional[str], limit: int) -> Tuple[bytes, Any]:
+        """The answer's body and its headers."""
+        headers = {"Accept": ", ".join(INDEXES + MANIFESTS)}
+        if authorization:
+            headers["Authorization"] = authorization
+        request = urllib.request.Request(url, headers=headers)
+        opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=self.context), Redirects())
+        with opener.open(request, timeout=TIMEOUT_S) as answer:
+            body = answer.read(limit + 1)
+            if len(body) > limit:
+                raise Refused("answer", "{} answers with more than {} bytes".format(origin(url)[1], limit))
+            return body, answer.headers
+
+    def manifest(self, reference: str) -> Tuple[Dict[str, Any], str]:
+        """The manifest, and its digest: computed from what came, and held against what was asked for and announced."""
+        url = "{}://{}/v2/{}/manifests/{}".format(self.scheme, self.host, self.job["repository"], reference)
+        try:
+            body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
+        except urllib.error.HTTPError as error:
+            if error.code != 401 or self.authorization:
+                raise
+            if origin(error.url)[1:] != origin(url)[1:]:  # it was redirected: not the registry asks
+                raise Refused("login", "redirected to {}, which wants a login".format(origin(error.url)[1])) from None
+            self.authorization = self.let_in(error.headers.get("WWW-Authenticate", ""))
+            body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
+        digest = "sha256:" + hashlib.sha256(body).hexdigest()
+        announced = headers.get("Docker-Content-Digest")
+        for said, by in ((reference if ":" in reference else None, "asked for"), (announced, "announced")):
+            if said and said != digest:
+                raise Refused("digest", "the manifest that came is {}, {} was {}".format(digest, by, said))
+        return mapping(body), digest
+
+    def let_in(self, challenge: str) -> Optional[str]:
+        """The authorization that a 401 asks for: the credentials themselves, or a token for them (RFC 6750).
+
+        Credentials go to the token server that the registry names, as docker sends them, and in clear only where the
+        inventory says `insecure`.
+        """
+        kind, _, rest = challenge.partition(" ")
+        if kind.lower() != "bearer":
+            return self.basic()
+        fields = dict(re.findall(r'\b(\w+)="([^"]*)"', rest))
+        realm = fields.pop("realm", "")
+        scheme, host, port = origin(realm)
+        if scheme != "https" and not self.job.get("insecure"):
+            raise Refused("downgrade", "its token server is http://{}, without TLS".format(host))
+        basic = self.basic()
+        if basic and (host, port) != origin(self.scheme + "://" + self.host)[1:]:
+            self.token_server = "{}:{}".format(host, port)
+        query = urllib.parse.urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
+        token = mapping(self.open(realm + ("&" if "?" in realm else "?") + query, basic, TOKEN_BYTES)[0])
+        word = token.get("token") or token.get("access_token")
+        if not isinstance(word, str) or not re.fullmatch(r"[!-~]+", word):
+            raise Refused("answer", "{} gives no token".format(host))
+        return "Bearer {}".format(word)
+
+
+def mapping(body: bytes) -> Dict[str, Any]:
+    """A JSON object. Refused for anything else."""
+    try:
+        found = json.loads(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise Refused("answer", "no JSON: {}".format(error)) from None
+    if not isinstance(found, dict):
+        raise Refused("answer", "no JSON object")
+    return found
+
+
+def rows(document: Dict[str, Any], key: str) -> Any:
+    """A list of objects in a manifest."""
+    found = document.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise Refused("answer", "no list of {}".format(key))
+    return found
+
+
+def without_tls(error: Exception) -> bool:
+    """Whether what answers, or does not, speaks no TLS: then, and only then, `insecure` means http."""
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLError):
+        return not isinstance(reason, ssl.SSLCertVerificationError)
+    return isinstance(reason, (ConnectionError, HTTPException))
+
+
+def ask(job: Dict[str, Any]) -> Dict[str, Any]:
+    """Digest and compressed size of an image for this machine."""
+    registry = Registry(job)
+    try:
+        document, digest = registry.manifest(job["reference"])
+    except (OSError, HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError) or not job.get("insecure") or not without_tls(error):
+            raise
+        registry.scheme = "http"
+        document, digest = registry.manifest(job["reference"])
+    if "manifests" in document:
+        own = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
+        fitting = [row for row in rows(document, "manifests") if fits(row.get("platform"), own)]
+        if not fitting:
+            return {"error": "unknown", "detail": "the image is not built for " + own["architecture"]}
+        part = str(fitting[0].get("digest"))
+        if not DIGEST.fullmatch(part):
+            raise Refused("answer", "no digest of a manifest: {}".format(part[:80]))
+        document, _ = registry.manifest(part)
+    sizes = [row.get("size") for row in rows(document, "layers")]
+    if not all(type(size) is int and 0 <= size < 1 << 50 for size in sizes):
+        raise Refused("answer", "a layer of no size")
+    answer = {"digest": digest, "compressed_bytes": sum(sizes)}
+    return {**answer, "token_server": registry.token_server} if registry.token_server else answer
+
+
+def fits(platform: Any, own: Dict[str, str]) -> bool:
+    return isinstance(platform, dict) and {key: platform.get(key) for key in own} == own
+
+
+def explain(error: BaseException) -> Dict[str, Any]:
+    """The kind of a failure, and its words."""
+    if isinstance(error, Refused):
+        return {"error": error.kind, "detail": clean(error, 500)}
+    if isinstance(error, urllib.error.HTTPError):
+        kinds = {401: "login", 403: "login", 404: "unknown"}
+        return {"error": kinds.get(error.code, "transport"), "detail": clean(f"HTTP {error.code} {error.reason}", 500)}
+    reason = getattr(error, "reason", error)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return {"error": "certificate", "detail": reason.verify_message}
+    if isinstance(reason, ssl.SSLError):
+        # What a server without TLS answers is no TLS record.
+        return {"error": "plain" if "WRONG_VERSION" in str(reason) else "transport", "detail": clean(reason, 500)}
+    kind = "transport" if isinstance(error, (OSError, HTTPException)) else "answer"
+    return {"error": kind, "detail": clean(f"{type(reason).__name__}: {reason}", 500)}
+
+
+def overdue(*_: Any) -> None:
+    raise TimeoutError("the registry was not done in {} s".format(ALL_S))
+
+
+def main() -> None:
+    signal.signal(signal.SIGALRM, overdue)
+    signal.alarm(ALL_S)
+    try:
+        result = ask(json.load(sys.stdin))
+    except Exception as error:
+        result = explain(error)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""
+Settings that the kernel forgets at every boot: made now and, by one systemd unit, at every boot. The unit and the
+operation run the same script, so what was seen to work is what the next boot does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from shakedown.facts.settings import Contents
+from shakedown.node.bootunit import parse_settings
+from shakedown.operations import atomic, boot_values
+from shakedown.operations.commands import Commands, refuse, show_change, verify
+from shakedown.operations.record import remember
+
+SCRIPT = "/usr/local/libexec/shakedown-boot"
+CONF = "/etc/shakedown/boot.conf"
+UNIT = "/etc/systemd/system/shakedown-boot.service"
+ENABLED = "/etc/systemd/system/multi-user.target.wants/shakedown-boot.service"
+SYSTEMD = "/run/systemd/system"
+
+_ASSETS = Path(__file__).parent / "assets"
+_NO_SYSTEMD = "nothing makes it at the next boot: this node does not run systemd"
+
+
+@operation()
+def settings(settings: Mapping[str, str | int]) -> Commands:
+    """
+    Make settings now and at every boot: CPU governor, idle state C2, transparent huge pages, PCIe ACS, MaxReadReq, MTU.
+
+    + settings: what to set, by the keys of /etc/shakedown/boot.conf
+
+    Keys and values:
+        + ``cpu_governor``: a governor of this kernel, on every CPU
+        + ``c2``: ``disabled`` or ``enabled``
+        + ``thp``: ``always``, ``madvise`` or ``never``
+        + ``acs``: ``off``, on every PCI function
+        + ``max_read_request.<PCI vendor>`` or ``max_read_request``: bytes, of RDMA devices
+        + ``mtu.<interface>``: bytes
+        + ``module.<name>``: ``loaded``, although a blacklist forbids it to load by itself
+
+    On a node without systemd they are made now only.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import boot
+        boot.settings(
+            name="No deep idle state, jumbo frames",
+            settings={"c2": "disabled", "mtu.ens1": 9000},
+        )
+    """
+    wanted = {key: str(value) for key, value in settings.items()}
+    for key, value in wanted.items():
+        boot_values.check(key, value)
+    here = {key: boot_values.read(key, value) for key, value in wanted.items()}
+    nothing = [key for key, values in here.items() if not values and key not in boot_values.MAY_BE_EMPTY]
+    if nothing:
+        yield refuse(f"this node has nothing that {', '.join(nothing)} could set")
+        return
+
+    files = host.get_fact(Contents, patterns=[SCRIPT, CONF, UNIT, ENABLED, SYSTEMD])
+    systemd = SYSTEMD in files
+    now = {key: value for key, value in wanted.items() if any(each.actual != each.wanted for each in here[key])}
+    lines = atomic.body(files.get(CONF))
+    kept = parse_settings(lines)
+    later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
+    script = list(_install(SCRIPT, "shakedown-boot", files, "0755")) if systemd or now else []
+    unit = list(_install_unit(files)) if systemd else []
+    if not (now or later or script or unit):
+        host.noop(f"{_listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
+        return
+
+    others = [line for line in lines if line.partition("=")[0] not in later]
+    new = [atomic.HEADER, *others, *(f"{key}={value}" for key, value in later.items())]
+    if later:
+        show_change(CONF, files.get(CONF), new)
+    for key in now:
+        show_change(key, sorted({value.actual for value in here[key]}), sorted({value.wanted for value in here[key]}))
+    for key in {**now, **later}:
+        yield remember(f"boot.{key}", [value.before for value in here[key]])
+    yield from script
+    # First what the kernel may refuse: a value that it does not take is not written down either.
+    if now:
+        yield StringCommand(SCRIPT, *(QuoteString(f"{key}={value}") for key, value in now.items()))
+    if later:
+        yield atomic.write(CONF, new)
+    yield from unit
+    if not systemd:
+        yield FunctionCommand(_warn, (f"{_listed(now)}: {_NO_SYSTEMD}",), {})
+    yield verify(lambda: _wrong(wanted, systemd))
+
+
+def _install(path: str, asset: str, files: Mapping[str, list[str] | None], mode: str) -> Commands:
+    lines = (_ASSETS / asset).read_text().splitlines()
+    if files.get(path) != lines:
+        yield atomic.write(path, lines, mode)
+
+
+def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
+    written = list(_install(UNIT, "shakedown-boot.service", files, "0644"))
+    yield from written
+    if written or ENABLED not in files:
+        yield StringCommand("systemctl daemon-reload && systemctl enable shakedown-boot.service")
+
+
+def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
+    bad = [
+        f"{value.before.target} is {value.actual}, not {value.wanted}"
+        for key, asked in wanted.items()
+        for value in boot_values.read(key, asked)
+        if value.actual != value.wanted
+    ]
+    files = host.get_fact(Contents, patterns=[CONF, ENABLED])
+    lines = atomic.body(files.get(CONF))
+    if systemd:
+        bad += [f"{CONF} lacks {key}={value}" for key, value in wanted.items() if f"{key}={value}" not in lines]
+        bad += [] if ENABLED in files else ["shakedown-boot.service is not enabled"]
+    return f"after the change {'; '.join(bad[:5])}" if bad else None
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _warn(message: str) -> None:
+    host.log_styled(message, fg="yellow")

@@ -1,0 +1,53 @@
+"""What every operation yields, and reading again what was just changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+
+from pyinfra import context, logger
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.host import Host
+from pyinfra.api.output import format_text
+from pyinfra.api.state import State
+from pyinfra.operations.util.files import generate_color_diff
+
+# What a command may take that is not done in the few minutes that `runner.connection` gives to any other, seconds.
+INSTALL_S = 7200  # packages and checkouts, over the network
+DATA_S = 172_800  # data sets: terabytes to download, or days of a program's work
+
+Commands = Generator[PyinfraCommand, None, None]
+
+
+def show_change(what: str, before: Iterable[str] | None, after: Iterable[str]) -> None:
+    """With --diff, show the change as pyinfra's own file operations do. To be called before the first command is
+    yielded: a dry run goes no further."""
+    if not context.state.config.DIFF:
+        return
+    context.host.log(f"Will {'create' if before is None else 'modify'} {format_text(what, bold=True)}", logger.info)
+    for line in generate_color_diff(list(before or []), list(after)):
+        logger.info("  %s", line)
+    logger.info("")
+
+
+def verify(wrong: Callable[[], str | None]) -> FunctionCommand:
+    """A command that reads the node again and fails this host with what `wrong` says, if it says anything.
+
+    Raising in an operation's generator would end the run for all hosts, and raising here would show a traceback.
+    """
+
+    def verified(state: State, host: Host) -> bool:
+        problem = wrong()
+        return problem is None or refused(state, host, problem)
+
+    return FunctionCommand(verified, (), {})
+
+
+def refuse(reason: str) -> FunctionCommand:
+    """A command that fails this host, because the operation cannot be done there."""
+    return FunctionCommand(refused, (reason,), {})
+
+
+def refused(state: State, host: Host, reason: str) -> bool:
+    """Say why and fail the host."""
+    host.log_styled(reason, fg="red", log_func=logger.error)
+    return False

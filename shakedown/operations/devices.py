@@ -1,0 +1,213 @@
+"""
+The files under /dev that a job opens, and the partitions of the GPUs. A driver that is not loaded is loaded; mode and
+group are set now, and at every boot by a udev rule of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from shakedown.facts.files import Access
+from shakedown.facts.settings import Contents, Modules, Tools
+from shakedown.operations import atomic
+from shakedown.operations import names as checked
+from shakedown.operations.commands import Commands, refuse, verify
+from shakedown.operations.record import Step, remember
+
+RULES = "/etc/udev/rules.d/70-shakedown.rules"
+PARTITIONS = "/sys/bus/pci/devices/*/current_{kind}_partition"
+GPU_USERS = "/sys/class/kfd/kfd/proc/*"
+
+# A new memory mode reloads the driver on every GPU; a hung one must not hold the deploy.
+AMD_SMI = "PATH=$PATH:/opt/rocm/bin timeout -k 10 300 amd-smi set"
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files that one driver makes: where they are, which udev devices they are, and who may open them."""
+
+    setting: str
+    patterns: tuple[str, ...]
+    kernel_names: tuple[str, ...]
+    mode: str
+    group: str | None = None
+
+    def rules(self) -> list[str]:
+        group = f'GROUP="{self.group}", ' if self.group else ""
+        return [f'KERNEL=="{name}", {group}MODE="{self.mode}"' for name in self.kernel_names]
+
+
+KFD = _Files("kfd", ("/dev/kfd",), ("kfd",), "0660", "render")
+DRI = _Files("dri", ("/dev/dri/renderD*",), ("renderD*",), "0660", "render")
+VERBS = _Files("infiniband", ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"), ("uverbs*", "rdma_cm"), "0666")
+
+
+@operation()
+def kfd(modules: list[str] | None = None) -> Commands:
+    """
+    Have /dev/kfd there and open to the group render.
+
+    + modules: what makes it, loaded where it is not; ``amdgpu``
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import devices
+        devices.kfd(name="The compute driver's device")
+    """
+    yield from _present(KFD, modules or ["amdgpu"])
+
+
+@operation()
+def dri(modules: list[str] | None = None) -> Commands:
+    """
+    Have /dev/dri/renderD* there and open to the group render.
+
+    + modules: what makes them, loaded where it is not; ``amdgpu``
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import devices
+        devices.dri(name="The render nodes")
+    """
+    yield from _present(DRI, modules or ["amdgpu"])
+
+
+@operation()
+def infiniband(modules: list[str] | None = None) -> Commands:
+    """
+    Have /dev/infiniband/uverbs* and rdma_cm there and open to everybody, as rdma-core's own rules do.
+
+    + modules: what makes them, loaded where it is not; ``ib_uverbs``, ``rdma_ucm``, ``ib_umad``
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import devices
+        devices.infiniband(name="User-space verbs")
+    """
+    yield from _present(VERBS, modules or ["ib_uverbs", "rdma_ucm", "ib_umad"])
+
+
+@operation()
+def gpu_partition(compute: str | None = None, memory: str | None = None) -> Commands:
+    """
+    Set the compute and the memory partition of all GPUs. Jobs on them would notice, so it is refused while there are
+    any; the memory partition reloads the driver.
+
+    + compute: ``SPX``, ``DPX``, ``QPX`` or ``CPX``
+    + memory: ``NPS1``, ``NPS2``, ``NPS4`` or ``NPS8``
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import devices
+        devices.gpu_partition(
+            name="Whole GPUs",
+            compute="SPX",
+            memory="NPS1",
+        )
+    """
+    # Memory first: it resets the compute partition.
+    wanted = {kind: mode for kind, mode in (("memory", memory), ("compute", compute)) if mode is not None}
+    before = {kind: _partitions(kind) for kind in wanted}
+    blind = [kind for kind, modes in before.items() if not modes]
+    wrong = {k: [bdf for bdf, mode in before[k].items() if mode != wanted[k]] for k in wanted}
+    if blind:
+        yield refuse(f"no GPU of this node tells its {' and '.join(blind)} partition")
+        return
+    if not any(wrong.values()):
+        host.noop(f"all GPUs are {' and '.join(wanted.values())}")
+        return
+    users = [path.rpartition("/")[2] for path in host.get_fact(Contents, patterns=[GPU_USERS])]
+    if users:
+        yield refuse(f"the partition is not changed while processes hold GPUs: {', '.join(users)}")
+        return
+    for kind, mode in wanted.items():
+        if wrong[kind]:
+            steps = [Step("partition", f"{bdf} {kind}", before[kind][bdf]) for bdf in wrong[kind]]
+            yield remember(f"gpu_partition.{kind}", steps)
+            # amd-smi asks whether the terms of a driver reload are accepted.
+            yield StringCommand(f"echo Y | {AMD_SMI} --gpu all --{kind}-partition", QuoteString(mode))
+
+    def left() -> str | None:
+        bad = [f"{bdf} is {now}" for k in wanted for bdf, now in _partitions(k).items() if now != wanted[k]]
+        return f"amd-smi reported success, but {', '.join(bad)}" if bad else None
+
+    yield verify(left)
+
+
+def _partitions(kind: str) -> dict[str, str]:
+    """PCI address -> mode, of the GPUs that have one."""
+    files = host.get_fact(Contents, patterns=[PARTITIONS.format(kind=kind)])
+    return {path.split("/")[-2]: lines[0].strip() for path, lines in files.items() if lines}
+
+
+def _present(files: _Files, modules: Sequence[str]) -> Commands:
+    names = checked.modules(modules)
+    here = host.get_fact(Modules, names=names)
+    absent = [name for name in names if not here.get(name)]
+    if not absent and not _closed(files):
+        host.noop(f"{', '.join(files.patterns)}: there, with mode {files.mode}")
+        return
+    for name in absent:
+        yield remember(f"modules.{name}", [Step("module", name, "absent")])
+    if absent:
+        # A device appears once udev has seen it; its mode is udev's until then.
+        yield StringCommand(
+            f"PATH=$PATH:/usr/sbin:/sbin; for m in {' '.join(absent)}; do modprobe $m || exit 1; done;",
+            "udevadm settle -t 20 2>/dev/null || true",
+        )
+    closed = _closed(files)
+    if closed:
+        yield from _open(files, closed)
+
+    def wrong() -> str | None:
+        now = host.get_fact(Access, patterns=list(files.patterns))
+        if not now:
+            return f"{', '.join(names)}: loaded, but there is no {' or '.join(files.patterns)}: dmesg may say why"
+        bad = _closed(files)
+        return f"mode or group did not change: {', '.join(bad)}" if bad else None
+
+    yield verify(wrong)
+
+
+def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
+    """Set mode and group now, and at every boot. A group that does not exist is created, as by tuning.groups."""
+    groups = host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or []
+    if files.group and not any(line.startswith(f"{files.group}:") for line in groups):
+        yield remember(f"groups.{files.group}", [Step("group", files.group)])
+        yield StringCommand("/usr/sbin/groupadd --system --", QuoteString(files.group))
+    yield remember(files.setting, [Step("access", path, " ".join(was)) for path, was in closed.items()])
+    paths = [QuoteString(path) for path in closed]
+    if files.group:
+        yield StringCommand("chgrp", QuoteString(files.group), *paths)
+    yield StringCommand("chmod", files.mode, *paths)
+    ours = atomic.body(host.get_fact(Contents, patterns=[RULES]).get(RULES))
+    lines = [*ours, *(rule for rule in files.rules() if rule not in ours)]
+    if lines != ours:
+        yield atomic.write(RULES, [atomic.HEADER, *lines])
+        udevadm = host.get_fact(Tools, names=["udevadm"]).get("udevadm")
+        if udevadm:
+            yield StringCommand(f"{udevadm} control --reload || true")  # no udevd in a container
+
+
+def _closed(files: _Files) -> dict[str, list[str]]:
+    """The files with less than the mode wanted, or of another group: path -> mode, group."""
+    least = int(files.mode, 8)
+    access = host.get_fact(Access, patterns=list(files.patterns))
+    return {
+        path: [mode, group]
+        for path, (mode, group) in access.items()
+        if int(mode, 8) & least != least or (files.group and group != files.group)
+    }

@@ -1,0 +1,275 @@
+"""
+Host settings of a training node: kernel settings, limits, groups, modules. Each is changed now and kept across a
+reboot; what stood there before is recorded for rollback.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from shakedown.facts.settings import Contents, Modules
+from shakedown.node import account
+from shakedown.node import modules as node_modules
+from shakedown.node.sysctl import proc_path
+from shakedown.operations import atomic, sysctl_d
+from shakedown.operations import names as checked
+from shakedown.operations.commands import Commands, refuse, show_change, verify
+from shakedown.operations.record import Step, remember
+
+NUMA_BALANCING = "kernel.numa_balancing"
+LIMITS = "/etc/security/limits.d/90-shakedown.conf"
+LIMITS_FILES = ["/etc/security/limits.conf", "/etc/security/limits.d/*.conf"]
+NR_OPEN = "/proc/sys/fs/nr_open"
+MODULES = "/etc/modules-load.d/shakedown.conf"
+MODULES_FILES = ["/etc/modules", *(f"{folder}/modules-load.d/*.conf" for folder in ("/etc", "/run", "/usr/lib"))]
+
+
+@operation()
+def numa_balancing(enabled: bool = False) -> Commands:
+    """
+    Switch automatic NUMA balancing on or off, now and at every boot.
+
+    + enabled: whether the kernel may move pages between NUMA nodes; training wants it off
+
+    A kernel without NUMA balancing has nothing to switch off.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import tuning
+        tuning.numa_balancing(
+            name="No automatic NUMA balancing",
+            enabled=False,
+        )
+    """
+    yield from _set_sysctl("numa_balancing", NUMA_BALANCING, str(int(enabled)), may_be_absent=not enabled)
+
+
+@operation()
+def sysctl(key: str, value: str | int) -> Commands:
+    """
+    Set one kernel setting, now and at every boot.
+
+    + key: name of the setting, as sysctl(8) spells it
+    + value: its value; several numbers are separated by one space
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import tuning
+        tuning.sysctl(
+            name="Answer ARP by interface",
+            key="net.ipv4.conf.all.arp_ignore",
+            value=2,
+        )
+    """
+    yield from _set_sysctl(f"sysctl.{key}", checked.sysctl_key(key), " ".join(str(value).split()), may_be_absent=False)
+
+
+@operation()
+def limits(
+    memlock: Literal["unlimited"] | int | None = None, nofile: int | None = None, user: str | None = None
+) -> Commands:
+    """
+    Set how much memory may be locked and how many files may be open, for everybody who logs in from now on.
+
+    + memlock: KiB or ``unlimited``
+    + nofile: number of open files
+    + user: somebody whose own lines in limits.d must not say otherwise
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import tuning
+        tuning.limits(
+            name="Room for RDMA registrations",
+            memlock="unlimited",
+            nofile=1048576,
+        )
+    """
+    wanted = {item: str(value) for item, value in (("memlock", memlock), ("nofile", nofile)) if value is not None}
+    files = host.get_fact(Contents, patterns=[*LIMITS_FILES, NR_OPEN])
+    if nofile is not None and nofile > int((files.get(NR_OPEN) or ["0"])[0] or 0) > 0:
+        # pam_limits could not set it, and then nobody could log in.
+        yield refuse(f"nofile={nofile} is more than fs.nr_open allows ({(files.get(NR_OPEN) or [''])[0]})")
+        return
+    domains = ["*", "root", *([user] if user and user != "root" else [])]
+    if len(domains[-1].split()) != 1 or "#" in domains[-1]:
+        yield refuse(f"limits.d cannot name {user!r}: a blank ends a name there")
+        return
+    lacking = _lacking_limits(files, domains, wanted)
+    if not lacking:
+        host.noop(f"limits.d gives {_listed(wanted)}")
+        return
+    replaced = tuple(f"{domain} - {item} " for item in wanted for domain in domains)
+    kept = [line for line in atomic.body(files.get(LIMITS)) if not line.startswith(replaced)]
+    lines = [f"{domain} - {item} {value}" for item, value in wanted.items() for domain in domains]
+    lines = [atomic.HEADER, *kept, *lines]
+    show_change(LIMITS, files.get(LIMITS), lines)
+    yield remember("limits", [])
+    yield atomic.write(LIMITS, lines)
+
+    def wrong() -> str | None:
+        now = host.get_fact(Contents, patterns=LIMITS_FILES)
+        left = _lacking_limits(now, domains, wanted)
+        return f"another file of limits.d decides {', '.join(left)}" if left else None
+
+    yield verify(wrong)
+
+
+@operation()
+def groups(user: str, groups: list[str]) -> Commands:
+    """
+    Make a user a member of groups; a group that does not exist is created. Sessions that are open do not notice.
+
+    + user: who runs jobs
+    + groups: names of the groups
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import tuning
+        tuning.groups(
+            name="May open GPUs",
+            user="ubuntu",
+            groups=["render", "video"],
+        )
+    """
+    checked.accounts(user, *groups)
+    members = _members()
+    lacking = [group for group in groups if user not in members.get(group, [])]
+    if not lacking:
+        host.noop(f"{user} is in {', '.join(groups)}")
+        return
+    show_change(f"groups of {user}", [], lacking)
+    for group in lacking:
+        created = [] if group in members else [Step("group", group)]
+        yield remember(f"groups.{group}.{user}", [Step("member", group, user), *created])
+    for group in lacking:
+        if group not in members:
+            yield StringCommand("/usr/sbin/groupadd --system --", QuoteString(group))
+        # Not usermod, which knows only the users of /etc/passwd.
+        yield StringCommand("gpasswd --add", QuoteString(user), QuoteString(group))
+
+    def wrong() -> str | None:
+        now = _members()
+        left = [group for group in lacking if user not in now.get(group, [])]
+        return f"{user} is still not in {', '.join(left)}" if left else None
+
+    yield verify(wrong)
+
+
+@operation()
+def modules(modules: list[str]) -> Commands:
+    """
+    Load kernel modules, now and at every boot.
+
+    + modules: names of the modules
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import tuning
+        tuning.modules(
+            name="User-space verbs",
+            modules=["ib_uverbs", "rdma_ucm"],
+        )
+    """
+    names = checked.modules(modules)
+    here = host.get_fact(Modules, names=names)
+    files = host.get_fact(Contents, patterns=MODULES_FILES)
+    kept = {name for lines in files.values() for name in node_modules.parse_list(lines or [])}
+    absent = [name for name in names if not here.get(name)]
+    forgotten = [name for name in names if name not in kept]
+    if not absent and not forgotten:
+        host.noop(f"{', '.join(names)}: loaded, now and at boot")
+        return
+    lines = [atomic.HEADER, *atomic.body(files.get(MODULES)), *forgotten]
+    if absent:
+        show_change("loaded modules", [], absent)
+    if forgotten:
+        show_change(MODULES, files.get(MODULES), lines)
+    for name in dict.fromkeys([*absent, *forgotten]):
+        yield remember(f"modules.{name}", [Step("module", name, "absent" if name in absent else "loaded")])
+    if absent:
+        yield StringCommand(f"PATH=$PATH:/usr/sbin:/sbin; for m in {' '.join(absent)}; do modprobe $m || exit 1; done")
+    if forgotten:
+        yield atomic.write(MODULES, lines)
+
+    def wrong() -> str | None:
+        now = host.get_fact(Modules, names=names)
+        left = [name for name in names if not now.get(name)]
+        return f"not loaded although modprobe said so: {', '.join(left)}" if left else None
+
+    yield verify(wrong)
+
+
+def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Commands:
+    path = proc_path(key)
+    patterns = [path, *sysctl_d.PATTERNS]
+    files = host.get_fact(Contents, patterns=patterns)
+    running = _running(files, path)
+    if running is None and may_be_absent:
+        host.noop(f"this kernel has no {key}")
+        return
+    if running is None:
+        yield refuse(f"{path} {'cannot be read' if path in files else 'is not there: this kernel has no such setting'}")
+        return
+    ours = atomic.body(files.get(sysctl_d.OURS))
+    kept, _ = sysctl_d.at_boot(files, key)
+    if running == kept == wanted:
+        host.noop(f"{key} is {wanted}, now and at boot")
+        return
+
+    lines = [line for line in ours if line.partition("=")[0].strip() != key]
+    lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
+    if kept != wanted:
+        show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)
+    if running != wanted:
+        show_change(path, [running], [wanted])
+    yield remember(setting, [Step("file", path, running)])
+    # First what the kernel may refuse: a value that it does not take is not written down either.
+    if running != wanted:
+        yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
+    if kept != wanted:
+        yield atomic.write(sysctl_d.OURS, lines)
+
+    def wrong() -> str | None:
+        now = host.get_fact(Contents, patterns=patterns)
+        if _running(now, path) != wanted:
+            return f"{path} is {_running(now, path)} after writing {wanted}"
+        at_boot, named_by = sysctl_d.at_boot(now, key)
+        return None if at_boot == wanted else f"{key} will be {at_boot} at boot, not {wanted}: {named_by} says so"
+
+    yield verify(wrong)
+
+
+def _running(files: sysctl_d.Files, path: str) -> str | None:
+    lines = files.get(path)
+    return " ".join(lines[0].split()) if lines else None
+
+
+def _lacking_limits(files: sysctl_d.Files, domains: list[str], wanted: dict[str, str]) -> list[str]:
+    # The order of the files is pam_limits': limits.conf, then limits.d by name.
+    paths = sorted((path for path in files if path.endswith(".conf")), key=lambda path: ("limits.d" in path, path))
+    lines = [line for path in paths for line in files[path] or []]
+    settled = {domain: account.settle_limits(lines, domain, []) for domain in domains}
+    return [f"{d} {i}={settled[d][i]}" for d in domains for i, value in wanted.items() if settled[d][i] != value]
+
+
+def _members() -> dict[str, list[str]]:
+    rows = account.parse_table(host.get_fact(Contents, patterns=["/etc/group"]).get("/etc/group") or [])
+    return {row[0]: row[3].split(",") for row in rows}
+
+
+def _listed(wanted: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in wanted.items())

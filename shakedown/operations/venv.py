@@ -1,0 +1,156 @@
+"""
+Virtual environments: what is asked for, installed once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.exceptions import OperationValueError
+from pyinfra.api.operation import operation
+from pyinfra.context import host
+
+from shakedown.facts.files import Digests
+from shakedown.facts.venv import RECORD, Environment, imports
+from shakedown.operations import atomic
+from shakedown.operations.commands import INSTALL_S, Commands, refuse, verify
+
+
+@operation()
+def install(
+    path: str,
+    steps: list[dict[str, Any]],
+    editable: str | None = None,
+    modules: list[str] | None = None,
+    rocm: bool = False,
+    python: str = "python3",
+) -> Commands:
+    """
+    Have a virtual environment with packages in it. What was asked for is recorded in the environment by its digest,
+    with the contents of the requirement files; as long as that is the same and the modules can be imported, nothing
+    is done. Packages that are no longer asked for stay.
+
+    + path: the environment on the node; absent, or a virtual environment
+    + steps: calls of pip in this order: ``packages`` (pip's own words), ``requirements`` (a file on the node),
+      ``index_url``
+    + editable: a checkout to be installed with `pip install -e`
+    + modules: what must be importable when all is done
+    + rocm: torch must be one that was built for ROCm
+    + python: makes the environment
+
+    The way back is to remove the folder.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import venv
+        venv.install(
+            name="Megatron-LM and ROCm's torch",
+            path="/opt/megatron-venv",
+            steps=[
+                {"packages": ["torch>=2.6"], "index_url": "https://download.pytorch.org/whl/rocm6.3"},
+                {"requirements": "/opt/megatron-lm/requirements.txt"},
+            ],
+            editable="/opt/megatron-lm",
+            modules=["torch", "megatron"],
+        )
+    """
+    asked = _Asked(path, steps, editable, modules or [], rocm, python)
+    try:
+        program = imports(asked.modules, rocm)
+        contents = host.get_fact(Digests, paths=asked.files) if asked.files else {}
+        now = _found(asked)
+    except OperationValueError as error:
+        yield refuse(str(error))
+        return
+    problem = _problem(asked, contents, now)
+    if problem:
+        yield refuse(problem)
+        return
+    wanted = digest_of(steps, contents, editable, python)
+    if now.get("digest") == wanted and "import_error" not in now:
+        host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
+        return
+    yield from _install(asked, program, wanted, anew=now["kind"] == "absent")
+    yield verify(lambda: _lacking(asked, wanted))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `install`."""
+
+    path: str
+    steps: Sequence[Mapping[str, Any]]
+    editable: str | None
+    modules: list[str]
+    rocm: bool
+    python: str
+
+    @property
+    def files(self) -> list[str]:
+        """The files of requirements, on the node."""
+        return [step["requirements"] for step in self.steps if step.get("requirements")]
+
+
+def _found(asked: _Asked) -> dict[str, Any]:
+    """The environment as it is now; empty where it could not be read."""
+    return host.get_fact(Environment, path=asked.path, modules=asked.modules, rocm=asked.rocm)
+
+
+def _problem(asked: _Asked, contents: Mapping[str, str], now: Mapping[str, Any]) -> str | None:
+    """Why nothing can be installed there."""
+    absent = [file for file in asked.files if file not in contents]
+    if absent:
+        return f"{asked.path}: no such file of requirements: {', '.join(absent)}"
+    if not now or "error" in now:
+        return f"{asked.path} could not be read: {now.get('error', 'the node said nothing')}"
+    if now["kind"] not in ("absent", "venv"):
+        return f"{asked.path} is there and is no virtual environment: move it away, or name another path"
+    return None
+
+
+def _install(asked: _Asked, program: str, wanted: str, anew: bool) -> Commands:
+    """Install, prove it by import, and only then record it: one that is cut short must not look like a whole one."""
+    where, record = QuoteString(asked.path), f"{asked.path}/{RECORD}"
+    yield atomic.safe(asked.path)
+    if anew:
+        yield StringCommand(QuoteString(asked.python), "-I -m venv", where)
+    yield atomic.remove(record)
+    for step in asked.steps:
+        yield StringCommand(*_pip(asked.path, step), _timeout=INSTALL_S)
+    if asked.editable:
+        yield StringCommand(*_pip(asked.path, {}), "--editable", QuoteString(asked.editable), _timeout=INSTALL_S)
+    yield StringCommand("cd / &&", QuoteString(f"{asked.path}/bin/python"), "-I -c", QuoteString(program))
+    yield atomic.write(record, [wanted])
+
+
+def _lacking(asked: _Asked, wanted: str) -> str | None:
+    """What is wrong with the environment after an installation."""
+    then = _found(asked)
+    if "import_error" in then:
+        return f"{asked.path}: {then['import_error']}"
+    return None if then.get("digest") == wanted else f"{asked.path} does not hold what was installed into it"
+
+
+def digest_of(
+    steps: Sequence[Mapping[str, Any]], contents: Mapping[str, str], editable: str | None, python: str
+) -> str:
+    """SHA-256 over what is asked for. An editable checkout counts by its place: its files are used as they are."""
+    asked = {"steps": list(steps), "contents": dict(contents), "editable": editable, "python": python}
+    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+
+def _pip(path: str, step: Mapping[str, Any]) -> list[str | QuoteString]:
+    words: list[str | QuoteString] = [QuoteString(f"{path}/bin/python")]
+    words.append("-I -m pip install --no-input --disable-pip-version-check --progress-bar off")
+    if step.get("index_url"):
+        words += ["--index-url", QuoteString(step["index_url"])]
+    if step.get("requirements"):
+        words += ["--requirement", QuoteString(step["requirements"])]
+    return words + [QuoteString(package) for package in step.get("packages") or []]

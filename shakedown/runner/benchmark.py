@@ -1,0 +1,149 @@
+"""PyTorch training on each node by itself, as the desired state's section `benchmark` says, gated and recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyinfra.api import Host, State
+from pyinfra.context import host as current_host
+from pyinfra.operations import python
+
+from shakedown.findings import Verdict
+from shakedown.guard import invocation
+from shakedown.operations import checkout as checkouts
+from shakedown.operations import smoke as smoke_operations
+from shakedown.report import terminal
+from shakedown.runner.session import Session, session
+from shakedown.runner.training import show_notes
+from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of
+from shakedown.smoke.benchmark.document import document
+from shakedown.smoke.benchmark.judge import figures_of
+from shakedown.smoke.benchmark.plan import launch_plan
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import verdict as verdict_of
+from shakedown.smoke.job import Event, Job
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.token import TOKEN, token
+from shakedown.state import is_unreadable
+from shakedown.text import file_name
+
+
+def checkout() -> None:
+    """The benchmark's scripts at their commit."""
+    current = session()
+    wanted = current.examination.desired[current_host.name].benchmark
+    if wanted is None or not current.may_change(current_host.name, as_root=False):
+        return
+    checkouts.git(name=f"{wanted.checkout}: checkout", url=wanted.url, path=wanted.checkout, commit=wanted.commit)
+
+
+def run() -> None:
+    """The benchmark on every node that is fit."""
+    current = session()
+    name = current_host.name
+    if current.examination.desired[name].benchmark is None or name not in current.examination.states:
+        return
+    current.once("benchmark: open the run", lambda: _open(current))
+    smoke_operations.run(name="Benchmark", jobs=current.jobs)
+
+
+def conclude() -> None:
+    """Judge every node: a node that gave no figure has failed."""
+    current = session()
+    if current.examination.desired[current_host.name].benchmark is not None:
+        python.call(name="Judge the benchmark", function=_conclude)
+
+
+def _open(current: Session) -> None:
+    """From here on the record says that something was asked for which nobody has judged."""
+    if not invocation.dry:
+        record = current.open_run()
+        why = "the run ended before it was judged"
+        record.gates = [Gate(name="benchmark", verdict=Verdict.UNKNOWN, wanted="judged", evidence=why)]
+    for name in current.examination.states:
+        if current.examination.desired[name].benchmark is None or name in current.left_out:
+            continue
+        current.jobs.append(_job(current, name))
+        if invocation.dry:
+            current.out.print(f"{name}: {current.jobs[-1].make_plan().nodes[0].shell()}", markup=False, highlight=False)
+
+
+def _job(current: Session, name: str) -> Job:
+    wanted = current.examination.desired[name].benchmark
+    assert wanted is not None
+    state = current.examination.states[name]
+    desired = current.examination.desired[name]
+    engine = state.containers.engine
+    plan = launch_plan(
+        wanted,
+        node=name,
+        engine="docker" if is_unreadable(engine) else engine,
+        image=desired.images[wanted.image].reference,
+        run_id="dry" if invocation.dry else current.open_run().run_id,
+    )
+
+    def tell(event: Event) -> None:
+        current.out.print(f"    benchmark: {event.node or name}: {event.text}", markup=False, highlight=False)
+
+    def make_plan() -> LaunchPlan:
+        secret = None if invocation.dry else token(wanted.hf_token_file)
+        if secret:
+            job.secrets = {TOKEN: secret.strip()}
+        return plan
+
+    logs = current.directory.logs if current.directory else Path()
+    job = Job(make_plan=make_plan, log_dir=logs, node=name, on_event=tell, room=current.room)
+    return job
+
+
+def _conclude(state: State, host: Host) -> bool:
+    current = session()
+    current.once("benchmark: judge", lambda: _judge_all(current))
+    gates = [gate for gate in current.record.gates if gate.node == host.name] if current.record else []
+    return bool(gates) and verdict_of(gates) == Verdict.OK
+
+
+def _judge_all(current: Session) -> None:
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    jobs = {job.node: job for job in current.jobs}
+    asked = [name for name, desired in current.examination.desired.items() if desired.benchmark is not None]
+    record.gates = []
+    for name in asked:
+        kept = _job_record(current, name, jobs.get(name))
+        record.jobs.append(kept)
+        current.save()  # the evidence has the logs now
+        _show_figures(current, directory, kept)
+        record.gates += judge_job(directory, kept, current.evidence[kept.name]).gates
+    plans = [f"{job.node}: {job.plan.nodes[0].shell()}\n" for job in current.jobs if job.plan]
+    directory.write("plan.txt", "".join(plans))
+    current.close()
+    current.out.print(terminal.gates_table(record.gates))
+    show_notes(current)
+    passed = verdict_of(record.gates) == Verdict.OK
+    current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
+
+
+def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
+    """What the record keeps of one node's job: enough to judge it again."""
+    kept = JobRecord(node=name, benchmark=current.examination.desired[name].benchmark)
+    if job is None or job.result is None:
+        why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
+        return kept.model_copy(update={"error": why})
+    invocation.interrupted |= job.result.outcome == "interrupted"
+    (node,) = job.result.nodes
+    evidence = current.evidence[job.name]
+    evidence.exit_codes[name] = node.exit_code
+    evidence.stopped = None if job.result.completed else job.result.reason
+    evidence.left[name] = node.left
+    kept.logs = {name: [current.relative(path) for path in node.logs]}
+    return kept
+
+
+def _show_figures(current: Session, directory: RunDirectory, kept: JobRecord) -> None:
+    """What the node measured, on the screen and in a file of its own."""
+    results, _incomplete = results_of(directory, kept, current.evidence[kept.name])
+    directory.write(f"benchmark/{file_name(kept.node or '')}.json", results.model_dump_json(indent=1) + "\n")
+    for figure in figures_of(results):
+        unit = document().metrics[figure.metric].unit
+        current.out.print(f"{kept.node}: {figure.metric} {figure.value:,.6g} {unit} ({figure.source})", markup=False)

@@ -1,0 +1,230 @@
+"""What each host of a run is at, what was done to it, and why it failed: kept while pyinfra runs, told at the end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from pyinfra.api import Host, State
+from pyinfra.api.command import FunctionCommand, PyinfraCommand
+from pyinfra.api.state import BaseStateCallback
+
+from shakedown.examination import Examination
+from shakedown.findings import Verdict
+from shakedown.guard import invocation
+from shakedown.operations.commands import refuse
+from shakedown.report import terminal
+from shakedown.report.closing import Became, Ending, Fate, closing, not_held
+from shakedown.runner import host_keys
+from shakedown.runner.inventory import hosts_in_limit
+from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from shakedown.runner.session import Session
+
+# Functions of operations that change no node: they read it, run the job, or only say that something cannot be done.
+_OPERATIONS = "shakedown.operations"
+_NO_CHANGE = (
+    "shakedown.runner.",
+    f"{_OPERATIONS}.commands",
+    f"{_OPERATIONS}.smoke",
+    f"{_OPERATIONS}.shared_folder",
+)
+
+# So pyinfra repeats what a connection said inside a function of ours, after the connection has said it itself.
+_NODE_ERROR = "Unexpected error in Python callback: NodeError("
+
+
+@dataclass
+class Course:
+    """The course of a run."""
+
+    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
+    under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
+    changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
+
+    told: bool = False  # how it ended was said
+    session: Session | None = None  # a drift check loads no runner/session.py, which costs a tenth of it
+
+    def unfinished(self) -> dict[str, str]:
+        """The operation that each host did not get through, or is still in."""
+        return self.under_way | {host: operation for host, (operation, _) in self.failed.items()}
+
+    def why(self, host: str) -> str:
+        """Why a host failed in an operation; empty if it did not."""
+        return 'in "{}": {}'.format(*self.failed[host]) if host in self.failed else ""
+
+
+_courses: WeakKeyDictionary[State, Course] = WeakKeyDictionary()
+
+
+def course(state: State) -> Course:
+    """The course of the run of this state."""
+    return _courses.setdefault(state, Course())
+
+
+def watch(state: State) -> None:
+    """Keep the course of a run. To be called once, before the first connection."""
+    state.add_callback_handler(Watch())
+    for host in state.inventory:
+        host.log_styled = _heard(host)  # type: ignore[method-assign]
+
+
+def _heard(host: Host) -> Callable[..., None]:
+    """What is said of a host in red, by pyinfra or by an operation of ours, is why it fails."""
+    say = host.log_styled
+
+    def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("fg") == "red" and not message.startswith(_NODE_ERROR):
+            host.connector_data["shakedown_said"] = message
+        say(printable(message, lines=True), *args, **kwargs)
+
+    return log_styled
+
+
+class Watch(BaseStateCallback):
+    """pyinfra's callbacks. Nested operations come by here too, inside the one that runs them."""
+
+    @staticmethod
+    def host_connect_error(state: State, host: Host, error: Exception) -> None:
+        host.connector_data["shakedown_error"] = printable(str(error))
+
+    @staticmethod
+    def operation_host_start(state: State, host: Host, op_hash: str) -> None:
+        data = state.ops[host].get(op_hash)
+        if data is None:
+            return
+        name = _name(state, op_hash)
+        host.connector_data.pop("shakedown_said", None)
+        course(state).under_way[host.name] = name
+        if not isinstance(data.command_generator, _Commands):
+            data.command_generator = _Commands(data.command_generator, course(state).changed[host.name], name)
+
+    @staticmethod
+    def operation_host_success(state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:
+        course(state).under_way.pop(host.name, None)
+
+    @staticmethod
+    def operation_host_error(
+        state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        kept = course(state)
+        kept.under_way.pop(host.name, None)
+        said = str(host.connector_data.get("shakedown_said") or "it gave no reason")
+        kept.failed.setdefault(host.name, (_name(state, op_hash), printable(said, 500)))
+
+
+@dataclass(frozen=True)
+class _Commands:
+    """An operation's commands as pyinfra asks for them when it runs. What the operation raises would end the run for
+    all hosts, and fails this one alone."""
+
+    made: Callable[[], Iterator[PyinfraCommand]]
+    changed: list[str]
+    name: str
+
+    def __call__(self) -> Iterator[PyinfraCommand]:
+        try:
+            for command in self.made():
+                if self.name not in self.changed and _changes(command):
+                    self.changed.append(self.name)
+                yield command
+        except Exception as error:
+            yield refuse(f"{type(error).__name__}: {error}")
+
+
+def _changes(command: PyinfraCommand) -> bool:
+    return not (isinstance(command, FunctionCommand) and command.function.__module__.startswith(_NO_CHANGE))
+
+
+def _name(state: State, op_hash: str) -> str:
+    return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
+
+
+def fates(state: State, examination: Examination | None, left_out: Mapping[str, str], interrupted: bool) -> list[Fate]:
+    """What became of each host."""
+    return [_fate(state, host, examination, left_out.get(host.name, ""), interrupted) for host in hosts_in_limit(state)]
+
+
+def _fate(state: State, host: Host, examination: Examination | None, left_out: str, interrupted: bool) -> Fate:
+    kept, name = course(state), host.name
+    reading = examination.readings.get(name) if examination is not None else None
+    if kept.why(name):
+        return Fate(name, "failed", kept.why(name))
+    if "shakedown_error" in host.connector_data:
+        return Fate(name, "unreached", host.connector_data["shakedown_error"])
+    if reading is not None and reading.state is None:
+        return Fate(name, "unreached", reading.why)
+    if interrupted and name in kept.under_way:
+        return Fate(name, "interrupted", f'in "{kept.under_way[name]}"', under_way=True)
+    if interrupted and reading is None:
+        return Fate(name, "interrupted", "before it was examined")
+    if left_out:
+        return Fate(name, "left out", left_out)
+    if host in state.failed_hosts:
+        return Fate(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
+    if examination is None:
+        return Fate(name, "ok" if host in state.active_hosts else "unknown")
+    worst = examination.verdict_of(name)
+    why = [finding.name for finding in examination.findings.get(name, []) if finding.verdict == worst != Verdict.OK]
+    return Fate(name, _WORDS[worst], ", ".join(why))
+
+
+_WORDS: dict[Verdict, Became] = {  # of a node's worst verdict, which is never a warning
+    Verdict.OK: "ok",
+    Verdict.DRIFT: "drift",
+    Verdict.UNKNOWN: "unknown",
+    Verdict.FAIL: "fail",
+}
+
+
+def finish(state: State, examination: Examination | None = None, *lacking: str) -> Verdict:
+    """The end of every run, however it came: close the record and say, once, how it ended. `examination`, and what is
+    `lacking` though the nodes may be well: of a command that has no session. Returns the verdict."""
+    kept = course(state)
+    current = kept.session
+    if current is not None:
+        current.close()
+        examination = current.examination
+    verdict = Verdict.FAIL if lacking else _verdict(state, current, examination)
+    if kept.told:
+        return verdict
+    kept.told = True
+    hosts = hosts_in_limit(state)
+    changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
+    gates = current.record.gates if current and current.record else []
+    ending = Ending(
+        verdict=verdict,
+        fates=fates(state, examination, current.left_out if current else {}, invocation.interrupted),
+        changed=changed,
+        unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
+        error=invocation.error or invocation.unrecorded,
+        lacking=lacking,
+        gates=not_held(gates),
+        warnings=examination.warnings() if examination else {},
+        new_keys=host_keys.new_keys(hosts),
+        evidence=str(current.directory.path) if current and current.directory else "",
+        dry=invocation.dry,
+        interrupted=invocation.interrupted,
+    )
+    out = current.out if current else terminal.console(stderr=True)
+    out.print()
+    for number, line in enumerate(closing(ending)):
+        style = terminal.COLOURS[verdict] if not number else None
+        out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    return verdict
+
+
+def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:
+    """Where nothing was examined, only a run that was asked for no more than that can be ok."""
+    if invocation.interrupted or invocation.error:
+        return Verdict.FAIL
+    if current is not None:
+        return current.record.verdict if current.record else current.verdict()
+    if examination is not None:
+        return examination.verdict()
+    reached = all(host in state.active_hosts for host in hosts_in_limit(state))
+    return Verdict.OK if reached and invocation.examined else Verdict.FAIL

@@ -1,0 +1,76 @@
+"""Read every node once, at the same time, and compare."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from gevent.pool import Pool
+from paramiko import SSHException
+from pydantic import ValidationError
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors.ssh import SSHConnector
+
+from shakedown.examination import Examination, Reading
+from shakedown.facts.node import read_node
+from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
+from shakedown.state import NodeState
+
+log = logging.getLogger("shakedown")
+
+
+def examine(state: State) -> Examination:
+    """Examine every host of the run: one exec channel each, in parallel (pyinfra's --parallel bounds it)."""
+    hosts = hosts_in_limit(state)
+    desired = desired_states(state).states
+    examination = Examination(
+        {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
+    )
+    began = time.monotonic()
+    reread(state, examination, hosts)
+    seconds = round(time.monotonic() - began, 2)
+    log.info("examined", extra={"nodes": len(hosts), "answered": len(examination.states), "seconds": seconds})
+    return examination
+
+
+def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
+    """Read the given hosts (again) and judge all. Pool slots of pyinfra are not used: this also runs inside them."""
+    pool = Pool(state.config.PARALLEL or None)
+    for host, reading in zip(hosts, pool.imap(read, hosts), strict=True):
+        examination.keep(host.name, reading)
+        if reading.state is None:
+            log.info("no node state", extra={"node": host.name, "why": reading.why})
+    examination.judge()
+
+
+def read(host: Host) -> Reading:
+    """One node's state, or why there is none."""
+    if not host.connected:
+        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
+    before = time.time()
+    try:
+        document = read_node(host)
+        after = time.time()
+        return _reading(NodeState.model_validate(document, strict=False), before, after)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return Reading(why=why, tried=_tried(host))
+    except Exception as error:  # whatever a node brings about is its own reading that failed
+        known = isinstance(error, (OSError, EOFError, SSHException, PyinfraError)) and str(error)
+        return Reading(why=str(error) if known else f"{type(error).__name__}: {error}", tried=_tried(host))
+
+
+def _reading(state: NodeState, before: float, after: float) -> Reading:
+    # The reading was stamped when the probe started, somewhere in what the exchange took besides the probe's own work.
+    uncertain = max(after - before - state.probe.wall_s, 0.0) / 2
+    return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)
+
+
+def _tried(host: Host) -> str:
+    """What was connected to, as far as the inventory says it: the name that DNS does not know is not the node's."""
+    if not isinstance(host.connector, SSHConnector):
+        return "connection"
+    port = host.data.get("ssh_port")
+    return f"ssh to {host.data.get('ssh_hostname') or host.name}" + (f", port {port}" if port else "")

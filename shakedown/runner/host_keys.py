@@ -1,0 +1,67 @@
+"""Host keys of SSH nodes that nobody has vouched for.
+
+pyinfra's default is `accept-new`: the key of a node that known_hosts does not know is taken and written down, one that
+has changed is refused. We leave it at that and say so: each new key is told with its fingerprint, for a person to
+compare, and is in the run's evidence. `ssh_strict_host_key_checking: "yes"` refuses them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from paramiko import MissingHostKeyPolicy, PKey
+from pyinfra.api import Host
+from pyinfra.connectors.sshuserclient import SSHClient
+from pyinfra.connectors.sshuserclient.client import get_ssh_config
+
+NEW = "shakedown_new_host_key"  # in a host's connector_data
+OPTION = "ssh_strict_host_key_checking"
+
+
+def fingerprint(key: PKey) -> str:
+    """As ssh-keygen -l prints it: "ssh-ed25519 SHA256:..."."""
+    digest = hashlib.sha256(key.asbytes()).digest()
+    return f"{key.get_name()} SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def new_keys(hosts: list[Host]) -> dict[str, str]:
+    """The hosts whose key was not known when they were connected to, with its fingerprint."""
+    return {host.name: host.connector_data[NEW] for host in hosts if NEW in host.connector_data}
+
+
+def watch(client: SSHClient, host: Host) -> None:
+    """Have the client tell of keys that its policy accepts."""
+    choose = client.set_missing_host_key_policy
+
+    def told(policy: MissingHostKeyPolicy | type[MissingHostKeyPolicy]) -> None:
+        choose(_Told(policy() if isinstance(policy, type) else policy, host))
+
+    client.set_missing_host_key_policy = told  # type: ignore[method-assign]
+
+
+def heed_ssh_config(data: dict[str, Any], host: Host) -> None:
+    """StrictHostKeyChecking of ssh_config(5) counts where the inventory says nothing: pyinfra's own default hides it.
+    `ask` is refused, because nobody can be asked for many nodes at once."""
+    if host.data.get(OPTION) is not None:
+        return
+    config = get_ssh_config(data["ssh_config_file"])
+    said = config.lookup(data["ssh_hostname"] or host.name).get("stricthostkeychecking") if config else None
+    if said is not None:
+        data[OPTION] = "yes" if said == "ask" else said
+
+
+class _Told(MissingHostKeyPolicy):
+    def __init__(self, policy: MissingHostKeyPolicy, host: Host) -> None:
+        self._policy, self._host = policy, host
+
+    def missing_host_key(self, client: Any, hostname: str, key: PKey) -> None:
+        if client._host_keys_filename:
+            with contextlib.suppress(OSError):  # as ssh(1) does; without the folder every connection would fail
+                Path(client._host_keys_filename).parent.mkdir(mode=0o700, exist_ok=True)
+        self._policy.missing_host_key(client, hostname, key)
+        client._host_keys.add(hostname, key.get_name(), key)  # a node that comes back with another one is refused
+        self._host.connector_data[NEW] = fingerprint(key)

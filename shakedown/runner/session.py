@@ -1,0 +1,263 @@
+"""One run, across its hosts: pyinfra executes a deploy file once per host, and this is what those executions share.
+
+`session()` is the run of the current pyinfra state. The nodes are examined when the first host gets here, while the
+others wait; nothing later reads the inventory or the nodes again unless something was changed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from gevent.lock import RLock
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.context import ctx_state
+
+from shakedown.examination import Examination
+from shakedown.findings import Finding, Verdict, worst
+from shakedown.guard import invocation
+from shakedown.report import terminal
+from shakedown.runner import host_keys
+from shakedown.runner.ending import course
+from shakedown.runner.examine import examine
+from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
+from shakedown.secrets import masked_model, values_of
+from shakedown.smoke.job import Job, NodeResult
+from shakedown.smoke.kept import Room
+from shakedown.state import NodeState
+from shakedown.text import file_name
+
+
+@dataclass(frozen=True)
+class Mender:
+    """An operation that this deploy has a stage for. `more` gives arguments that only a look at the other nodes can
+    tell."""
+
+    operation: Callable[..., Any]
+    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {}
+
+
+@dataclass
+class Session:
+    """What the stages of one run share."""
+
+    state: State
+    examination: Examination
+    lock: RLock = field(default_factory=RLock)
+    out: Any = field(default_factory=lambda: terminal.console(stderr=True))
+    changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
+    menders: dict[str, Mender] = field(default_factory=dict)  # as remedies name them, in the order of the stages
+    declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
+    latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
+    states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
+    left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
+    failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
+    directory: RunDirectory | None = None
+    room: Room = field(default_factory=Room)  # for the logs of all jobs of this run
+    record: RunRecord | None = None
+    evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
+    jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
+    done: set[str] = field(default_factory=set)
+
+    @property
+    def hosts(self) -> list[Host]:
+        return hosts_in_limit(self.state)
+
+    def host(self, name: str) -> Host:
+        return next(host for host in self.hosts if host.name == name)
+
+    def once(self, name: str, function: Callable[[], None]) -> None:
+        """Run a function once, whichever host gets there first; the others wait for it."""
+        with self.lock:
+            if name not in self.done:
+                self.done.add(name)
+                function()
+
+    def may_change(self, name: str, as_root: bool = True) -> bool:
+        """Whether operations may be declared on a node: it answered, has not failed, and we are root if need be."""
+        state = self.examination.states.get(name)
+        return state is not None and name not in self.left_out and (state.probe.uid == 0 or not as_root)
+
+    def mendable(self, name: str) -> list[Finding]:
+        """The findings of a node that an operation of ours would mend, as the user that we are there."""
+        return [f for f in self.examination.mendable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
+
+    def open_run(self) -> RunRecord:
+        """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
+        Raises PyinfraError, which ends the run, where nothing can be kept."""
+        with self.lock:
+            if self.record is None:
+                run_id = new_run_id()
+                try:
+                    self.directory = RunDirectory.create(run_id)
+                except OSError as error:
+                    raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
+                self.record = RunRecord(
+                    run_id=run_id,
+                    started_at=now(),
+                    inventory=invocation.inventory,
+                    desired_digest=digest_of(dict(self.examination.desired)),
+                )
+                self.save()
+            return self.record
+
+    def save(self) -> None:
+        """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
+        is told, and stays `unknown` on disk: the run has then failed, unless a later attempt succeeds."""
+        if self.record is None or self.directory is None:
+            return
+        self.record.findings = self.examination.all_findings()
+        self.record.nodes = [self._node(host.name) for host in self.hosts]
+        for job in self.jobs:
+            for node in job.result.nodes if job.result else []:
+                kept = [log.model_copy(update={"path": self.relative(Path(log.path))}) for log in node.kept]
+                self.evidence[job.name].logs[node.name] = kept
+        try:
+            self._write_states()
+            self.directory.save(self._kept(self.record), self.evidence)
+            invocation.unrecorded = ""
+        except (OSError, ValueError) as error:
+            invocation.unrecorded = f"{self.directory.path}: the record of this run could not be written: {error}"
+            _complain(invocation.unrecorded)
+
+    def _kept(self, record: RunRecord) -> RunRecord:
+        """The record without the values of secrets, wherever a site wrote them and whoever repeated them."""
+        public = self.examination.not_secret()
+        desired = [state.model_dump(mode="json") for state in self.examination.desired.values()]
+        values = values_of(desired, public)
+        return masked_model(record, public, values) if values else record
+
+    def _write_states(self) -> None:
+        """The states that the nodes had before anything was changed."""
+        assert self.directory is not None
+        for node, state in self.examination.states.items():
+            name = f"states/{file_name(node)}.json"
+            if node not in self.states_kept:
+                self.directory.write(name, state.model_dump_json(indent=1) + "\n")
+                self.states_kept.add(node)
+
+    def close(self) -> None:
+        """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
+        has failed."""
+        if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
+            return
+        self.record.finished_at = self.record.finished_at or now()
+        self.record.verdict = self.verdict()
+        self.save()
+        if invocation.unrecorded:
+            self.record.verdict = Verdict.FAIL
+
+    def verdict(self) -> Verdict:
+        """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host
+        that pyinfra has failed is never less than unknown here, and drift alone fails no host."""
+        verdicts = [finding.verdict for finding in self.examination.all_findings()]
+        verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
+        verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
+        judged = {gate.job for gate in self.record.gates} if self.record else set()
+        asked = [job.name for job in self.jobs if job.node not in self.left_out]
+        if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:
+            verdicts.append(Verdict.FAIL)
+        return worst(verdicts)
+
+    def _node(self, name: str) -> RunNode:
+        plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
+        ranks = [node.node_rank for plan in plans for node in plan.nodes if node.name == name]
+        outcomes = [node for node in self.outcomes() if node.name == name]
+        part = "examined"
+        if name not in self.examination.states:
+            part = "unreached"
+        elif name in self.left_out:
+            part = "left out"
+        elif ranks or outcomes:
+            part = "trained"
+        return RunNode(
+            name=name,
+            verdict=self.examination.verdict_of(name),
+            part=part,
+            why=course(self.state).why(name) or self.left_out.get(name, ""),
+            node_rank=ranks[-1] if ranks else None,
+            exit_code=outcomes[-1].exit_code if outcomes else None,
+            changes=self.changed(name),
+            new_host_key=host_keys.new_keys([self.host(name)]).get(name, ""),
+            logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
+            notes=[note for outcome in outcomes for note in outcome.notes],
+        )
+
+    def changed(self, name: str) -> list[str]:
+        """What was changed on a node, in order: findings by their names, other operations by theirs."""
+        return [self.short(name, operation) for operation in course(self.state).changed.get(name, [])]
+
+    def short(self, name: str, operation: str) -> str:
+        """The finding that an operation on a node was declared for, or the operation itself."""
+        finding = operation.partition(": ")[0]
+        return finding if finding in self.changes.get(name, []) else operation
+
+    def outcomes(self) -> list[NodeResult]:
+        """Every node's part in every job that has ended, in the order of the jobs."""
+        return [node for job in self.jobs if job.result for node in job.result.nodes]
+
+    def relative(self, path: Path) -> str:
+        """A file of the run directory as its record names it."""
+        assert self.directory is not None
+        return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
+
+    def leave_out(self, name: str, why: str, verdict: Verdict) -> None:
+        """A node takes no part in what follows; the first reason counts."""
+        self.left_out.setdefault(name, why)
+        self.failed_as.setdefault(name, verdict)
+
+    def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
+        """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
+        on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
+        for finding in findings or []:
+            host.log_styled(terminal.finding_line(finding), fg="red", log_func=_complain)
+        if not findings:
+            host.log_styled(why, fg="red", log_func=_complain)
+        self.leave_out(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
+        self.save()
+        if host in self.state.active_hosts:
+            self.state.fail_hosts({host})
+
+
+def _complain(message: str) -> None:
+    from pyinfra import logger
+
+    logger.error(message)
+
+
+_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
+_opening = RLock()
+
+
+def session() -> Session:
+    """The session of the current pyinfra state; examines all nodes the first time."""
+    state: State = ctx_state.get()
+    with _opening:
+        if state not in _sessions:
+            opened = _sessions[state] = course(state).session = Session(state, examine(state))
+            invocation.examined = bool(opened.hosts)
+            show_findings(opened)
+        return _sessions[state]
+
+
+def show_findings(current: Session) -> None:
+    """The findings of all nodes, once, to stderr (stdout belongs to pyinfra's --json)."""
+    findings = current.examination.all_findings()
+    table = terminal.findings_table(findings)
+    current.out.print()
+    if table is not None:
+        current.out.print(table)
+        current.out.print()
+    current.out.print(terminal.findings_summary(findings, len(current.hosts)))
+    pending = [host.name for host in current.hosts if current.mendable(host.name)]
+    current.out.print(f"to change: {', '.join(pending)}" if pending else "nothing to change", markup=False)
+    for host in current.hosts:
+        if len(current.mendable(host.name)) < len(current.examination.mendable(host.name)):
+            current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
+    current.out.print()

@@ -1,0 +1,254 @@
+"""The stages of a deploy, each a function that can be called alone. They declare an operation on a host only where a
+finding of that host says that something differs, so a rack in its desired state costs one reading and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import NestedOperationError
+from pyinfra.context import host as current_host
+from pyinfra.operations import python
+
+from shakedown.findings import Finding, Risk, Verdict, worst
+from shakedown.guard import invocation
+from shakedown.images import agreed_digest, parse
+from shakedown.operations import boot, cmdline, provider, services, tuning
+from shakedown.operations import devices as device_operations
+from shakedown.operations import images as image_operations
+from shakedown.operations import reboot as reboots
+from shakedown.operations import smoke as smoke_operations
+from shakedown.report import terminal
+from shakedown.runner.examine import reread
+from shakedown.runner.session import Mender, Session, session
+from shakedown.runner.training import conclude_run, judge_each, shortfall, start_run
+from shakedown.state import is_unreadable
+
+
+def examine() -> None:
+    """Read every node once, compare it with its desired state, and show what differs."""
+    current = session()
+    name = current_host.name
+    if name in current.examination.readings and name not in current.examination.states:
+        _fail_here(current, "could not be examined")
+    elif current.examination.blockers(name) and not current.mendable(name):
+        _fail_here(current, "not in its desired state, and no operation would change that")
+
+
+def drifted() -> None:
+    """Fail the current host if it is not in its desired state. Declares nothing."""
+    current = session()
+    name = current_host.name
+    different = [f for f in current.examination.findings.get(name, []) if not f.verdict.passes]
+    if different or name not in current.examination.states:
+        current.fail(
+            current.host(name),
+            f"drifted: {', '.join(finding.name for finding in different) or 'not examined'}",
+            different,
+        )
+
+
+def tune() -> None:
+    """Host settings: now, and at every boot."""
+    mend(tuning.numa_balancing)
+    mend(tuning.sysctl)
+    mend(tuning.limits)
+    mend(tuning.groups)
+    mend(tuning.modules)
+    mend(boot.settings)
+    mend(services.running)
+    mend(cmdline.kernel_parameters)
+
+
+def devices() -> None:
+    """/dev/kfd, /dev/dri and /dev/infiniband, and the GPUs' partitions."""
+    mend(device_operations.kfd)
+    mend(device_operations.dri)
+    mend(device_operations.infiniband)
+    mend(device_operations.gpu_partition)
+
+
+def drivers() -> None:
+    """The RDMA provider library on the host."""
+    mend(provider.library)
+    mend(provider.driver)
+
+
+def images() -> None:
+    """Container images, by digest."""
+    mend(image_operations.pull, more=_agreed_digest)
+
+
+def reboot() -> None:
+    """Boot the nodes whose kernel lacks parameters, where the desired state allows it, a few at a time."""
+    current = session()
+    name = current_host.name
+    system = current.examination.desired[name].system
+    if system.reboot != "when needed":
+        return
+    mender = current.menders.setdefault("reboot.when_needed", Mender(reboots.when_needed))
+    for finding in current.mendable(name):
+        if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
+            arguments = {
+                "parameters": list(finding.wanted),
+                "at_once": system.reboot_at_once,
+                "timeout_s": system.reboot_timeout_s,
+            }
+            _declare(current, mender.operation, finding, "reboot", arguments)
+
+
+def settle() -> None:
+    """Read the nodes that were changed once more, and fail those that are not fit to train."""
+    current = session()
+    if current.changes.get(current_host.name):
+        python.call(name="Examine the node again", function=_settle)
+
+
+def smoke() -> None:
+    """Train: each node by itself, at the same time, where the scope asks for that; then one job over all that are
+    fit."""
+    current = session()
+    if current.examination.desired[current_host.name].smoke is None:
+        return
+    current.once("show the plan", lambda: start_run(current))
+    if alone := [job for job in current.jobs if job.node is not None]:
+        smoke_operations.run(name="Smoke run, each node by itself", jobs=alone)
+        python.call(name="Judge each node by itself", function=_judge_each)
+    if together := [job for job in current.jobs if job.node is None]:
+        smoke_operations.run(name="Smoke run", jobs=together)
+
+
+def conclude() -> None:
+    """Judge the run: nothing passes without its record."""
+    current = session()
+    if current.examination.desired[current_host.name].smoke is None:
+        return
+    python.call(name="Judge the smoke run", function=_conclude)
+
+
+def mend(
+    operation: Callable[..., Any],
+    more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
+) -> None:
+    """Declare an operation on the current host for each of its findings that the operation would mend. What needs root
+    stays a finding where we are not root."""
+    current = session()
+    known_as = f"{operation.__module__.removeprefix('shakedown.operations.')}.{operation.__name__}"
+    mender = current.menders.setdefault(known_as, Mender(operation, more))
+    for finding in current.mendable(current_host.name):
+        if finding.remedy and finding.remedy.operation == known_as:
+            _declare(current, mender.operation, finding, finding.remedy.text, _arguments(current, mender, finding))
+
+
+def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The digest that other nodes already hold under a tag, so that a tag which has moved does not split the nodes."""
+    images = [state.containers.images for state in current.examination.states.values()]
+    stores = [store for store in images if not is_unreadable(store)]
+    digest = agreed_digest(stores, parse(arguments["reference"]))
+    return {"digest": digest} if digest else {}
+
+
+def _arguments(current: Session, mender: Mender, finding: Finding) -> dict[str, Any]:
+    assert finding.remedy is not None
+    arguments = finding.remedy.arguments
+    return {**arguments, **mender.more(current, arguments)}
+
+
+def _declare(
+    current: Session, operation: Callable[..., Any], finding: Finding, what: str, arguments: dict[str, Any]
+) -> None:
+    if not invocation.dry:
+        current.open_run()
+    try:
+        operation(name=f"{finding.name}: {what}", **arguments)
+    except Exception as error:  # one node's exception would end the run for all (docs/pyinfra.md)
+        _fail_here(current, f"{finding.name}: {type(error).__name__}: {error}")
+        return
+    _note_change(current, finding)
+
+
+def _note_change(current: Session, finding: Finding) -> None:
+    current.changes[finding.node].append(finding.name)
+    current.declared.add(_key(finding))
+
+
+def _key(finding: Finding) -> tuple[str, str, str]:
+    return finding.node, finding.name, (finding.remedy.operation if finding.remedy else None) or ""
+
+
+def _fail_here(current: Session, why: str) -> None:
+    host: Host = current.host(current_host.name)
+    current.fail(host, why, current.examination.blockers(host.name))
+
+
+def _settle(state: State, host: Host) -> bool:
+    """Read the node again. What its operations were to mend must be mended: pyinfra's exit code 0 would otherwise be
+    said of a node that is not as it was asked for. What has come up only now (a driver that was loaded shows devices
+    with settings of their own) is mended in a second round, once. What waits for a login, for a reboot that the desired
+    state does not allow, for root or for a person is no failure of this run: it is told, and is `drift` in its verdict.
+    """
+    current = session()
+    reread(state, current.examination, [host])
+    new = [finding for finding in _ours(current, host.name) if _key(finding) not in current.declared]
+    if new:
+        if not all(_mend_now(current, host, finding) for finding in new):
+            current.leave_out(host.name, "an operation failed", Verdict.FAIL)
+            return False
+        reread(state, current.examination, [host])
+    ours, blockers = _ours(current, host.name), current.examination.blockers(host.name)
+    for finding in current.examination.findings[host.name]:
+        if finding in ours:
+            why = "although its operation ran" if _key(finding) in current.declared else "came up only now: run again"
+            _tell(host, finding, f"still drift, {why}", "red")
+        elif finding in blockers:
+            _tell(host, finding, str(finding.verdict), "red")
+        elif finding.verdict == Verdict.DRIFT:
+            _tell(host, finding, f"still drift ({finding.pending})" if finding.pending else "still drift", "yellow")
+    if ours or blockers:
+        verdict = Verdict.FAIL if ours else worst([finding.verdict for finding in blockers])
+        current.leave_out(host.name, "not in its desired state after the changes", verdict)
+    current.save()
+    return not (ours or blockers)
+
+
+def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
+    host.log_styled(terminal.finding_line(finding, what), fg=colour)
+
+
+def _ours(current: Session, name: str) -> list[Finding]:
+    """The drift of a node that this deploy has an operation for, and that it may run there."""
+    mendable = [finding for finding in current.mendable(name) if finding.verdict == Verdict.DRIFT]
+    return [finding for finding in mendable if finding.remedy and finding.remedy.operation in current.menders]
+
+
+def _mend_now(current: Session, host: Host, finding: Finding) -> bool:
+    """Run the operation of a finding while another one runs, as pyinfra allows in `python.call`."""
+    assert finding.remedy is not None and finding.remedy.operation is not None
+    mender = current.menders[finding.remedy.operation]
+    _note_change(current, finding)
+    try:
+        mender.operation(name=f"{finding.name}: {finding.remedy.text}", **_arguments(current, mender, finding))
+    except NestedOperationError:
+        return False  # pyinfra has said why
+    except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback
+        host.log_styled(f"{finding.name}: {type(error).__name__}: {error}", fg="red")
+        return False
+    return True
+
+
+def _judge_each(state: State, host: Host) -> bool:
+    """A node that has not passed by itself fails at the end of the deploy, when its evidence is complete."""
+    current = session()
+    current.once("judge each node", lambda: judge_each(current))
+    return True
+
+
+def _conclude(state: State, host: Host) -> bool:
+    current = session()
+    current.once("judge the run", lambda: conclude_run(current))
+    why = shortfall(current, host.name)
+    if why:
+        host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
+    return not why

@@ -1,0 +1,247 @@
+"""The smoke run's beginning and end: its jobs, each planned from what the nodes are, and judged by what they did."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shakedown.desired.models import EACH, TOGETHER
+from shakedown.examination import Examination
+from shakedown.findings import Verdict
+from shakedown.guard import invocation
+from shakedown.report import terminal
+from shakedown.runner.ending import course
+from shakedown.runner.examine import reread
+from shakedown.runner.session import Session
+from shakedown.runs import JobRecord, judge_job, new_run_id
+from shakedown.secrets import masked_model
+from shakedown.smoke.job import Event, Job, job_name
+from shakedown.smoke.judgement import watched_counters
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.plan import PlanError, make_plan, render
+from shakedown.smoke.progress import Progress, ProgressOfEach
+from shakedown.smoke.token import TOKEN, token
+
+
+def jobs_of(examination: Examination) -> list[str | None]:
+    """The jobs that the nodes' scopes ask for, in their order: a node that has one for itself, None for the one over
+    all nodes."""
+    scopes = {name: desired.smoke.scope for name, desired in examination.desired.items() if desired.smoke is not None}
+    alone = [name for name, scope in scopes.items() if EACH in scope]
+    together = not alone or any(TOGETHER in scope for scope in scopes.values())
+    return [*alone, *([None] if together else [])]
+
+
+def plan_of(
+    examination: Examination,
+    run_id: str | None = None,
+    left_out: Mapping[str, str] | None = None,
+    alone: str | None = None,
+) -> LaunchPlan:
+    """The launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`, which
+    has an id of its own. Raises PlanError with everything that cannot be derived or does not fit."""
+    missing = dict(left_out or {})
+    for node in examination.desired:
+        blockers = examination.blockers(node)
+        if blockers:
+            missing.setdefault(node, f"{blockers[0].name}: {blockers[0].verdict}")
+    smoke = {node: desired for node, desired in examination.desired.items() if desired.smoke is not None}
+    states = {node: state for node, state in examination.states.items() if node not in missing}
+    run_id = run_id or new_run_id()
+    if alone is not None:
+        run_id = f"{run_id}-{EACH}-{list(smoke).index(alone) + 1}"
+    return make_plan(smoke, states, order=list(smoke), missing=missing, run_id=run_id, alone=alone)
+
+
+def plans_of(examination: Examination) -> tuple[dict[str, LaunchPlan], dict[str, list[str]]]:
+    """The jobs' plans as the nodes are now, by the jobs' names and to be shown; and what stands in the way of the
+    others, with the names of those for which it does."""
+    run_id = new_run_id()
+    plans, errors = {}, defaultdict(list)
+    for node in jobs_of(examination):
+        try:
+            plans[job_name(node)] = shown(plan_of(examination, run_id, alone=node), examination)
+        except PlanError as error:
+            errors[str(error)].append(job_name(node))
+    return plans, errors
+
+
+def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
+    """The plan as it may be shown and kept: without the values of secrets."""
+    return masked_model(plan, examination.not_secret())
+
+
+def start_run(current: Session) -> None:
+    """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
+    if not invocation.dry:
+        current.open_run()
+    nodes = jobs_of(current.examination)
+    each = ProgressOfEach()
+    current.jobs = [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
+    if invocation.dry:
+        _show_plans(current)
+
+
+def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) -> Job:
+    directory = current.directory
+    logs = Path() if directory is None else directory.logs if node is None else directory.logs_of_each
+    job = Job(make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=on_event, room=current.room)
+    return job
+
+
+def _show_plans(current: Session) -> None:
+    plans, errors = plans_of(current.examination)
+    for name, plan in plans.items():
+        current.out.print(render(plan, name), markup=False, highlight=False)
+    for error, names in errors.items():
+        text = f"{', '.join(names)}: as the nodes are now, no such job could start:\n{error}"
+        current.out.print(text, markup=False, highlight=False)
+
+
+def _plan_now(current: Session, job: Job) -> LaunchPlan:
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    if invocation.interrupted:
+        raise RuntimeError("the run was stopped before this job began")
+    for host in current.hosts:
+        if host not in current.state.active_hosts:
+            why = course(current.state).why(host.name) or "failed before the smoke run"
+            current.left_out.setdefault(host.name, why)
+    plan = plan_of(current.examination, record.run_id, current.left_out, job.node)
+    record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
+    directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
+    evidence = current.evidence[job.name]
+    for node in plan.nodes:
+        state = current.latest.get(node.name) or current.examination.states[node.name]
+        watched = watched_counters(current.examination.desired[node.name], state, node.interface)
+        evidence.counters_before[node.name] = watched
+    current.save()
+    job.secrets = secrets_of(plan, current.examination)
+    return plan
+
+
+def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
+    """The values of the variables that the plan only names: from the environment of the controller, or from the file
+    of the desired state. Raises SecretError where that is none."""
+    smoke = examination.desired[plan.driver].smoke
+    values = {}
+    for name in {name for node in plan.nodes for name in node.secrets}:
+        value = token(smoke.hf_token_file if smoke else None) if name == TOKEN else os.environ.get(name)
+        if value is not None:
+            values[name] = value.strip()
+    return values
+
+
+def conclude_run(current: Session) -> None:
+    """Judge the jobs that are not yet, keep the record, show the verdict."""
+    if current.record is None:
+        current.out.print("smoke run: NOT STARTED: no node was left to run it", style="red")
+        return
+    judge_jobs(current)
+    current.close()
+    show_judgement(current)
+
+
+def judge_each(current: Session) -> None:
+    """Judge the nodes' own jobs; with another job to follow, show already what they came to."""
+    judge_jobs(current, EACH)
+    if current.record is not None and any(job.node is None for job in current.jobs):
+        current.out.print()
+        current.out.print(terminal.nodes_table(current.record.gates, current.record.jobs))
+        current.out.print()
+
+
+def judge_jobs(current: Session, scope: str | None = None) -> None:
+    """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
+    each. A node that has not passed by itself is left out of what follows; one that was left out before its job has
+    nothing to be judged."""
+    record, directory = current.record, current.directory
+    assert record is not None and directory is not None
+    judged = {gate.job for gate in record.gates}
+    begun = [job for job in current.jobs if job.name not in judged and scope in (None, job.scope)]
+    begun = [job for job in begun if job.result or job.error or job.node not in current.left_out]
+    _counters_after(current, begun)
+    kept_of = {job.name: _keep(current, job) for job in begun}
+    current.save()
+    for job in begun:
+        kept = kept_of[job.name]
+        judgement = judge_job(directory, kept, current.evidence[job.name])
+        record.gates += judgement.gates
+        kept.iterations, kept.figures = judgement.iterations, judgement.figures
+        if job.node is not None and judgement.verdict != Verdict.OK:
+            wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
+            current.leave_out(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
+    current.save()
+
+
+def _keep(current: Session, job: Job) -> JobRecord:
+    """What a job came to, in the record and in its evidence."""
+    record = current.record
+    assert record is not None
+    kept = next((kept for kept in record.jobs if kept.name == job.name), None)
+    if kept is None:
+        kept = JobRecord(node=job.node, error=job.error or "no node was left to run it")
+        record.jobs.append(kept)
+    evidence = current.evidence[job.name]
+    if job.result is None:
+        evidence.stopped = job.error or "the run ended before the job did"
+    else:
+        kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
+        evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+        evidence.stopped = None if job.result.completed else job.result.reason
+        evidence.left = {node.name: node.left for node in job.result.nodes}
+        invocation.interrupted |= job.result.outcome == "interrupted"
+    return kept
+
+
+def shortfall(current: Session, node: str) -> str:
+    """Why a node has not passed, by itself and together with the others as far as either was asked for; empty: it
+    has."""
+    if node in current.left_out:
+        return current.left_out[node]
+    gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
+    wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
+    return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
+
+
+def _counters_after(current: Session, jobs: Sequence[Job]) -> None:
+    planned = [(job, node) for job in jobs if job.plan for node in job.plan.nodes]
+    names = {node.name for _, node in planned}
+    hosts = [host for host in current.hosts if host.name in names and host.connected]
+    after = Examination({host.name: current.examination.desired[host.name] for host in hosts})
+    reread(current.state, after, hosts)
+    current.latest.update(after.states)
+    for job, node in planned:
+        state = after.states.get(node.name)
+        if state is not None:
+            watched = watched_counters(after.desired[node.name], state, node.interface)
+            current.evidence[job.name].counters_after[node.name] = watched
+
+
+def show_judgement(current: Session) -> None:
+    """The gates, the figures, the verdict, and where the evidence is."""
+    out, record = current.out, current.record
+    assert record is not None and current.directory is not None
+    own = {gate.node for gate in record.gates}
+    for part in terminal.judgement(record.gates, record.jobs):
+        out.print()
+        out.print(part)
+    out.print()
+    for job in current.jobs:
+        if job.result and job.result.first_failure:
+            out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
+    for name, why in current.left_out.items():
+        out.print(f"{name} took no part{' in what followed' if name in own else ''}: {why}", markup=False)
+    show_notes(current)
+    for line in terminal.closing(record.gates):
+        out.print(line)
+    out.print(terminal.findings_summary(current.examination.all_findings(), len(current.hosts)))
+
+
+def show_notes(current: Session) -> None:
+    """What a person should know of the nodes after a job: what is left there, logs that could not be fetched."""
+    for node in current.outcomes():
+        for note in node.notes:
+            current.out.print(f"{node.name}: {note}", markup=False, highlight=False)
