@@ -7,9 +7,10 @@ for". Figures come from the profiles (`profiles/*.toml`), which name their sourc
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
+from pydantic.config import JsonDict
 
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
@@ -73,39 +74,94 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def key(
+    default: Any,
+    description: str,
+    example: Any = None,
+    *,
+    unit: str | None = None,
+    source: str | None = None,
+    ge: int | None = None,
+) -> Any:
+    """A key of the desired state with what docs/configuration.md says of it: what it asks for, a value that a site may
+    write, the unit of its number, and the document (shakedown/smoke/documents.toml) that it comes from. `...` as the
+    default: it has to be given."""
+    more: JsonDict = {name: value for name, value in (("unit", unit), ("source", source)) if value is not None}
+    examples = None if example is None else [example]
+    return Field(default, description=description, examples=examples, json_schema_extra=more or None, ge=ge)
+
+
 class Tuning(Section):
     """Host settings: what each is for, and how it is read, stands in docs/configuration.md."""
 
-    numa_balancing: bool | None = None  # kernel.numa_balancing; training wants it off (False)
-    cmdline: list[Parameter] = []  # kernel parameters; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU's vendor
-    cpu_governor: Word | None = None  # on every CPU
-    c2: Literal["disabled"] | None = None  # idle state 2
-    thp: Literal["always", "madvise", "never"] | None = None
-    pcie_acs: Literal["off"] | None = None
-    memlock: Literal["unlimited"] | Positive | None = None  # KiB
-    nofile: Positive | None = None
-    groups: list[Group] = []  # of the user that runs jobs
-    sysctl: dict[SysctlKey, int | Text] = {}
-    modules: list[Module] = []  # loaded now and at every boot, besides those of gpu and rdma
+    numa_balancing: bool | None = key(
+        None,
+        "whether the kernel balances memory between NUMA nodes (kernel.numa_balancing); training wants it off",
+        False,
+        source="system-optimization",
+    )
+    cmdline: list[Parameter] = key(
+        [],
+        'kernel parameters, merged into what stands there; "{cpu}_iommu=on" becomes amd_ or '
+        "intel_ by the CPU's vendor",
+        ["iommu=pt", "{cpu}_iommu=on"],
+        source="system-optimization",
+    )
+    cpu_governor: Word | None = key(None, "frequency governor of every CPU", "performance")
+    c2: Literal["disabled"] | None = key(None, "idle state 2 of every CPU", "disabled", source="system-optimization")
+    thp: Literal["always", "madvise", "never"] | None = key(None, "transparent huge pages", "always")
+    pcie_acs: Literal["off"] | None = key(
+        None,
+        "PCIe Access Control Services of every function: on, they send traffic between devices by the root complex",
+        "off",
+    )
+    memlock: Literal["unlimited"] | Positive | None = key(
+        None, "locked memory that a session of the user who runs jobs may have", "unlimited", unit="KiB"
+    )
+    nofile: Positive | None = key(
+        None, "open files that a session of the user who runs jobs may have", 1048576, unit="files"
+    )
+    groups: list[Group] = key([], "groups of the user who runs jobs", ["render", "video"])
+    sysctl: dict[SysctlKey, int | Text] = key(
+        {}, "kernel settings by their sysctl names, now and at boot", {"net.ipv4.conf.all.rp_filter": 2}
+    )
+    modules: list[Module] = key(
+        [], "kernel modules that are loaded now and at every boot, besides those of gpu and rdma", ["nvme_tcp"]
+    )
 
 
 class Gpu(Section):
     """The GPUs of a node. `profile` names a file of profiles/gpu; count 0 is a node without GPUs."""
 
-    profile: Text
-    name: Text  # "AMD Instinct MI300X"
-    count: int = Field(ge=0)
-    pci_ids: list[Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]] = []
-    vram_bytes: int | None = None  # of one GPU
-    link_gts: float | None = None  # PCIe, GT/s per lane
-    link_width: Positive | None = None
-    xgmi_links: Positive | None = None  # of one GPU, to the others of its board
-    compute_partition: Word | None = None  # "SPX"
-    memory_partition: Word | None = None  # "NPS1"
-    rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = None
-    rccl: Literal["installed"] | None = None  # on the node, for jobs that run without a container
-    modules: list[Module] = []  # the driver; with it /dev/kfd and /dev/dri are wanted
-    environment: Environment = {}  # of every job on these GPUs; the NIC family's, the options' and the site's win
+    profile: Text = key(..., 'the GPU profile, a file of profiles/gpu; a site writes gpu = "mi300x"', "mi300x")
+    name: Text = key(..., "the model's name in findings", "AMD Instinct MI300X")
+    count: int = key(..., "GPUs of a node; 0 is a node without", 8, ge=0)
+    pci_ids: list[Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]] = key(
+        [], "PCI ids, vendor:device, that the model has", ["1002:74a1"]
+    )
+    vram_bytes: int | None = key(None, "memory of one GPU", "192G", unit="bytes")
+    link_gts: float | None = key(None, "PCIe rate of each lane", 32.0, unit="GT/s")
+    link_width: Positive | None = key(None, "PCIe lanes of a GPU", 16, unit="lanes")
+    xgmi_links: Positive | None = key(
+        None, "XGMI links of one GPU that are up, to the others of its board", 7, unit="links"
+    )
+    compute_partition: Word | None = key(None, "compute partition of every GPU", "SPX", source="system-optimization")
+    memory_partition: Word | None = key(None, "memory partition of every GPU", "NPS1", source="system-optimization")
+    rocm_min: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?$")] | None = key(
+        None, "oldest version of ROCm on the node that will do", "6.3.0"
+    )
+    rccl: Literal["installed"] | None = key(
+        None, "RCCL on the node itself, for jobs that run without a container", "installed"
+    )
+    modules: list[Module] = key(
+        [], "the driver's kernel modules; with them /dev/kfd and /dev/dri are wanted", ["amdgpu"]
+    )
+    environment: Environment = key(
+        {},
+        "variables of every job on these GPUs; those of the NIC family, the options and "
+        "smoke.environment win over them",
+        {"HSA_NO_SCRATCH_RECLAIM": "1"},
+    )
 
     @field_validator("vram_bytes", mode="before")
     @classmethod
@@ -116,45 +172,87 @@ class Gpu(Section):
 class Provider(Section):
     """The libibverbs provider of a NIC family, on the host and in the container."""
 
-    name: Module  # "bnxt_re": the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so
-    host_library: MountPath | None = None  # path on the host; {abi} stands for libibverbs' provider ABI
-    source: Text | None = None  # the site's file on the controller, put at host_library where another or none stands
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None  # of host_library
-    container_library: MountPath | None = None  # where the host's file is mounted in the container
-    install_as: MountPath | None = None  # copied there inside the container before the job starts
-    config_dirs: list[MountPath] = []  # libibverbs.d on the host, first that exists
+    name: Module = key(..., "the driver that libibverbs.d names, and lib<name>-rdmav<abi>.so", "bnxt_re")
+    host_library: MountPath | None = key(
+        None,
+        "the library's path on the host; {abi} stands for libibverbs' provider ABI",
+        "/usr/local/lib/libbnxt_re-rdmav{abi}.so",
+    )
+    source: Text | None = key(
+        None,
+        "the site's file on the controller, put at host_library where another or none stands",
+        "/srv/lib/libbnxt_re-rdmav34.so",
+    )
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = key(
+        None, "of host_library", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    )
+    container_library: MountPath | None = key(
+        None,
+        "where the host's file is mounted in the container",
+        "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav{abi}.so.host",
+    )
+    install_as: MountPath | None = key(
+        None,
+        "where the mounted file is copied to inside the container before the job starts",
+        "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav{abi}.so",
+    )
+    config_dirs: list[MountPath] = key(
+        [], "folders of libibverbs.d on the host: the first that exists is mounted", ["/etc/libibverbs.d"]
+    )
 
 
 class Rdma(Section):
     """The RDMA devices of a node. `family` names a file of profiles/nic; None where the node has none."""
 
-    family: Text | None = None
-    count: int = Field(default=0, ge=0)
-    devices: list[DevicePattern] = []  # only these, by name, shell style: "bnxt_re[0-7]"; empty: all of the family
-    usual_devices: list[DevicePattern] = []  # the family's own names, where the vendor is not known: "bnxt_re*"
-    vendor: Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")] | None = None  # PCI vendor id
-    rate_gbps: float | None = None
-    mtu: Positive | None = None  # of the devices' network interfaces
-    link_gts: float | None = None
-    link_width: Positive | None = None
-    max_read_request: Positive | None = None  # bytes
-    usual_gid_index: int | None = None  # told when the fact differs; the fact decides
-    modules: list[Module] = []
-    environment: Environment = {}
-    provider: Provider | None = None
-    mounts: dict[MountPath, MountPath] = {}  # host path -> container path, further files the container needs
+    family: Text | None = key(None, 'the NIC family, a file of profiles/nic; a site writes nic = "thor2"', "thor2")
+    count: int = key(0, "RDMA devices of a node", 8, ge=0)
+    devices: list[DevicePattern] = key(
+        [], "only these devices, by name, shell style; empty: all of the family", ["bnxt_re[0-7]"]
+    )
+    usual_devices: list[DevicePattern] = key(
+        [], "the family's own names, where the vendor of a device is not known", ["bnxt_re*"]
+    )
+    vendor: Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")] | None = key(None, "PCI vendor id of the family", "14e4")
+    rate_gbps: float | None = key(None, "rate of every port", 400.0, unit="Gb/s")
+    mtu: Positive | None = key(None, "MTU of the devices' network interfaces", 9000, unit="bytes")
+    link_gts: float | None = key(None, "PCIe rate of each lane of the NIC", 32.0, unit="GT/s")
+    link_width: Positive | None = key(None, "PCIe lanes of the NIC", 16, unit="lanes")
+    max_read_request: Positive | None = key(
+        None, "PCIe MaxReadReq of the NIC, now and at every boot", 4096, unit="bytes"
+    )
+    usual_gid_index: int | None = key(
+        None, "GID index that is published for the family: shown when the node's own differs; the node's own is used", 3
+    )
+    modules: list[Module] = key([], "kernel modules of the NIC and of RDMA", ["bnxt_re", "ib_uverbs", "rdma_ucm"])
+    environment: Environment = key({}, "variables of every job over these NICs", {"RDMAV_DRIVERS": "bnxt_re"})
+    provider: Provider | None = key(None, "the libibverbs provider library of the family", {"name": "bnxt_re"})
+    mounts: dict[MountPath, MountPath] = key(
+        {},
+        "further files that the container needs: host path -> container path",
+        {"/usr/lib/libionic.so": "/usr/lib/libionic.so"},
+    )
 
 
 class Image(Section):
     """A container image: `name:tag`, `name@sha256:...` or `name:tag@sha256:...`."""
 
-    reference: Text
-    insecure: bool = False  # a registry without TLS, or with a certificate nobody signed
-    ca_file: Text | None = None  # the registry's own certificate, on the controller
-    username: Text | None = None
-    password_file: Text | None = None  # on the controller, 0600; or the environment variable named by password_env
-    password_env: Text | None = None
-    size_bytes: int | None = None  # unpacked, when the registry cannot be asked; disk room is checked against it
+    reference: Text = key(
+        ..., 'the image; a site writes images = {"megatron": "name:tag"}', "rocm/megatron-lm:v25.5_py310"
+    )
+    insecure: bool = key(
+        False, "a registry without TLS, or with a certificate that no authority of the node has signed", True
+    )
+    ca_file: Text | None = key(None, "the registry's own certificate, a file on the controller", "/srv/registry/ca.crt")
+    username: Text | None = key(None, "account at the registry", "robot")
+    password_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone (chmod 600)", "~/.config/registry.password"
+    )
+    password_env: Text | None = key(
+        None, "variable of the controller with the password, in place of password_file", "REGISTRY_PASSWORD"
+    )
+    size_bytes: int | None = key(
+        None, "unpacked size, where the registry cannot be asked: disk room is checked against it", "60G", unit="bytes"
+    )
 
     @field_validator("reference")
     @classmethod
@@ -174,16 +272,22 @@ class Image(Section):
 class System(Section):
     """What the node needs besides tuning."""
 
-    container_engine: Literal["any", "docker", "podman"] | None = None
-    clock_synchronised: bool | None = None
-    clock_skew_s: float | None = None  # across the nodes of an inventory
-    memory: Positive | None = None  # bytes of RAM at least ("32G")
-    mpi: Literal["installed"] | None = None  # on the node, for jobs that are started with it
-    disk_free: dict[NodePath, int] = {}  # mount or path -> bytes ("50G")
-    reboot: Literal["never", "when needed"] = "never"
-    reboot_at_once: Positive = 1  # nodes that may be down together
-    reboot_timeout_s: Positive = 900
-    kernel_log_clean: bool | None = None  # no fault signature in the kernel's log since boot
+    container_engine: Literal["any", "docker", "podman"] | None = key(None, "which engine runs containers", "docker")
+    clock_synchronised: bool | None = key(None, "whether the node's clock is kept by NTP or PTP", True)
+    clock_skew_s: float | None = key(None, "how far the clocks of an inventory's nodes may be apart", 30.0, unit="s")
+    memory: Positive | None = key(None, "RAM that there must be at least", "32G", unit="bytes")
+    mpi: Literal["installed"] | None = key(
+        None, "MPI on the node itself, for jobs that are started with it", "installed"
+    )
+    disk_free: dict[NodePath, int] = key({}, "free room by mount or path", {"/": "100G"}, unit="bytes")
+    reboot: Literal["never", "when needed"] = key(
+        "never", "whether a deploy may reboot a node for what takes effect at boot only", "when needed"
+    )
+    reboot_at_once: Positive = key(1, "nodes that may be down together", 4, unit="nodes")
+    reboot_timeout_s: Positive = key(900, "time in which a node has to be back", 900, unit="s")
+    kernel_log_clean: bool | None = key(
+        None, "no line of a fault (signatures.toml, kernel) in the kernel's log since boot", True
+    )
 
     @field_validator("memory", mode="before")
     @classmethod
@@ -203,33 +307,75 @@ TOGETHER: Literal["together"] = "together"
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
-    recipe: Text
-    scope: list[Literal["each", "together"]] = [TOGETHER]  # one job over all nodes, or one on each by itself, or both
-    runtime: Literal["container", "process"] | None = None  # None: as the recipe says
-    image: Text | None = None  # a name in `images`
-    min_nodes: Positive | None = None  # train together without the failed ones down to this many; None: with all
-    ranks_per_node: Positive | None = None  # None: one per GPU, or the recipe's
-    iterations: Annotated[int, Field(ge=4)] | None = None  # fewer than 4 leave no steady iteration
-    options: dict[Text, bool | int | float | str] = {}  # the recipe's own, typed there
-    environment: Environment = {}
-    not_secret: list[Text] = []  # variables and options to be shown and kept, though their names look like secrets'
-    expect: dict[
-        Text, float
-    ] = {}  # metric -> bound, over the recipe's and the profile's; its direction is the metric's
-    expect_nodes: Positive | None = None  # expect is for a job over this many nodes; told, and not judged, with others
-    seen_nodes: Positive | None = None  # fewer nodes in the inventory than this is a failure
-    privileged: bool = False
-    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmgBKMG]?$")] | None = None  # "64G"
-    volumes: Volumes = {}
-    devices: list[Text] | None = None  # None: as the recipe says
-    hf_token_file: Text | None = None  # on the controller
-    interface: Interface | None = None  # None: the one that routes to the master
-    master_port: Annotated[int, Field(gt=0, lt=65536)] | None = None  # None: a free one
-    venv: Text | None = None  # runtime process: the virtual environment on the nodes
-    start_timeout_s: Positive = 600  # to the first iteration
-    stall_timeout_s: Positive = 300  # between two iterations
-    timeout_s: Positive = 7200  # in all
-    unreachable_s: Positive = 20  # without an answer of a node until the job is stopped; it ends its own part later
+    recipe: Text = key(..., "the recipe, by its name", "llama3.1-8b-fp8")
+    scope: list[Literal["each", "together"]] = key(
+        [TOGETHER], "one job over all nodes, or one on each by itself, or both, in this order", ["each", "together"]
+    )
+    runtime: Literal["container", "process"] | None = key(
+        None, "containers, or processes in a virtual environment; None: as the recipe says", "container"
+    )
+    image: Text | None = key(None, "a name in images: the job's container image", "megatron")
+    min_nodes: Positive | None = key(
+        None,
+        "train together without the nodes that failed, down to this many; None: with all or not at all",
+        6,
+        unit="nodes",
+    )
+    ranks_per_node: Positive | None = key(
+        None, "ranks of a node; None: one per GPU, or as the recipe says", 8, unit="ranks"
+    )
+    iterations: Annotated[int, Field(ge=4)] | None = key(
+        None, "iterations of the job; fewer than 4 leave no steady one. None: as the recipe says", 50
+    )
+    options: dict[Text, bool | int | float | str] = key(
+        {}, "options of the recipe, or any argument of its program", {"MBS": 2}
+    )
+    environment: Environment = key({}, "variables of the job, over all others", {"NCCL_DEBUG": "INFO"})
+    not_secret: list[Text] = key(
+        [],
+        "variables and options that are shown and kept, though their names look like a secret's",
+        ["SORT_KEY"],
+    )
+    expect: dict[Text, float] = key(
+        {},
+        "metric -> bound, over the recipe's own figures; whether at least or at most is the metric's",
+        {"throughput_per_gpu": 380.0},
+    )
+    expect_nodes: Positive | None = key(
+        None,
+        "expect holds for a job over this many nodes; with another number it is shown and not judged",
+        1,
+        unit="nodes",
+    )
+    seen_nodes: Positive | None = key(None, "fewer nodes than this in the inventory are a failure", 8, unit="nodes")
+    privileged: bool = key(False, "run the container privileged, where the recipe's document does", True)
+    shm_size: Annotated[str, Field(pattern=r"^[1-9][0-9]*[bkmgBKMG]?$")] | None = key(
+        None, "size of the container's /dev/shm, over the recipe's", "64G", unit="bytes"
+    )
+    volumes: Volumes = key(
+        {},
+        "host path -> container path, with :ro and the like behind it; {home} is the job's user's home",
+        {"/data": "/data:ro"},
+    )
+    devices: list[Text] | None = key(
+        None, "devices of the container; None: as the recipe says", ["/dev/kfd", "/dev/dri"]
+    )
+    hf_token_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone: the Hugging Face token", "~/.config/hf.token"
+    )
+    interface: Interface | None = key(
+        None, "network interface of the rendezvous; None: the one of each node that routes to the master", "ens50f0"
+    )
+    master_port: Annotated[int, Field(gt=0, lt=65536)] | None = key(
+        None, "port of the rendezvous; None: one that is free on the master", 29500
+    )
+    venv: Text | None = key(None, "runtime process: the virtual environment on the nodes", "/opt/megatron/venv")
+    start_timeout_s: Positive = key(600, "time to the first iteration", 600, unit="s")
+    stall_timeout_s: Positive = key(300, "time between two iterations", 300, unit="s")
+    timeout_s: Positive = key(7200, "time of the whole job", 7200, unit="s")
+    unreachable_s: Positive = key(
+        20, "time without an answer of a node until the job is stopped; the node ends its own part later", 20, unit="s"
+    )
 
     @field_validator("scope", mode="before")
     @classmethod
@@ -243,23 +389,36 @@ class Smoke(Section):
 class Packages(Section):
     """One call of pip."""
 
-    packages: list[Text] = []  # pip's own words: "torch>=2.6"
-    requirements: Text | None = None  # a file in the checkout
-    index_url: Text | None = None
+    packages: list[Text] = key([], "requirements, as pip has them", ["torch>=2.6"])
+    requirements: Text | None = key(None, "a file of requirements in the checkout", "requirements.txt")
+    index_url: Text | None = key(
+        None,
+        "the package index; None: pip's own",
+        "https://download.pytorch.org/whl/rocm6.2",
+        source="adaptation-guide",
+    )
 
 
 class Source(Section):
     """A program from source on the node."""
 
-    url: Text
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]  # a full hash: a branch is another one tomorrow
-    path: Text  # the checkout
-    patches: list[Text] = []  # on the controller, in this order
-    venv: Text | None = None  # None: nothing is installed
-    python: Text = "python3"  # makes the virtual environment
-    install: list[Packages] = []  # in this order: torch from ROCm's index before anything that would pull another
-    editable: bool = True  # pip install -e of the checkout
-    modules: list[Text] = ["torch", "megatron"]  # must be importable
+    url: Text = key(..., "the git repository", "https://github.com/NVIDIA/Megatron-LM.git", source="adaptation-guide")
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = key(
+        ..., "a full hash: a branch is another one tomorrow", "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d"
+    )
+    path: Text = key(..., "the checkout, on the nodes", "/opt/megatron/Megatron-LM")
+    patches: list[Text] = key([], "patches on the controller, applied in this order", ["patches/fused_softmax.patch"])
+    venv: Text | None = key(
+        None, "the virtual environment, on the nodes; None: nothing is installed", "/opt/megatron/venv"
+    )
+    python: Text = key("python3", "which python makes the virtual environment", "python3.11")
+    install: list[Packages] = key(
+        [],
+        "calls of pip in this order: torch from ROCm's index before anything that would pull another",
+        [{"packages": ["torch"], "index_url": "https://download.pytorch.org/whl/rocm6.2"}],
+    )
+    editable: bool = key(True, "install the checkout itself, pip install -e", False)
+    modules: list[Text] = key(["torch", "megatron"], "what must be importable at the end", ["torch", "megatron"])
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -268,9 +427,13 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class DataFile(Section):
     """A file to be downloaded. Without size and checksum the server's size is all that is compared."""
 
-    url: Text
-    sha256: Sha256 | None = None
-    size_bytes: int | None = None
+    url: Text = key(..., "where the file is", "https://example.org/text_document.bin")
+    sha256: Sha256 | None = key(
+        None,
+        "its checksum; None: what was downloaded is recorded, and only its size is compared",
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    )
+    size_bytes: int | None = key(None, "its size; None: as the server says", "2G", unit="bytes")
 
     @field_validator("size_bytes", mode="before")
     @classmethod
@@ -281,45 +444,81 @@ class DataFile(Section):
 class Dataset(Section):
     """A data set of smoke/datasets.toml by its name there, or one of the site's own `files`."""
 
-    folder: Text  # on the node
-    files: list[DataFile] = []
-    sha256: dict[Text, Sha256] = {}  # of a shipped data set's files, by name
-    image: Text | None = None  # a name in `images`: the program that prepares the data is in it
-    tokenizer: Text | None = None  # of data that is prepared: a Hugging Face id; None: the script's own
+    folder: Text = key(..., "where the data is, on the nodes", "/data/deepseek")
+    files: list[DataFile] = key(
+        [], "files of the site's own data set", [{"url": "https://example.org/text_document.bin"}]
+    )
+    sha256: dict[Text, Sha256] = key(
+        {},
+        "checksums of a shipped data set's files, by name",
+        {"SlimPajama.json": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"},
+    )
+    image: Text | None = key(None, "a name in images: the program that prepares the data is in it", "megatron")
+    tokenizer: Text | None = key(
+        None,
+        "tokenizer of data that is prepared, a Hugging Face id; None: the script's own",
+        "NousResearch/Meta-Llama-3-8B",
+    )
 
 
 class Benchmark(Section):
     """AMD's PyTorch training benchmark on each node by itself, as its document has it; deploy/pytorch_training.py."""
 
-    mode: Literal["pretrain", "finetune_fw", "finetune_lora"]
-    model: Literal["Llama-3.1-8B", "Llama-3.1-70B", "Flux"]
-    precision: Literal["BF16", "FP8"]
-    seq_length: Annotated[int, Field(ge=2048, le=8192)] | None = None  # what the script takes
-    image: Text  # a name in `images`
-    # Of MAD: the image needs the scripts of its time. The default is the newest commit whose report script was read.
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d"
-    url: Text = "https://github.com/ROCm/MAD"
-    checkout: Text = "/opt/mad"  # on the node
-    setup: bool = (
-        True  # run pytorch_benchmark_setup.sh (libraries, models, data: some hundred gigabytes), and verify it
+    mode: Literal["pretrain", "finetune_fw", "finetune_lora"] = key(
+        ..., "what is measured", "pretrain", source="pytorch-training"
     )
-    hf_token_file: Text | None = None  # on the controller
-    expect: dict[Text, float] = {}  # metric -> bound, judged in the metric's own direction
-    privileged: bool = False
-    devices: list[Text] | None = None  # None: as documented
-    volumes: Volumes = {}
-    timeout_s: Positive = 14400
+    model: Literal["Llama-3.1-8B", "Llama-3.1-70B", "Flux"] = key(
+        ..., "the model; which modes and precisions it has is the document's", "Llama-3.1-8B", source="pytorch-training"
+    )
+    precision: Literal["BF16", "FP8"] = key(..., "precision of the training", "BF16", source="pytorch-training")
+    seq_length: Annotated[int, Field(ge=2048, le=8192)] | None = key(
+        None, "sequence length; None: the script's own", 8192, unit="tokens"
+    )
+    image: Text = key(..., "a name in images", "pytorch")
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = key(
+        "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d",
+        "commit of ROCm/MAD: an image needs the scripts of its time. The default is the newest "
+        "one whose report script was read (2026-11-21)",
+        "151b30f68b1d7e2c28d28d37e9f9abfc1e6e6d9d",
+    )
+    url: Text = key(
+        "https://github.com/ROCm/MAD",
+        "the git repository of the scripts",
+        "https://git.example.org/mirrors/MAD",
+        source="pytorch-training",
+    )
+    checkout: Text = key("/opt/mad", "the checkout, on the nodes", "/opt/mad")
+    setup: bool = key(
+        True,
+        "run pytorch_benchmark_setup.sh first (libraries, models, data: some hundred "
+        "gigabytes), and verify what it made",
+        False,
+    )
+    hf_token_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone: the Hugging Face token", "~/.config/hf.token"
+    )
+    expect: dict[Text, float] = key(
+        {}, "metric -> bound; whether at least or at most is the metric's", {"tokens_per_gpu": 6000.0}
+    )
+    privileged: bool = key(False, "run the container privileged, as documented", True)
+    devices: list[Text] | None = key(None, "devices of the container; None: as documented", ["/dev/kfd", "/dev/dri"])
+    volumes: Volumes = key({}, "host path -> container path, with :ro and the like behind it", {"/data": "/data"})
+    timeout_s: Positive = key(14400, "time of the whole benchmark", 14400, unit="s")
 
 
 class DesiredState(Section):
     """What one node should be."""
 
-    tuning: Tuning = Tuning()
-    gpu: Gpu
-    rdma: Rdma = Rdma()
-    images: dict[Text, Image] = {}
-    system: System = System()
-    smoke: Smoke | None = None
-    source: Source | None = None
-    datasets: dict[Text, Dataset] = {}
-    benchmark: Benchmark | None = None
+    tuning: Tuning = key(Tuning(), "host settings")
+    gpu: Gpu = key(..., "the GPUs")
+    rdma: Rdma = key(Rdma(), "the RDMA devices")
+    images: dict[Text, Image] = key(
+        {}, "container images, by the names that smoke.image, benchmark.image and datasets.NAME.image use"
+    )
+    system: System = key(System(), "what the node needs besides tuning")
+    smoke: Smoke | None = key(None, "the smoke run")
+    source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
+    datasets: dict[Text, Dataset] = key(
+        {}, "data sets on the nodes, deploy/datasets.py: shipped ones by name, or a site's own"
+    )
+    benchmark: Benchmark | None = key(None, "PyTorch training on each node, deploy/pytorch_training.py")

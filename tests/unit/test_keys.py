@@ -1,0 +1,46 @@
+"""Every key of the desired state says what it is for, and shows a value that it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from shakedown.desired import models
+from shakedown.secrets import is_secret
+from shakedown.smoke.documents import documents
+
+SECTIONS = [
+    each for each in vars(models).values() if isinstance(each, type) and issubclass(each, models.Section)
+]  # in the file's order
+KEYS = [(section, name) for section in SECTIONS for name in section.model_fields]
+
+
+def least(section: type[BaseModel]) -> dict[str, Any]:
+    """The values without which a section is refused."""
+    fields = section.model_fields.items()
+    return {name: field.examples[0] for name, field in fields if field.is_required() and field.examples}
+
+
+@pytest.mark.parametrize(("section", "name"), KEYS, ids=lambda each: getattr(each, "__name__", each))
+def test_a_key_is_described_and_takes_its_own_example(section: type[BaseModel], name: str) -> None:
+    field = section.model_fields[name]
+    assert field.description
+    if section is models.DesiredState:
+        return
+    assert field.examples, "an example that a site may copy"
+    section.model_validate({**least(section), name: field.examples[0]})
+    extra = field.json_schema_extra
+    if isinstance(extra, dict) and "source" in extra:
+        assert extra["source"] in documents()
+
+
+def test_an_example_that_a_key_does_not_take_would_be_seen() -> None:
+    with pytest.raises(ValidationError):
+        models.Gpu.model_validate({**least(models.Gpu), "count": "eight"})
+
+
+def test_the_example_of_what_is_no_secret_looks_like_one() -> None:
+    (name,) = models.Smoke.model_fields["not_secret"].examples[0]  # type: ignore[index]
+    assert is_secret(name)
