@@ -1,0 +1,54 @@
+"""Which function writes which block of a page, and what every page ought to be now."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.docs import commands, configuration, documents, judgement, schemas
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "sections": configuration.sections,
+    "keys": configuration.keys,
+    "commands": commands.commands,
+    "deploys": commands.deploys,
+    "verdicts": judgement.verdicts,
+    "exit codes": judgement.exit_codes,
+    "findings": judgement.findings,
+    "metrics": judgement.metrics,
+    "signatures": judgement.signatures,
+    "documents": documents.documents,
+    "recipes": documents.recipes,
+    "schemas": schemas.listed,
+}
+_BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end: \2 -->)", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """Every page that a person reads."""
+    beside = ("README.md", "CONTRIBUTING.md", "bench/README.md", "tests/lab/README.md")
+    return [*(ROOT / name for name in beside), *sorted(DOCS.glob("*.md"))]
+
+
+def filled(page: str) -> str:
+    """A page with its blocks as they are now. KeyError: no function writes a block of that name."""
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{BLOCKS[found[2]]().strip()}\n\n{found[4]}", page)
+
+
+def blocks_of(page: str) -> list[str]:
+    """The names of a page's blocks."""
+    return [found[2] for found in _BLOCK.finditer(page)]
+
+
+def wanted() -> dict[Path, str]:
+    """Every file that has something generated -> its whole text."""
+    found = {}
+    for path in pages():
+        text = path.read_text("utf-8")
+        if blocks_of(text):
+            found[path] = filled(text)
+    return found | {DOCS / "schemas" / name: text for name, text in schemas.schemas().items()}
