@@ -44,5 +44,5 @@ if _card["hosts"].get("vms"):  # emulated: a thousandth of a CPU's speed, and sl
     }
 
 # Nodes are compared within their own group: kinds differ, as generations of a rack do. One job joins them all.
-nodes, boxes, vms = (list(_card["hosts"].get(_kind, {}).items()) for _kind in ("nodes", "boxes", "vms"))
-lab = (nodes + boxes + vms, _data)
+nodes, vms = (list(_card["hosts"].get(_kind, {}).items()) for _kind in ("nodes", "vms"))
+lab = (nodes + vms, _data)

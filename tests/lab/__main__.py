@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import card, images, registry, slots
-from tests.lab.container_nodes import containers
 from tests.lab.hosts import Hosts
 from tests.lab.machine import LabError, require_root
 from tests.lab.namespaces import rack
@@ -29,8 +28,6 @@ def up(wanted: argparse.Namespace) -> None:
     with slots.place() as slot, ExitStack() as stack:
         labs: dict[str, Hosts[Any]] = {}
         labs["nodes"] = stack.enter_context(rack(wanted.nodes, spec, stay=True, beside=slot))
-        if wanted.boxes:
-            labs["boxes"] = stack.enter_context(containers(wanted.boxes, spec, stay=True, beside=slot))
         if wanted.vms:
             labs["vms"] = stack.enter_context(vms(wanted.vms, spec, stay=True, beside=slot))
         image = None
@@ -81,7 +78,6 @@ def main(arguments: list[str]) -> int:
     verbs = parser.add_subparsers(required=True)
     verb = verbs.add_parser("up", help=up.__doc__)
     verb.add_argument("--nodes", type=int, default=3, help="namespace nodes: node1, node2, ...")
-    verb.add_argument("--boxes", type=int, default=0, help="container nodes, with systemd: box1, box2, ...")
     verb.add_argument("--vms", type=int, default=0, help="virtual machines, with a kernel of their own: vm1, vm2, ...")
     verb.add_argument("--docker", action="store_true", help="an engine in each node, a registry, the training image")
     verb.set_defaults(do=up)

@@ -14,7 +14,7 @@ NAME = "rack.json"
 
 
 def write(folder: Path, labs: Mapping[str, Hosts[Any]], image: Reference | None = None) -> None:
-    """Put the card into the rack's folder: `labs` by kind ("nodes", "boxes", "vms"). With `image`, jobs run in it, in
+    """Put the card into the rack's folder: `labs` by kind ("nodes", "vms"). With `image`, jobs run in it, in
     containers."""
     card = {
         "hosts": {kind: {node.name: lab.host_data(node) for node in lab} for kind, lab in labs.items()},

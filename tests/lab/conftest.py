@@ -90,4 +90,4 @@ def _kind(file: str) -> str:
         return "virtual machines"
     if "workload" in name:
         return "no nodes"
-    return "container nodes" if "container_" in name or "standing" in name else "namespace nodes"
+    return "namespace nodes"

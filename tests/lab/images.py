@@ -27,8 +27,6 @@ HERE = Path(__file__).parent
 WORKLOAD = HERE.parents[1] / "shakedown/smoke/workload"
 LLAMA = "workspace/Megatron-LM/examples/llama"
 DISTRIBUTIONS = ("torch", "megatron-core", "numpy")
-DOCKER = ("docker.io", "iptables")
-BOX_INIT = "usr/local/lib/sdlab/init"
 LEFT_OUT = ("torch/bin/protoc", "torch/bin/test_", "torch/include/", "torch/test/")
 """Parts of torch that training never opens: a fifth of its size."""
 
@@ -104,21 +102,6 @@ def training(name: str = "sdlab/megatron-lm") -> Image:
         entrypoint=("/bin/echo", "the entry point of this image has not been cleared; it was asked for:"),
         command=("/bin/bash",),
     )
-
-
-def systemd(*, docker: bool = False) -> Image:
-    """A Debian that boots in a container: systemd as PID 1, sshd, GRUB's files, and Debian's docker if it is wanted."""
-    packages = (HERE / "systemd_packages.txt").read_text().split()
-    kind = "systemd-docker" if docker else "systemd"
-    base = debian(f"{kind}-base", "bookworm", [*packages, *(DOCKER if docker else ())])
-    init = (HERE / "box_init.sh").read_bytes()
-
-    def boot(tar: tarfile.TarFile) -> None:
-        grub = b'GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX=""\n'
-        add_file(tar, "etc/default/grub", grub)
-        add_file(tar, BOX_INIT, init, 0o755)
-
-    return Image(f"sdlab/debian-{kind}", (base, layer("boot", init.decode(), boot)), command=(f"/{BOX_INIT}",))
 
 
 def layer(name: str, recipe: str, fill: Filler) -> Path:

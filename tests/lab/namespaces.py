@@ -30,8 +30,7 @@ from tests.lab import engine, mounts, rootfs, slots
 from tests.lab.hosts import Hosts, mac, running
 from tests.lab.machine import DIES_WITH_US, SBIN_PATH, LabError, require, require_root, run
 from tests.lab.node_spec import PROC, NodeSpec, Wanted, each
-from tests.lab.processes import Process
-from tests.lab.reach import Reachable
+from tests.lab.processes import Process, inside
 from tests.lab.registry import PLAIN_PORTS
 from tests.lab.rootfs import KeyPair
 
@@ -41,9 +40,11 @@ INIT = Path(__file__).with_name("node_init.sh")
 INIT_WAITS = ("sleep", "2147483647")
 SSH_WAIT_S = 180
 FIRST_HOST = 10
+INFRASTRUCTURE = frozenset({"sshd", "sshd-session"}) | engine.PROCESSES
+"""Names of the processes that a node has when nobody uses it."""
 
 
-class Node(Reachable):
+class Node:
     """One namespace node. Its processes, files and cable are within reach from outside, whatever its sshd does."""
 
     def __init__(self, slot: slots.Slot, index: int, spec: NodeSpec, host_key: KeyPair, client_key: str) -> None:
@@ -57,7 +58,7 @@ class Node(Reachable):
         self.address: IPv4Address = slot.network[FIRST_HOST + index]
         self.host_key = host_key
         self.folder = slot.folder / f"n{index}"
-        self.init_pid = 0
+        self.init_pid = 0  # of the node's PID 1, on the machine; 0 while the node is down
         self._slot, self._link = slot, slot.link(index)
         self._cgroup = self._link
         self._launcher: subprocess.Popen[bytes] | None = None
@@ -84,12 +85,38 @@ class Node(Reachable):
         log = self.upper / "var/log/sshd.log"
         return log.read_text(errors="replace") if log.exists() else ""
 
+    @property
+    def root(self) -> Path:
+        """The node's whole file system, seen from outside, while it is up."""
+        return Path(f"/proc/{self._up_pid()}/root")
+
+    def exec(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on the node as root, out of band. Raises LabError when it fails and `check` holds."""
+        enter = ["nsenter", "-t", str(self._up_pid()), "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--"]
+        env = ["env", "-i", f"PATH={SBIN_PATH}", "HOME=/root", "LC_ALL=C.UTF-8"]
+        return run([*enter, *env, "sh", "-c", command], check=check, timeout=timeout)
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text()
+
+    def write(self, path: str, text: str) -> None:
+        (self.root / path.lstrip("/")).write_text(text)
+
+    def processes(self) -> list[Process]:
+        """What runs on the node, containers included, besides its init, services and open ssh sessions."""
+        found = [process for process in inside(self._up_pid()) if process.name not in INFRASTRUCTURE]
+        return [process for process in found if process.args != INIT_WAITS]
+
+    def freeze(self) -> None:
+        """SIGSTOP to every sshd of the node: the kernel still accepts connections, nobody answers."""
+        self._signal_sshd(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal_sshd(signal.SIGCONT)
+
     def exec_channels(self) -> int:
         """How many commands were run over ssh so far: one per exec channel, none for a bare connection."""
         return len(re.findall(r"^Starting session: (?:command|forced-command)", self.sshd_log, re.MULTILINE))
-
-    def processes(self) -> list[Process]:
-        return [process for process in super().processes() if process.args != INIT_WAITS]
 
     def cut(self) -> None:
         """Pull the node's cable: packets are lost, open connections hang, the node sees no carrier."""
@@ -178,6 +205,17 @@ class Node(Reachable):
             time.sleep(0.05)
         log = self.upper / "var/log/dockerd.log"
         raise LabError(f"{self.name}: no docker: {log.read_text()[-2000:] if log.exists() else 'not started'}")
+
+    def _up_pid(self) -> int:
+        if not (pid := self.init_pid):
+            raise LabError(f"{self.name} is down")
+        return pid
+
+    def _signal_sshd(self, number: signal.Signals) -> None:
+        for process in inside(self._up_pid()):
+            if process.name.startswith("sshd"):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
 
     def _wait_for_init(self) -> int:
         assert self._launcher is not None

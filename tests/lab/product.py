@@ -16,7 +16,6 @@ from shakedown.smoke.launch import CONTAINER_LABEL
 
 if TYPE_CHECKING:
     from tests.lab.namespaces import Node
-    from tests.lab.reach import Reachable
     from tests.lab.vms import Vm
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -122,12 +121,12 @@ def one_rank(node: Node) -> str:
     return listing.split()[0]
 
 
-def ours(node: Reachable | Vm) -> list[str]:
+def ours(node: Node | Vm) -> list[str]:
     """Ids of the containers that runs have on the node, running or not."""
     return node.exec(f"docker ps --all --quiet --filter label={CONTAINER_LABEL}", timeout=300).stdout.split()
 
 
-def until_gone(node: Reachable | Vm, seconds: float, every: float = 0.5) -> None:
+def until_gone(node: Node | Vm, seconds: float, every: float = 0.5) -> None:
     """Wait until no run has a container on the node. Raises AssertionError where one is left."""
     until(lambda: ours(node) == [], seconds, every)
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tests.lab.cut_proxy import CutProxy
     from tests.lab.hosts import Hosts
 
-PLAIN_PORT, CUT_PORT, BOXES_PORT, TLS_PORT = 5000, 5001, 5002, 5443
+PLAIN_PORT, CUT_PORT, TLS_PORT = 5000, 5001, 5443
 PLAIN_PORTS = (PLAIN_PORT, CUT_PORT)
-"""Where nodes may speak plain http. Container nodes are made of an image from BOXES_PORT."""
+"""Where nodes may speak plain http."""
 USER = "lab"
 
 

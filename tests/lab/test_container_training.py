@@ -6,20 +6,17 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shakedown.smoke.launch import CONTAINER_LABEL
-from tests.lab import card, container_nodes, images, namespaces, registry
+from tests.lab import card, images, namespaces, registry
 from tests.lab.conftest import RackMaker
-from tests.lab.container_nodes import Box, ContainerLab
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
 from tests.lab.product import PROJECT, Product, finish, ours, until_gone
-from tests.lab.reach import Reachable
 from tests.lab.registry import Reference, Registry
 
 INVENTORY = PROJECT / "inventories/lab.py"
@@ -36,48 +33,25 @@ LLAMA = {
 }
 
 
-@dataclass(frozen=True)
-class Lab:
-    """A namespace node and a container node on one bridge, each with a docker engine."""
-
-    rack: Rack
-    boxes: ContainerLab
-
-    @property
-    def first(self) -> Node:
-        return self.rack["node1"]
-
-    @property
-    def last(self) -> Box:
-        return self.boxes["box1"]
-
-    def __iter__(self) -> Iterator[Reachable]:
-        yield from (self.first, self.last)
-
-
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    """One rack for all tests of this file, which `inventories/lab.py` is about: the image is large, and pulled once."""
-    spec = NodeSpec(docker=True)
-    with (
-        namespaces.rack(1, spec) as rack,
-        container_nodes.containers(1, spec, beside=rack.slot) as boxes,
-        pytest.MonkeyPatch.context() as environment,
-    ):
+def lab() -> Iterator[Rack]:
+    """Two nodes with engines of their own for all tests of this file, which `inventories/lab.py` is about: the image is
+    large, and pulled once."""
+    with namespaces.rack(2, NodeSpec(docker=True)) as rack, pytest.MonkeyPatch.context() as environment:
         environment.setenv("SHAKEDOWN_LAB", str(rack.slot.folder))
-        yield Lab(rack, boxes)
+        yield rack
 
 
-def publish(lab: Lab, store: Registry) -> Reference:
+def publish(lab: Rack, store: Registry) -> Reference:
     """Put the training image into the registry and on the rack's card."""
     image = store.publish(images.training())
-    card.write(lab.rack.slot.folder, {"nodes": lab.rack, "boxes": lab.boxes}, image)
+    card.write(lab.slot.folder, {"nodes": lab}, image)
     return image
 
 
 @pytest.fixture
-def image(lab: Lab) -> Iterator[Reference]:
-    with registry.serve(lab.rack) as store:
+def image(lab: Rack) -> Iterator[Reference]:
+    with registry.serve(lab) as store:
         yield publish(lab, store)
 
 
@@ -91,13 +65,13 @@ def smoke(**changes: object) -> list[str]:
     return ["--data", f"smoke={json.dumps(changes)}"] if changes else []
 
 
-def containers(node: Reachable) -> list[str]:
+def containers(node: Node) -> list[str]:
     """Names of all containers, running or not."""
     return node.exec("docker ps --all --format '{{.Names}}'").stdout.split()
 
 
-def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Lab, product: Product) -> None:
-    with registry.serve(lab.rack) as store:
+def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alone(lab: Rack, product: Product) -> None:
+    with registry.serve(lab) as store:
         image, foreign = publish(lab, store), store.publish(images.tiny())
         for node in lab:
             node.exec(f"docker run --detach --name somebodys {foreign} sleep 3600")
@@ -133,15 +107,15 @@ def test_a_rack_pulls_one_digest_trains_in_containers_and_leaves_the_others_alon
     assert all(ours(node) == [] for node in lab)
 
 
-def test_the_image_brings_what_those_of_the_field_bring(lab: Lab, image: Reference) -> None:
+def test_the_image_brings_what_those_of_the_field_bring(lab: Rack, image: Reference) -> None:
     """An entry point of its own, which has to be cleared, and a provider library for RDMA beside Debian's."""
     run = "docker run --rm"
-    assert "has not been cleared" in lab.first.exec(f"{run} {image} bash -c true").stdout
-    libraries = lab.first.exec(f"{run} --entrypoint '' {image} sh -c 'ls /usr/lib/*/libibverbs'").stdout
+    assert "has not been cleared" in lab["node1"].exec(f"{run} {image} bash -c true").stdout
+    libraries = lab["node1"].exec(f"{run} --entrypoint '' {image} sh -c 'ls /usr/lib/*/libibverbs'").stdout
     assert "libbnxt_re-rdmav34.so" in libraries
 
 
-def leader_log(node: Reachable, product: Product) -> str:
+def leader_log(node: Node, product: Product) -> str:
     """What the newest run's job has printed on a node by now."""
     latest = product.folder / "runs/latest"
     if not latest.exists():
@@ -150,7 +124,7 @@ def leader_log(node: Reachable, product: Product) -> str:
 
 
 @pytest.fixture
-def running(lab: Lab, image: Reference, product: Product) -> Iterator[Running]:
+def running(lab: Rack, image: Reference, product: Product) -> Iterator[Running]:
     """Starts the deploy in the background and returns when iterations are being printed."""
     started: list[subprocess.Popen[str]] = []
 
@@ -158,7 +132,7 @@ def running(lab: Lab, image: Reference, product: Product) -> Iterator[Running]:
         process = product.start("pyinfra", INVENTORY, PROJECT / "deploy/megatron.py", "-y", *smoke(**changes))
         started.append(process)
         deadline = time.monotonic() + 400
-        while "iteration  " not in leader_log(lab.last, product):
+        while "iteration  " not in leader_log(lab["node2"], product):
             assert time.monotonic() < deadline and process.poll() is None, "no iteration was printed"
             time.sleep(0.2)
         return process
@@ -180,10 +154,10 @@ def failed_run(product: Product, text: str) -> dict[str, Any]:
 
 
 def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
-    lab: Lab, running: Running, product: Product
+    lab: Rack, running: Running, product: Product
 ) -> None:
     process = running(iterations=2000)
-    first, last = lab.first, lab.last
+    first, last = lab
     (container,) = ours(first)
     ranks = first.exec(f"docker top {container} -eo pid,args | grep train.py | grep -v torchrun").stdout
     first.exec(f"kill -9 {ranks.split()[0]}")
@@ -197,9 +171,9 @@ def test_a_rank_killed_in_its_container_ends_the_job_and_all_its_containers(
     assert all(node.processes() == [] for node in lab)
 
 
-def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Lab, running: Running, product: Product) -> None:
+def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Rack, running: Running, product: Product) -> None:
     process = running(iterations=2000, unreachable_s=10)
-    first, last = lab.first, lab.last
+    first, last = lab
     last.cut()
     try:
         until_gone(first, 90)
@@ -216,10 +190,10 @@ def test_a_node_cut_off_the_network_in_mid_run_ends_its_own_part(lab: Lab, runni
 
 
 def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
-    lab: Lab, running: Running, product: Product
+    lab: Rack, running: Running, product: Product
 ) -> None:
     process = running(iterations=2000)
-    first, last = lab.first, lab.last
+    first, last = lab
     last.down()
     last.up()
     until_gone(first, 90)
@@ -238,10 +212,10 @@ def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
 
 
 def test_a_node_that_is_slowed_down_fails_the_figure_that_the_site_expects(
-    lab: Lab, running: Running, product: Product
+    lab: Rack, running: Running, product: Product
 ) -> None:
     process = running(iterations=8, expect=IN_TIME)
-    slow = lab.last
+    slow = lab["node2"]
     slow.exec(f"docker update --cpus 0.04 {' '.join(ours(slow))}")
     deadline = time.monotonic() + 120
     while "iteration        8/" not in leader_log(slow, product):

@@ -35,20 +35,20 @@ def on(product: Product, node: str, command: str) -> str:
     return make(product, "lab-ssh", f"N={node}", f"C={command}").out.strip()
 
 
-def test_a_person_raises_a_rack_of_two_kinds_trains_on_it_and_takes_it_down(person: Product) -> None:
-    raised = make(person, "lab-up", "NODES=1", "BOXES=1", "DOCKER=1")
+def test_a_person_raises_a_rack_trains_on_it_and_takes_it_down(person: Product) -> None:
+    raised = make(person, "lab-up", "NODES=2", "DOCKER=1")
     assert raised.code == 0, raised.text
-    assert "2 nodes stand: node1, box1" in raised.out
+    assert "2 nodes stand: node1, node2" in raised.out
     (standing,) = slots.RUN_DIR.glob("*/standing")
     recorded = standing.with_name("pids").read_text()
     assert slots.still_running(recorded)
-    assert [on(person, node, "hostname") for node in ("1", "2", "box1")] == ["node1", "box1", "box1"]
+    assert [on(person, node, "hostname") for node in ("1", "2", "node2")] == ["node1", "node2", "node2"]
 
     options = json.dumps({"iterations": 8})
     ran = person.deploy(INVENTORY, "megatron", "-y", "--data", f"smoke={options}", timeout=400)
     assert ran.code == 0, ran.text
     record = person.record()
-    assert [node["name"] for node in record["nodes"]] == ["node1", "box1"]
+    assert [node["name"] for node in record["nodes"]] == ["node1", "node2"]
     assert record["plan"]["runtime"] == "container" and re.search("sha256:[0-9a-f]{64}$", record["plan"]["image"])
     assert [record["verdict"], len(record["iterations"])] == ["ok", 8]
 

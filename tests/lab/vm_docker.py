@@ -9,10 +9,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.lab import engine, images, registry, slots
+from tests.lab import images, registry
 from tests.lab.cache import cached
-from tests.lab.container_nodes import ContainerLab
-from tests.lab.machine import require, run
+from tests.lab.machine import run
+from tests.lab.namespaces import rack
+from tests.lab.node_spec import NodeSpec
 
 DISK_SIZE = "6G"
 KEPT = ("image", "overlay2")
@@ -25,16 +26,12 @@ def build() -> Path:
     training = images.training()
 
     def make(target: Path) -> None:
-        require(*engine.COMMANDS)
-        with slots.place() as slot:
-            lab = ContainerLab(slot, specs=())
-            try:
-                lab.start_engine()
-                with registry.serve(lab) as store:
-                    lab.docker("pull", "-q", str(store.publish(training)), timeout=600)
-            finally:
-                lab.stop()
-            storage = slot.disk / "docker"
+        with rack(1, NodeSpec(docker=True)) as lab:
+            (node,) = lab
+            with registry.serve(lab) as store:
+                node.exec(f"docker pull -q {store.publish(training)}", timeout=600)
+            node.down()
+            storage = lab.slot.storage(node.name)
             for path in storage.iterdir():
                 if path.name not in KEPT:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
