@@ -147,6 +147,7 @@ def test_a_machine_that_is_cut_off_in_mid_run_ends_its_own_part(
     assert gates["ran_to_its_end"]["verdict"] == "fail" and last.name in gates["ran_to_its_end"]["evidence"], text
 
 
+@pytest.mark.long
 def test_two_machines_train_together_and_one_that_reboots_in_mid_run_is_no_pass(
     vm_pair: VmLab, image: Reference, product: Product
 ) -> None:
