@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, judge_log
+from shakedown.smoke.gates import Gate, NodeLog, exit_codes, judge_log, nothing_left, read_log
 from shakedown.smoke.gates.evidence import logs_complete
+from shakedown.smoke.gates.iterations import loss_falling
 from shakedown.smoke.gates.model import QUOTED, some
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.signatures import advice
@@ -70,3 +73,74 @@ def test_a_remedy_fits_what_was_found() -> None:
             update={"loss_scale": 2.0 ** (32 - number), "skipped_iterations": 1, "lm_loss": None}
         )
     assert gate("no_skipped_or_nan", searching).remedy == advice("loss_scale")
+
+
+@pytest.mark.parametrize(
+    ("codes", "participants", "said"),
+    [
+        ({"a": 0, "b": 0}, ["a", "b"], "all 2 ended with 0"),
+        ({}, [], "no exit codes"),
+        ({}, ["a"], "no exit code of a"),
+        ({"a": None, "b": 0}, [], "no exit code of a"),
+        ({"a": 1, "b": None}, ["a", "c"], "a ended with 1; no exit code of b, c"),
+        ({"a": -9}, [], "a ended with -9 (SIGKILL)"),
+        ({"a": 137}, [], "a ended with 137 (SIGKILL)"),
+        ({"a": 139, "b": 9}, [], "a ended with 139 (SIGSEGV); b ended with 9"),
+    ],
+)
+def test_an_exit_code_is_said_with_its_signal_and_one_that_is_missing_too(codes, participants, said) -> None:
+    assert exit_codes(codes, participants).evidence == said
+
+
+def test_what_is_left_on_a_node_is_named_and_to_be_looked_for() -> None:
+    clean = nothing_left({"node01": [], "node02": []})
+    assert (clean.verdict, clean.actual, clean.remedy) == (Verdict.OK, 0, None)
+    assert clean.evidence == "all processes and containers of 2 nodes were seen to be gone"
+    left = nothing_left({"node01": [], "node02": ["container abc"]})
+    assert (left.verdict, left.actual, left.evidence) == (Verdict.UNKNOWN, 1, "node02: container abc")
+    assert left.remedy is not None and "end them" in left.remedy
+
+
+def test_lines_of_a_failure_are_counted_only_where_the_logs_were_seen() -> None:
+    hang = "HW Exception by GPU node-1\n"
+
+    def counted(*lines: str, missing: bool = False) -> object:
+        logs = {"node01": read_log(lines)} | ({"node02": None} if missing else {})
+        return next(found for found in judge_log(logs, {}) if found.name == "no_failure_signature").actual
+
+    assert (counted("fine\n"), counted(hang)) == (0, 1)
+    assert (counted("fine\n", missing=True), counted(hang, missing=True)) == (None, 1)
+
+
+def test_the_level_that_rccl_spoke_at_is_said() -> None:
+    log = NodeLog.model_validate({"lines": 100})
+    for level, said in (("WARN", "NCCL_DEBUG=WARN"), (None, "NCCL_DEBUG of the run is not known")):
+        found = next(each for each in judge_log(log, {}, nccl_debug=level) if each.name == "rccl_tuning")
+        assert found.evidence == f"no such line in 100 lines; {said}"
+
+
+def test_a_figure_says_what_it_rests_on_and_what_to_do() -> None:
+    def figure(count: int, name: str = "elapsed_time_per_iteration", bound: float = 1.0, **fields: object) -> Gate:
+        log = NodeLog.model_validate({"lines": 100, "iterations": lines(count, **fields)})
+        return next(found for found in judge_log(log, {name: bound}) if found.name == name)
+
+    assert figure(20).evidence.endswith("median of 17 steady iterations, mean 650, quartiles 0 apart")
+    assert figure(4).evidence.endswith("median of 1 steady iterations, mean 650"), "one value has no quartiles"
+    assert figure(20, bound=700.0).remedy is None
+    assert figure(20).remedy == advice("slow")
+    assert figure(20, "mem_usage", 0.5, memory_fraction=0.9).remedy == advice("memory")
+    assert figure(20, "mem_usage").remedy == advice("no_figure")
+
+
+def test_a_loss_that_falls_by_just_the_least_is_enough() -> None:
+    whole = lines(5)
+    straight = [line.model_copy(update={"lm_loss": 8.0 - line.iteration}) for line in whole]  # 7 to 3
+    assert loss_falling(straight, min_fall=4 / 7).verdict is Verdict.OK
+    assert loss_falling(straight, min_fall=0.5715).verdict is Verdict.FAIL
+
+
+def test_an_infinite_loss_in_the_part_of_a_log_that_is_there_stays_a_failure() -> None:
+    infinite = lines(20)
+    infinite[6] = infinite[6].model_copy(update={"lm_loss": float("inf")})
+    assert gate("loss_finite", infinite, "node01: 3 of 9 bytes").verdict is Verdict.FAIL
+    assert gate("loss_finite", lines(20), "node01: 3 of 9 bytes").verdict is Verdict.UNKNOWN

@@ -53,9 +53,10 @@ def nothing_left(left: Mapping[str, Collection[str]]) -> Gate:
 
 
 def _signal(code: int) -> str:
-    number = -code if code < 0 else code - 128
+    """Which signal it was: Python says -9 where a shell says 137."""
     names = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-    return f" ({names[number]})" if number in names else ""
+    name = names.get(-code) or names.get(code - 128)
+    return f" ({name})" if name else ""
 
 
 def no_failure_signature(logs: Mapping[str, NodeLog | None]) -> Gate:
