@@ -199,17 +199,16 @@ def find_run(name: str, root: Path | None = None) -> Path:
     its run.json too). Raises ValueError that says what there is."""
     root = root or runs_folder()
     path = Path(name)
-    if path.name == name and name not in ("", ".", ".."):
-        found = _runs_in(root)
-        if name in found:
-            return root / name
-        if name == "latest":
-            return root / _latest(root, found)
-        begin = [run for run in found if run.startswith(name)]
-        if len(begin) == 1:
-            return root / begin[0]
-        if begin:
-            raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {_few(begin)}")
+    found = _runs_in(root)
+    if name in found:
+        return root / name
+    if name == "latest":
+        return root / _latest(root, found)
+    begin = [run for run in found if name and run.startswith(name)]
+    if len(begin) == 1:
+        return root / begin[0]
+    if begin:
+        raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {_few(begin)}")
     if path.name == "run.json" and path.is_file():
         return path.parent
     if (path / "run.json").is_file():

@@ -230,11 +230,11 @@ class _Supervisor:
         elif self._last_iteration is not None and waited > plan.stall_timeout_s:
             text = f"{where}: nothing for {plan.stall_timeout_s:g} s after iteration {self._last_iteration}"
             self._fail("stall", text, where)
-        through = [member for member in self._members if member.exited_at is not None]
-        first = min(through, key=lambda member: member.exited_at or 0.0, default=None)
-        if first and len(through) < len(self._members) and now - (first.exited_at or now) > self._limits.settle_s:
-            others = ", ".join(member.name for member in self._members if member not in through)
-            self._fail("early exit", f"{first.name} was through, and not after {self._limits.settle_s:g} s: {others}")
+        exits = [(member.exited_at, member.name) for member in self._members if member.exited_at is not None]
+        others = ", ".join(member.name for member in self._members if member.exited_at is None)
+        exited_at, first = min(exits, default=(now, ""))
+        if others and now - exited_at > self._limits.settle_s:
+            self._fail("early exit", f"{first} was through, and not after {self._limits.settle_s:g} s: {others}")
 
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.

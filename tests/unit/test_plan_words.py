@@ -53,3 +53,8 @@ def test_experts_are_shared_out_over_their_ranks_and_the_rest_is_on_each() -> No
 def test_the_provider_is_copied_where_the_image_looks_for_it() -> None:
     inside = "/usr/lib/x86_64-linux-gnu/libibverbs/libbnxt_re-rdmav34.so"
     assert host_files("node01", desired().rdma, healthy(1)).copies == {f"{inside}.host": inside}
+
+
+def test_a_plan_of_no_node_at_all_is_refused_in_words() -> None:
+    with pytest.raises(PlanError, match="expected at least one node"):
+        rack(TWO, 0)

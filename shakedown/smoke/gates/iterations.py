@@ -6,7 +6,6 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import pairwise
 
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Gate, ranges, some
@@ -54,7 +53,7 @@ def iterations_complete(
 
 def _interval(numbers: Sequence[int], total: int) -> int:
     """The log interval: k where the lines are of the iterations k, 2k, 3k and so on to the end, without a gap."""
-    interval = numbers[0] if len(numbers) > 1 and numbers[0] > 1 else 1
+    interval = numbers[0] if len(numbers) > 1 else 1
     regular = all(number == interval * count for count, number in enumerate(numbers, start=1))
     return interval if regular and numbers and 0 <= total - numbers[-1] < interval else 1
 
@@ -77,7 +76,7 @@ def _faults(iterations: Sequence[Iteration], total: int, interval: int) -> list[
     repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
         faults.append(f"iteration {ranges(repeated)} stands there more than once")
-    if not repeated and any(later < earlier for earlier, later in pairwise(numbers)):
+    if not repeated and numbers != seen:
         faults.append("the lines are out of order")
     if len(inside) < len(seen):
         faults.append(f"there are iterations outside 1 to {total}")

@@ -33,7 +33,7 @@ def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tup
     """The recipe's figures for so many nodes with GPUs of these models, and why others of its figures are not used."""
     fitting = [each for each in chosen.recipe.entry.expect if all(gpu in each.gpus for gpu in models)]
     derived = []
-    for expect in sorted(fitting, key=lambda each: each.nodes != nodes):
+    for expect in fitting:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
         if expect.nodes != nodes:
             why = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"

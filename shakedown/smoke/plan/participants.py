@@ -49,7 +49,7 @@ def participants(
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
     elif least is not None and len(names) < least:
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))
-    elif not names and not problems:
+    elif not order:
         problems.append(Problem("plan", "nodes", "0", "at least one node"))
     return names, problems + _seen(order, seen)
 

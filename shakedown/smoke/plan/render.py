@@ -52,7 +52,7 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
 def _range(names: list[str]) -> str:
     """node[01-08]; names that are no node set (@local) as they are."""
     try:
-        return str(NodeSet.fromlist(names)) if len(names) > 1 else names[0]
+        return str(NodeSet.fromlist(names))
     except NodeSetException:
         return ", ".join(names)
 
