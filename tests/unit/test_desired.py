@@ -119,6 +119,14 @@ def test_contradictions_that_no_single_field_shows():
     assert "images.a" in found
 
 
+def test_half_of_a_contradiction_is_none():
+    for half in ({"insecure": True}, {"ca_file": "/ca"}, {"username": "u", "password_env": "P"}, {"password_env": "P"}):
+        image = {"reference": "r.example/x", **half}
+        assert "images.a" not in problems(("group all", {"images": {"a": image}, "smoke": {"image": "a"}})), half
+    both = {"reference": "r.example/x", "password_file": "/p", "password_env": "P"}
+    assert "one of the two" in problems(("group all", {"images": {"a": both}}))["images.a"]
+
+
 def test_profiles_say_what_the_field_notes_say():
     assert load("gpu", "mi325x")["gpu"]["rocm_min"] == "6.3.2"
     assert load("gpu", "mi355x")["gpu"]["pci_ids"] == ["1002:75a3"]

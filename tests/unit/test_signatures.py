@@ -113,6 +113,17 @@ def test_an_exception_that_python_ignores_is_no_failure_and_the_next_one_is():
     assert first_failure([ignored[0], "on we go\n", "and on\n", *ignored[1:]]).name == "traceback"
 
 
+def test_of_more_ranks_at_once_than_a_node_can_have_the_last_is_taken_for_a_failure():
+    ranks = range(1024)
+    lines = [f"[rank{rank}]: Exception ignored in: x\n" for rank in ranks]
+    tracebacks = {
+        rank: [f"[rank{rank}]: Traceback (most recent call last):\n", f"[rank{rank}]: ValueError: x\n"]
+        for rank in (1023, 1024)
+    }
+    assert first_failure([*lines, *tracebacks[1023]]) is None
+    assert first_failure([*lines, "[rank1024]: Exception ignored in: x\n", *tracebacks[1024]]).name == "traceback"
+
+
 def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
     match = first_failure(["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ValueError: bad\n"])
     assert (match.name, match.line_number, match.line) == ("traceback", 3, "ValueError: bad")
