@@ -34,12 +34,13 @@ from shakedown import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.findings import Finding, Verdict, worst
+from shakedown.smoke import gates
 from shakedown.smoke.benchmark.judge import judge as judge_benchmark
 from shakedown.smoke.benchmark.judge import not_run
 from shakedown.smoke.benchmark.plan import REPORT
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.figures import Figures, measure
-from shakedown.smoke.gates import Gate, NodeLog, nothing_left
+from shakedown.smoke.gates import Gate, NodeLog, Observed
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept import LEADER, KeptLog
@@ -369,7 +370,7 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
     if any(evidence.left.values()) or (
         evidence.left and len(judged) > 1
     ):  # of what never ran there is one thing to say
-        judged.append(nothing_left(evidence.left))
+        judged += gates.judge(Observed(left=evidence.left))
     return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judged])
 
 
@@ -387,11 +388,11 @@ def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> t
 def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark, evidence: Evidence) -> Judgement:
     node = job.node or ""
     if job.error:
-        judged = [not_run(node, job.error)]
+        judged = not_run(node, job.error)
     else:
         results, incomplete = results_of(directory, job, evidence)
         judged = judge_benchmark(node, results, evidence.exit_codes.get(node), wanted, incomplete)
-        judged = [not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
+        judged = [*not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
     return Judgement(judged, [], measure([]), [])
 
 

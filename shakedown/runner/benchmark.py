@@ -17,8 +17,8 @@ from shakedown.runner.session import Session, session
 from shakedown.runner.training import show_notes
 from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of
 from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.benchmark.judge import figures_of
 from shakedown.smoke.benchmark.plan import launch_plan
+from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shakedown.desired import DesiredState
 from shakedown.findings import Verdict
 from shakedown.hca import devices_of, others_of
 from shakedown.smoke import gates
-from shakedown.smoke.figures import Figures, measure
-from shakedown.smoke.gates import Gate, NodeLog, Recorded
-from shakedown.smoke.gates.evidence import quietest
+from shakedown.smoke.figures import WARMUP, Figures, measure
+from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
+from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.state import NodeState
@@ -45,31 +45,38 @@ def judge(
     stopped before its end, `further` what is wrong with the copies of other logs."""
     read = {node.name: logs.get(node.name) for node in plan.nodes}
     if stopped and not any(read.values()):  # nothing ran: there is one thing to say
-        nothing = measure([], plan.warmup)
-        return Judgement([_stopped_gate(stopped)], [], nothing, gates.recorded(plan.expect, nothing))
+        return _only(stopped, False, plan.expect, plan.warmup)
     rdma = wants_rdma(plan)
-    judged = [
-        *([_stopped_gate(stopped)] if stopped else []),
-        gates.exit_codes(exit_codes, [node.name for node in plan.nodes]),
-        gates.logs_complete(read, further),
-        *gates.judge_log(
-            read,
-            plan.expect,
-            plan.iterations,
-            warmup=plan.warmup,
-            seq_length=plan.seq_length,
-            world_size=plan.world_size,
-            global_batch=plan.global_batch or None,
-            rdma=rdma,
-            nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
-        ),
-    ]
-    if any(counters_before.values()) or any(counters_after.values()):  # none: the nodes have nothing that counts
-        judged.append(gates.counters(counters_before, counters_after))
-    iterations, _damaged = gates.iterations_of(read)
-    sizes = (plan.seq_length, plan.world_size, plan.global_batch or None)
-    figures = measure(iterations, plan.warmup, *sizes, gates.summary_of(read))
-    return Judgement(judged, iterations, figures, gates.recorded(plan.expect, figures))
+    of_logs = gates.of_logs(
+        read,
+        plan.expect,
+        plan.iterations,
+        warmup=plan.warmup,
+        seq_length=plan.seq_length,
+        world_size=plan.world_size,
+        global_batch=plan.global_batch or None,
+        rdma=rdma,
+        nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
+    )
+    counted = any(counters_before.values()) or any(counters_after.values())  # none: the nodes have nothing that counts
+    return judged(
+        replace(
+            of_logs,
+            stopped=stopped or None,
+            to_be_whole=read,
+            further=further,
+            codes=exit_codes,
+            participants=[node.name for node in plan.nodes],
+            before=counters_before if counted else None,
+            after=counters_after if counted else None,
+        )
+    )
+
+
+def judged(job: Observed) -> Judgement:
+    """The gates of a job, with the lines and the figures that they rest on."""
+    figures = job.figures or measure([])
+    return Judgement(gates.judge(job), list(job.iterations or ()), figures, gates.recorded(job.expect, figures))
 
 
 def wants_rdma(plan: LaunchPlan) -> bool:
@@ -85,19 +92,14 @@ def wants_rdma(plan: LaunchPlan) -> bool:
 
 def never_started(why: str) -> Judgement:
     """Of a job that has no plan, or of which nothing ran, there is one thing to say."""
-    nothing = measure([])
-    return Judgement([_stopped_gate(why, "never started")], [], nothing, gates.recorded({}, nothing))
+    return _only(why, True, {})
 
 
-def _stopped_gate(why: str, actual: str = "stopped") -> Gate:
-    return Gate(
-        name="ran_to_its_end",
-        verdict=Verdict.FAIL,
-        wanted="the job ends by itself",
-        actual=actual,
-        evidence=why,
-        remedy="see the node and the line that were first; its whole log is in the run directory",
-    )
+def _only(why: str, never_started: bool, expect: Mapping[str, float], warmup: int = WARMUP) -> Judgement:
+    """The judgement of a job of which no log tells: expected figures are not recorded besides."""
+    nothing = measure([], warmup)
+    stopped = gates.judge(Observed(stopped=why, never_started=never_started))
+    return Judgement(stopped, [], nothing, gates.recorded(expect, nothing))
 
 
 def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:

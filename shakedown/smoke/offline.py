@@ -4,15 +4,13 @@ recipe, in this order, and what could not be held against anything is told."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
-from shakedown.findings import Verdict
 from shakedown.smoke import gates
-from shakedown.smoke.figures import WARMUP, measure
-from shakedown.smoke.gates import Gate, NodeLog
-from shakedown.smoke.judgement import Judgement
+from shakedown.smoke.gates import NodeLog
+from shakedown.smoke.judgement import Judgement, judged
 from shakedown.smoke.options import ResolvedOptions, choose
 from shakedown.smoke.plan.expectations import published
 from shakedown.smoke.recipe import recipes
@@ -60,7 +58,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
     expect |= asked.expect
     rdma = sizes.nodes > 1 and asked.transport != SOCKETS
     notes.insert(0, _told(sizes, rdma, asked))
-    judged = gates.judge_log(
+    of_logs = gates.of_logs(
         logs,
         expect,
         asked.iterations,
@@ -69,12 +67,14 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
         global_batch=sizes.global_batch,
         rdma=rdma,
     )
-    if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes):
-        judged.insert(0, _another(chosen))
-    if any(log.incomplete for log in logs.values()):
-        judged.insert(0, gates.logs_complete(logs))
-    figures = measure(seen, WARMUP, sizes.seq_length, sizes.world_size, sizes.global_batch, gates.summary_of(logs))
-    return Judgement(judged, seen, figures, gates.recorded(expect, figures)), notes
+    another = chosen if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes) else None
+    job = replace(
+        of_logs,
+        to_be_whole=logs if any(log.incomplete for log in logs.values()) else None,
+        recipe=another.recipe.name if another else None,
+        otherwise=another.changed if another else None,
+    )
+    return judged(job), notes
 
 
 def _chosen(asked: Asked) -> ResolvedOptions | None:
@@ -139,18 +139,6 @@ def _expected(
 
 def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int) -> bool:
     return any(each.nodes == nodes and gpu in each.gpus for each in chosen.recipe.entry.expect)
-
-
-def _another(chosen: ResolvedOptions) -> Gate:
-    """Who names a recipe wants its figures judged: where they cannot be, the answer is not yes."""
-    return Gate(
-        name="recipe",
-        verdict=Verdict.UNKNOWN,
-        wanted=chosen.recipe.name,
-        actual="another job",
-        evidence=f"the recipe has {', '.join(chosen.changed)}",
-        remedy="judge the log of a run of this recipe, or leave --recipe out and say with --expect what is wanted",
-    )
 
 
 def _told(sizes: Sizes, rdma: bool, asked: Asked) -> str:

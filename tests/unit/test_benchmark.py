@@ -16,10 +16,10 @@ from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, judge_job
 from shakedown.smoke.benchmark.document import document, excluded
-from shakedown.smoke.benchmark.judge import figures_of, judge
+from shakedown.smoke.benchmark.judge import judge
 from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
-from shakedown.smoke.benchmark.results import Results, read
+from shakedown.smoke.benchmark.results import Results, figures_of, read
 from shakedown.smoke.kept import LogFile, Room
 from shakedown.smoke.launch import run_folders
 from tests.documents import commands

@@ -15,8 +15,6 @@ from shakedown.smoke.figures import METRICS, measure
 from shakedown.smoke.gates import (
     Gate,
     NodeLog,
-    counters,
-    exit_codes,
     iterations_of,
     judge_log,
     read_log,
@@ -24,6 +22,8 @@ from shakedown.smoke.gates import (
     unknown_metrics,
     verdict,
 )
+from shakedown.smoke.gates.counters import counters
+from shakedown.smoke.gates.exit_codes import exit_codes
 from shakedown.smoke.log import Iteration, Summary
 from shakedown.state import Unreadable
 

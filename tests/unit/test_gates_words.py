@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, exit_codes, judge_log, nothing_left, read_log
-from shakedown.smoke.gates.evidence import logs_complete
+from shakedown.smoke.gates import Gate, NodeLog, judge_log, read_log
+from shakedown.smoke.gates.exit_codes import exit_codes
 from shakedown.smoke.gates.iterations import loss_falling
+from shakedown.smoke.gates.logs_complete import logs_complete
 from shakedown.smoke.gates.model import QUOTED, some
+from shakedown.smoke.gates.nothing_left import nothing_left
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.signatures import advice
 

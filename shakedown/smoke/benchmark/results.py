@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import statistics
 from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict
@@ -52,6 +53,7 @@ class Results(_Part):
     problems: list[str] = []
 
 
+STEADY = slice(30, 40)  # the steps that MAD's own report takes the mean of
 _STEP = re.compile(rf"\bstep:\s*(\d{{1,9}})\s+loss:\s*({NUMBER})")
 _TOTAL = re.compile(r"\bTraining starts at step \d{1,9}\b.{0,200}?\btotal steps (\d{1,9})")
 _THOUSANDS = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|" + NUMBER + ")"
@@ -77,6 +79,20 @@ def read(log: str | None, report: str | None) -> Results:
         figures=[*figures, *_summaries(lines)],
         problems=problems,
     )
+
+
+def figures_of(results: Results) -> list[Figure]:
+    """The report's figures and the summaries'; where there are neither, the means of torchtitan's steady steps."""
+    if results.figures or len(results.steps) < STEADY.stop:
+        return results.figures
+    steady = results.steps[STEADY]
+    found = []
+    for metric in ("tokens_per_gpu", "throughput_per_gpu"):
+        values = [value for step in steady if (value := getattr(step, metric)) is not None]
+        if len(values) == len(steady):
+            source = f"log, mean of steps {steady[0].step} to {steady[-1].step}"
+            found.append(Figure(metric=metric, value=statistics.fmean(values), source=source))
+    return found
 
 
 def read_report(text: str) -> tuple[list[Figure], list[str]]:

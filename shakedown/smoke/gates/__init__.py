@@ -1,28 +1,26 @@
-"""The gates of a smoke run: conditions that must all hold for a pass. One pure function each.
+"""The gates of a smoke run, a benchmark and a log from anywhere: conditions that must all hold for a pass.
 
-`judge_log` applies those that need nothing but the nodes' logs; `exit_codes` and `counters` take the rest of the
-evidence as plain data.
+One pure function each, registered with `@gate` (`registry.py`); `judge` asks those for which there is evidence.
 """
 
-from shakedown.smoke.gates.evidence import counters, exit_codes, logs_complete, nothing_left
 from shakedown.smoke.gates.figures import Recorded, recorded
-from shakedown.smoke.gates.judge import iterations_of, judge_log, summary_of, unknown_metrics
+from shakedown.smoke.gates.judge import iterations_of, judge, judge_log, of_logs, unknown_metrics
 from shakedown.smoke.gates.model import Gate, verdict
 from shakedown.smoke.gates.node_log import NodeLog, read_log
+from shakedown.smoke.gates.registry import Observed, rules
 
 __all__ = [
     "Gate",
     "NodeLog",
+    "Observed",
     "Recorded",
-    "counters",
-    "exit_codes",
     "iterations_of",
+    "judge",
     "judge_log",
-    "logs_complete",
-    "nothing_left",
+    "of_logs",
     "read_log",
     "recorded",
-    "summary_of",
+    "rules",
     "unknown_metrics",
     "verdict",
 ]

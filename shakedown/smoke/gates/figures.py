@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, Figure, Figures
-from shakedown.smoke.gates.model import Gate
+from shakedown.smoke.gates.model import Outcome
+from shakedown.smoke.gates.registry import gate_of_each_metric
 from shakedown.smoke.signatures import advice
 
 
@@ -22,18 +23,18 @@ class Recorded(BaseModel):
     unit: str
 
 
-def figure_gate(name: str, bound: float, figures: Figures) -> Gate:
+@gate_of_each_metric()
+def figure_gate(metric: str, bound: float, figures: Figures) -> Outcome:
     """One figure against its bound, in the metric's own direction. A figure that cannot be had fails."""
-    metric, figure = METRICS[name], figures.get(name)
-    met = figure is not None and metric.meets(figure.value, bound)
-    return Gate(
-        name=name,
+    known, figure = METRICS[metric], figures.get(metric)
+    met = figure is not None and known.meets(figure.value, bound)
+    return Outcome(
         verdict=Verdict.OK if met else Verdict.FAIL,
         wanted=bound,
         actual=figure.value if figure else None,
-        unit=metric.unit,
-        evidence=f"wanted {metric.direction} {bound:g}: {_evidence(figure, figures)}",
-        remedy=None if met else _remedy(name, figure),
+        unit=known.unit,
+        evidence=f"wanted {known.direction} {bound:g}: {_evidence(figure, figures)}",
+        remedy=None if met else _remedy(metric, figure),
     )
 
 

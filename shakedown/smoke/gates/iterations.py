@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from shakedown.findings import Verdict
-from shakedown.smoke.gates.model import Gate, ranges, some
+from shakedown.smoke.gates.model import Outcome, ranges, some
+from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.log import Iteration, has_preview
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
@@ -20,9 +21,10 @@ CONFIDENCE = 0.95
 GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and averages losses in it
 
 
+@gate(contradicted=Verdict.FAIL)
 def iterations_complete(
     iterations: Sequence[Iteration], wanted: int | None = None, damaged: Collection[int] = ()
-) -> Gate:
+) -> Outcome:
     """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say.
 
     With a log interval of k, which the lines show by themselves, there are N/k, and perhaps the first before. Where k
@@ -40,8 +42,7 @@ def iterations_complete(
     if damaged:
         faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
     every = f", one for {interval} iterations" if interval > 1 else ""
-    return Gate(
-        name="iterations_complete",
+    return Outcome(
         verdict=verdict,
         wanted=total,
         actual=(len(set(numbers)) - (preview and interval > 1)) * interval,
@@ -88,7 +89,8 @@ def _is_loss(value: float | None) -> bool:
     return value is not None and abs(value) <= GREATEST_LOSS
 
 
-def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) -> Gate:
+@gate(stands=True)
+def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) -> Outcome:
     """Every line has a finite loss. Megatron leaves a NaN loss out of its line, so a missing one fails, but for the
     iterations that the search for a loss scale skipped.
 
@@ -122,8 +124,7 @@ def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) 
     if not said and not wanted:
         verdict, said = Verdict.FAIL, ["every iteration was skipped"]
     skipped = f"; {len(barren)} lines have none, as the loss scale was still searched" if barren else ""
-    return Gate(
-        name="loss_finite",
+    return Outcome(
         verdict=verdict,
         wanted=wanted,
         actual=good,
@@ -138,7 +139,8 @@ def _tells_of_nan(line: Iteration) -> bool:
     return bool(line.nan_iterations or line.skipped_iterations) or bad_norm
 
 
-def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Gate:
+@gate(stands=True)
+def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
     """No iteration was skipped by the loss scaler, but in the search for a loss scale, or counted as NaN; unknown
     where lines do not say. A scale that falls is a skip, whatever the line counts."""
     scale = loss_scale(iterations)
@@ -157,8 +159,7 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Gate:
         said.append(f"the line of iteration {ranges(silent)} does not say")
     unseen = silent or not iterations
     verdict = Verdict.FAIL if bad or not scale.ended else Verdict.UNKNOWN if unseen else Verdict.OK
-    return Gate(
-        name="no_skipped_or_nan",
+    return Outcome(
         verdict=verdict,
         wanted=0,
         actual=max(skipped - scale.skipped, len(scale.later)) + nan if iterations else None,
@@ -168,7 +169,8 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Gate:
     )
 
 
-def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) -> Gate:
+@gate
+def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) -> Outcome:
     """The loss falls: Theil-Sen's slope is below zero with 95 % confidence, and so far that the run takes at least
     `min_fall` of the loss away. A curve with a loss that is missing or not finite does not pass; the iterations that
     the search for a loss scale skipped are none of the curve."""
@@ -177,9 +179,7 @@ def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) ->
     wanted = f"a fall of at least {min_fall:.1%}"
     if len(points) < MIN_LOSSES or len({number for number, _ in points}) < len(points):
         said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations stand there twice"
-        return Gate(
-            name="loss_falling", verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished")
-        )
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished"))
     x, y = _reduce(points)
     from scipy.stats import theilslopes  # here only: it takes longer to load than a drift check of ten nodes
 
@@ -192,8 +192,7 @@ def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) ->
     if holes:
         said += f"; {holes} iterations have no finite loss, so the curve proves nothing"
     verdict = Verdict.OK if falling and not holes else Verdict.UNKNOWN if falling else Verdict.FAIL
-    return Gate(
-        name="loss_falling",
+    return Outcome(
         verdict=verdict,
         wanted=wanted,
         actual=f"a fall of {fall:.1%}",

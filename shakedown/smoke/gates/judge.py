@@ -1,21 +1,42 @@
-"""The gates that need nothing but the nodes' logs."""
+"""Every gate that can be asked of a job, over all that was observed of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
 
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, WARMUP, measure
-from shakedown.smoke.gates.evidence import no_failure_signature, rccl_tuning
-from shakedown.smoke.gates.figures import figure_gate
-from shakedown.smoke.gates.iterations import iterations_complete, loss_falling, loss_finite, no_skipped_or_nan
-from shakedown.smoke.gates.model import Gate, ranges, some
+from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog
+from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
+
+
+def judge(job: Observed) -> list[Gate]:
+    """The gates of a job, in the order in which they are shown. What needs evidence that there is none of is not
+    asked."""
+    return [called(name, _outcome(rule, job, name)) for rule in rules() for name in rule.names(job)]
+
+
+def _outcome(rule: Rule, job: Observed, name: str) -> Outcome:
+    of_lines = not rule.needs.isdisjoint(OF_LINES)
+    if of_lines and job.unjudged:
+        verdict = rule.contradicted if job.contradicted else Verdict.UNKNOWN
+        return Outcome(verdict=verdict, evidence=job.unjudged, remedy=advice("unfinished"))
+    outcome = rule.outcome(job, name)
+    if of_lines and job.cut and not (outcome.verdict is Verdict.FAIL and rule.stands and job.shows_failure):
+        return _of_a_part(outcome, job.cut)
+    return outcome
+
+
+def _of_a_part(outcome: Outcome, why: str) -> Outcome:
+    """A gate over what is not whole: only a failure that was seen would stand."""
+    evidence = f"{outcome.evidence}; but {why}"
+    remedy = outcome.remedy or advice("incomplete")
+    return outcome.model_copy(update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": remedy})
 
 
 def judge_log(
@@ -30,7 +51,27 @@ def judge_log(
     rdma: bool = False,
     nccl_debug: str | None = None,
 ) -> list[Gate]:
-    """Judges the log of one run: of one node, or of all, by node name. None stands for a log that could not be had.
+    """The gates that need nothing but the log of one run; the arguments are those of `of_logs`."""
+    job = of_logs(
+        logs, expect, iterations, warmup=warmup, seq_length=seq_length, world_size=world_size,
+        global_batch=global_batch, rdma=rdma, nccl_debug=nccl_debug,
+    )  # fmt: skip
+    return judge(job)
+
+
+def of_logs(
+    logs: NodeLog | Mapping[str, NodeLog | None],
+    expect: Mapping[str, float],
+    iterations: int | None = None,
+    *,
+    warmup: int = WARMUP,
+    seq_length: int | None = None,
+    world_size: int | None = None,
+    global_batch: int | None = None,
+    rdma: bool = False,
+    nccl_debug: str | None = None,
+) -> Observed:
+    """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
     `expect` holds the bound of each expected metric (`figures.METRICS`), `iterations` the N of the run (None: what the
     lines say). Raises ValueError, with every fault, for a metric that does not exist or a bound that is no number.
@@ -42,23 +83,29 @@ def judge_log(
     seen, damaged = iterations_of(logs)
     cut = _fullest(logs).incomplete or ("" if seen else _why_none(logs))
     missing = [name for name, log in logs.items() if log is None]
-    if crowded := [name for name, log in logs.items() if log and log.beyond]:
-        gates = _unjudged(expect, f"more than {MAX_ITERATIONS} iteration lines in {some(crowded)}", Verdict.UNKNOWN)
-    elif contradictions := _contradictions(logs):
-        gates = _unjudged(expect, f"the logs are not of one run: {some(contradictions)}", Verdict.FAIL)
+    crowded = [name for name, log in logs.items() if log and log.beyond]
+    contradictions = [] if crowded else _contradictions(logs)
+    unjudged = ""
+    if crowded:
+        unjudged = f"more than {MAX_ITERATIONS} iteration lines in {some(crowded)}"
+    elif contradictions:
+        unjudged = f"the logs are not of one run: {some(contradictions)}"
     elif missing and not seen:
-        gates = _unjudged(expect, f"no iteration line, and no log of {some(missing)}", Verdict.UNKNOWN)
-    else:
-        figures = measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs))
-        gates = [
-            iterations_complete(seen, iterations, damaged),
-            loss_finite(seen, damaged),
-            no_skipped_or_nan(seen),
-            loss_falling(seen),
-            *(figure_gate(name, bound, figures) for name, bound in expect.items()),
-        ]
-        gates = [_of_a_part(gate, cut, _shows_failure(seen)) for gate in gates] if cut else gates
-    return [*gates, no_failure_signature(logs), rccl_tuning(logs, rdma, nccl_debug)]
+        unjudged = f"no iteration line, and no log of {some(missing)}"
+    return Observed(
+        logs=logs,
+        rdma=rdma,
+        nccl_debug=nccl_debug,
+        iterations=seen,
+        damaged=damaged,
+        wanted=iterations,
+        figures=measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs)),
+        expect=expect,
+        unjudged=unjudged,
+        contradicted=bool(contradictions),
+        cut=f"the log is not whole: {cut}" if cut else "",
+        shows_failure=_shows_failure(seen),
+    )
 
 
 def unknown_metrics(expect: Mapping[str, float]) -> list[str]:
@@ -98,25 +145,11 @@ def _why_none(logs: Mapping[str, NodeLog | None]) -> str:
     return next((log.incomplete for log in logs.values() if log and log.incomplete), "")
 
 
-# What shows in a part of a log and cannot be otherwise in the whole of it; the others compare with what is missing.
-_SEEN = ("loss_finite", "no_skipped_or_nan")
-
-
 def _shows_failure(seen: Sequence[Iteration]) -> bool:
-    """Whether what these gates found wrong is on the lines: not so where there are none, or where the log ends while
+    """Whether what a gate found wrong is on the lines: not so where there are none, or where the log ends while
     the loss scale was still being searched and nothing else is wrong."""
     scale = loss_scale(seen)
     return bool(seen) and (scale.ended or bool(scale.later) or any(line.nan_iterations for line in seen))
-
-
-def _of_a_part(gate: Gate, why: str, seen: bool) -> Gate:
-    """A gate over a log that is not whole: only a failure that was seen stands."""
-    if gate.verdict is Verdict.FAIL and gate.name in _SEEN and seen:
-        return gate
-    evidence = f"{gate.evidence}; but the log is not whole: {why}"
-    return gate.model_copy(
-        update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": gate.remedy or advice("incomplete")}
-    )
 
 
 def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
@@ -135,13 +168,3 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
         if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
             said.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
     return said
-
-
-def _unjudged(expect: Mapping[str, float], why: str, verdict: Literal[Verdict.FAIL, Verdict.UNKNOWN]) -> list[Gate]:
-    """The gates on iteration lines when nobody can say which lines, if any, are the run's."""
-    remedy = advice("unfinished")
-    names = ("loss_finite", "no_skipped_or_nan", "loss_falling", *expect)
-    return [
-        Gate(name="iterations_complete", verdict=verdict, evidence=why, remedy=remedy),
-        *(Gate(name=name, verdict=Verdict.UNKNOWN, evidence=why, remedy=remedy) for name in names),
-    ]

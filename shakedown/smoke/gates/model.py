@@ -13,6 +13,22 @@ from shakedown.findings import Verdict, worst
 QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
 
 
+class Outcome(BaseModel):
+    """What a gate came to. Only `ok` passes: what could not be seen is `unknown`.
+
+    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    verdict: Literal[Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN]
+    wanted: Any = None
+    actual: Any = None
+    unit: str | None = None
+    evidence: str = ""
+    remedy: str | None = None
+
+
 class Gate(BaseModel):
     """One condition on a smoke run. Only `ok` passes: what could not be seen is `unknown`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -78,3 +78,8 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         setting=setting.setting(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, Source) else ""))),
     )
+
+
+def line_count(logs: Mapping[str, NodeLog | None]) -> int:
+    """The lines of all logs that there are."""
+    return sum(log.lines for log in logs.values() if log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shakedown.smoke.gates.evidence import HEARD
+from shakedown.smoke.gates.log_lines import HEARD
 from shakedown.smoke.options import ResolvedOptions, environment_problems
 from shakedown.smoke.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.state import is_unreadable

@@ -1,0 +1,211 @@
+"""The registry of gates: a gate is a function with `@gate` in a module of this package, and that is all there is to it.
+
+    @gate
+    def no_negative_loss(iterations: Sequence[Iteration]) -> Outcome:
+        \"\"\"What holds when it passes, in a sentence.\"\"\"
+
+The function's name is the gate's. Its parameters are fields of `Observed`, and say what it needs: one without a default
+must be there, or the gate is not asked; one with a default is given where it is there. A gate that needs iteration
+lines is therefore asked of smoke runs and of logs from anywhere, one that needs exit codes only of jobs that were run.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, ParamSpec, overload
+
+from shakedown.findings import Verdict
+from shakedown.smoke.benchmark.results import Figure as BenchmarkFigure
+from shakedown.smoke.benchmark.results import Step
+from shakedown.smoke.figures import Figures
+from shakedown.smoke.gates.model import Gate, Outcome
+from shakedown.smoke.gates.node_log import NodeLog
+from shakedown.smoke.log import Iteration
+
+# In this order gates are shown; those of other modules of this package come after them, by the modules' names.
+ORDER = (
+    "ran_to_its_end",
+    "exit_codes",
+    "logs_complete",
+    "recipe",
+    "benchmark",
+    "iterations",
+    "figures",
+    "log_lines",
+    "counters",
+    "nothing_left",
+)
+
+# What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
+OF_LINES = {"iterations", "damaged", "figures", "steps", "total_steps", "reported", "problems"}
+_OF_EACH = {"metric", "bound"}
+
+Uncertain = Literal[Verdict.FAIL, Verdict.UNKNOWN]
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that one job is judged by. None: there is no such evidence of this job, and what needs it is not asked."""
+
+    stopped: str | None = None  # why a job was stopped before its end, or never started
+    never_started: bool | None = None
+    not_ended: str | None = None  # the same of a benchmark
+
+    logs: Mapping[str, NodeLog | None] | None = None  # node -> its log; None: it could not be had
+    to_be_whole: Mapping[str, NodeLog | None] | None = None  # the same, where it is asked whether they are
+    further: Sequence[str] | None = None  # what is wrong with the copies of other logs
+    rdma: bool | None = None  # whether the job was to use RDMA between its nodes
+    nccl_debug: str | None = None  # NCCL_DEBUG of the run
+
+    iterations: Sequence[Iteration] | None = None  # the run's iteration lines
+    damaged: Collection[int] | None = None  # the numbers of those that were cut or mixed
+    wanted: int | None = None  # how many there should be
+    figures: Figures | None = None
+    expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
+
+    recipe: str | None = None  # that a log is to be judged by
+    otherwise: Sequence[str] | None = None  # what the recipe has otherwise than the log
+
+    codes: Mapping[str, int | None] | None = None  # rank or node -> its exit code
+    participants: Collection[str] | None = None
+    before: Mapping[str, Mapping[str, Any]] | None = None  # node -> counter -> count, before the job
+    after: Mapping[str, Mapping[str, Any]] | None = None
+    left: Mapping[str, Collection[str]] | None = None  # node -> what of the job is left there, or may be
+
+    ended_with: Mapping[str, int | None] | None = None  # node -> the exit code of a benchmark's container
+    reported: Sequence[BenchmarkFigure] | None = None  # the figures of a benchmark, as its report and its log have them
+    problems: Sequence[str] | None = None  # what of a benchmark's report could not be read
+    steps: Sequence[Step] | None = None  # the step lines of a benchmark that prints them
+    total_steps: int | None = None
+
+    unjudged: str = ""  # why nobody can say which iteration lines, if any, are the run's
+    contradicted: bool = False  # since the logs are of several runs
+    cut: str = ""  # what is not whole of that which was read from lines
+    shows_failure: bool = True  # whether what is wrong on the lines that are there cannot be otherwise in the whole
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A registered gate. `name` is empty for the gates of each expected metric, which have the metrics' names."""
+
+    name: str
+    function: Callable[..., Outcome]
+    stands: bool
+    contradicted: Uncertain
+    needs: frozenset[str]
+    takes: frozenset[str]
+
+    @property
+    def holds_when(self) -> str:
+        """The first paragraph of the function's documentation, on one line."""
+        return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
+
+    def names(self, job: Observed) -> Iterator[str]:
+        """The names of its gates on this job; none where something that it needs is not there."""
+        if any(getattr(job, need) is None for need in self.needs):
+            return
+        if self.name:
+            yield self.name
+        else:
+            yield from job.expect
+
+    def outcome(self, job: Observed, name: str) -> Outcome:
+        """What it comes to on this job, as the gate of that name."""
+        given = {each: getattr(job, each) for each in self.takes if getattr(job, each) is not None}
+        of_each = {} if self.name else {"metric": name, "bound": job.expect[name]}
+        return self.function(**given, **of_each)
+
+
+@overload
+def gate(function: Callable[P, Outcome]) -> Callable[P, Gate]: ...
+@overload
+def gate(
+    *, stands: bool = False, contradicted: Uncertain = Verdict.UNKNOWN
+) -> Callable[[Callable[P, Outcome]], Callable[P, Gate]]: ...
+def gate(
+    function: Callable[P, Outcome] | None = None,
+    *,
+    stands: bool = False,
+    contradicted: Uncertain = Verdict.UNKNOWN,
+) -> Any:
+    """Register a gate under its function's name. Called by itself the function gives the gate.
+
+    `stands`: a failure that is seen in a part of a log cannot be otherwise in the whole of it. `contradicted`: what it
+    comes to where the logs are of several runs. Both are for gates over what is read from lines.
+    """
+
+    def register(function: Callable[P, Outcome]) -> Callable[P, Gate]:
+        name = _add(function.__name__, function, stands, contradicted)
+
+        @functools.wraps(function)
+        def named(*args: P.args, **kwargs: P.kwargs) -> Gate:
+            return called(name, function(*args, **kwargs))
+
+        return named
+
+    return register if function is None else register(function)
+
+
+def gate_of_each_metric(*, stands: bool = False) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Register the gates of all expected metrics: the function takes the `metric` and its `bound` besides what it
+    needs."""
+
+    def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
+        _add("", function, stands, Verdict.UNKNOWN)
+        return function
+
+    return register
+
+
+def rules() -> list[Rule]:
+    """Every registered gate, in the order in which gates are shown."""
+    _load()
+    return [rule for module in sorted(_RULES, key=_place) for rule in _RULES[module]]
+
+
+def called(name: str, outcome: Outcome) -> Gate:
+    """An outcome as the gate of that name."""
+    return Gate(name=name, **{each: getattr(outcome, each) for each in Outcome.model_fields})
+
+
+_RULES: dict[str, list[Rule]] = {}
+
+
+def _add(name: str, function: Callable[..., Outcome], stands: bool, contradicted: Uncertain) -> str:
+    parameters = inspect.signature(function).parameters.values()
+    known = {each.name for each in fields(Observed)}
+    own = set() if name else _OF_EACH
+    takes = frozenset(each.name for each in parameters if each.name not in own)
+    needs = frozenset(each.name for each in parameters if each.name in takes and each.default is each.empty)
+    if unknown := sorted(each.name for each in parameters if each.name in needs - known):
+        raise TypeError(f"gate {function.__name__}: {', '.join(unknown)}: no field of Observed")
+    if not needs:
+        raise TypeError(f"gate {function.__name__}: it needs nothing, so it would be asked of everything")
+    if any(rule.name == name and rule.needs == needs for rule in _registered()):
+        raise ValueError(f"two gates are named {name or 'after the expected metrics'}, and need the same")
+    rule = Rule(name, function, stands, contradicted, needs, takes & known)
+    _RULES.setdefault(function.__module__, []).append(rule)
+    return name
+
+
+def _registered() -> Iterator[Rule]:
+    for of_module in _RULES.values():
+        yield from of_module
+
+
+@functools.cache
+def _load() -> None:
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
+
+
+def _place(module: str) -> tuple[int, str]:
+    name = module.rpartition(".")[2]
+    return (ORDER.index(name) if name in ORDER else len(ORDER)), name
