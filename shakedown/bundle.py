@@ -54,7 +54,7 @@ class Bundle:
         return base64.encodebytes(zlib.compress(buffer.getvalue(), 9)).decode()
 
 
-def digest_of(files: dict[str, bytes]) -> str:
+def files_digest(files: dict[str, bytes]) -> str:
     """The same as in node/launch.py: sha256 over a line for each file, as sha256sum(1) prints them, in order."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -85,7 +85,7 @@ def build() -> Bundle:
             files[f"shakedown/node/{path.name}"] = path.read_bytes()
     for package, (prefix, _) in _PACKAGES.items():
         files.update((prefix + name, data) for name, data in _package_files(package))
-    return Bundle(files, digest_of(files))
+    return Bundle(files, files_digest(files))
 
 
 def _script(digest: str, *names: str, last: str) -> str:

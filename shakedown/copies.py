@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from shakedown.smoke.gates import NodeLog, read_log
-from shakedown.smoke.kept import KeptLog
+from shakedown.smoke.kept_logs import KeptLog
 
 TEXT_LIMIT = 1 << 28  # bytes of a log that is held in memory as a whole: benchmarks print megabytes
 _CHUNK = 1 << 18

@@ -43,7 +43,7 @@ from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
-from shakedown.smoke.kept import LEADER, KeptLog
+from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.text import load_json, printable, shallow
@@ -169,7 +169,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def digest_of(desired: dict[str, DesiredState]) -> str:
+def desired_digest(desired: dict[str, DesiredState]) -> str:
     """SHA-256 over all desired states: the same digest means the same promises. Secrets are left out of it: nobody can
     try them against it."""
     states = {name: state.model_dump(mode="json") for name, state in desired.items()}

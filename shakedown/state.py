@@ -115,7 +115,7 @@ class Memory(_Part):
     hugepage_kb: Reading[int]
 
 
-class Limits(_Part):
+class ResourceLimits(_Part):
     """Limits of the user the probe ran as: soft values as text ("unlimited" or a number), and what is persisted."""
 
     memlock: Setting  # kilobytes or "unlimited"
@@ -362,7 +362,7 @@ class NodeState(_Part):
     numa: Numa
     memory: Memory
     sysctl: dict[str, Setting]  # the keys in shakedown/node's SYSCTLS
-    limits: Limits
+    limits: ResourceLimits
     account: Account
     modules: Modules
     devices: Devices

@@ -37,7 +37,7 @@ def files_naming(provider: Provider, verbs: Verbs) -> list[str]:
     return [path for path, driver in verbs.drivers.items() if driver == provider.name]
 
 
-def digest_of(provider: Provider, verbs: Verbs) -> str | None:
+def library_digest(provider: Provider, verbs: Verbs) -> str | None:
     """The digest of that library; None where it is not known."""
     library = library_of(provider, verbs)
     return None if library is None or is_unreadable(library.sha256) else library.sha256

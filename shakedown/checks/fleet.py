@@ -15,7 +15,7 @@ from shakedown import images as references
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import NodeState, Reading, Unreadable, is_unreadable
-from shakedown.verbs import digest_of
+from shakedown.verbs import library_digest
 
 Values = dict[str, Reading[str]]  # subject -> what this node has
 
@@ -82,7 +82,7 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
 def _declared(state: NodeState, desired: DesiredState) -> Values:
     """The digest of the provider library that the desired state names."""
     values: Values = {}
-    if desired.rdma.provider and (digest := digest_of(desired.rdma.provider, state.verbs)):
+    if desired.rdma.provider and (digest := library_digest(desired.rdma.provider, state.verbs)):
         values[f"provider_library.{desired.rdma.provider.name}"] = digest
     return values
 

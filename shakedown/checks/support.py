@@ -13,7 +13,7 @@ from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
-    from shakedown.smoke.recipe import Limits, Recipe
+    from shakedown.smoke.recipe import ProgramLimits, Recipe
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
 
@@ -98,7 +98,7 @@ def _recipe(desired: DesiredState) -> Recipe | None:
     return recipes().get(desired.smoke.recipe)
 
 
-def _level(profile: str, limits: Limits) -> str:
+def _level(profile: str, limits: ProgramLimits) -> str:
     if profile in limits.gpus:
         return "supported"
     return "supported in part" if profile in limits.partial_gpus else "not supported"

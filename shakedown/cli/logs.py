@@ -35,9 +35,9 @@ def parse(log: str) -> None:
     gzip, bzip2 or UTF-16. A log that is not whole is told, and exits with 4.
     """
     from shakedown.smoke.log import LogReader
-    from shakedown.smoke.source import Source
+    from shakedown.smoke.log_source import LogSource
 
-    reader, source, found = LogReader(), Source(log), False
+    reader, source, found = LogReader(), LogSource(log), False
     try:
         for chunk in source:
             found |= _show(reader.feed(chunk))
@@ -130,10 +130,10 @@ def _names(logs: tuple[str, ...]) -> dict[str, str]:
 
 
 def _read(log: str) -> NodeLog:
-    from shakedown.smoke.source import Source
+    from shakedown.smoke.log_source import LogSource
 
     try:
-        return gates.read_log(Source(log))
+        return gates.read_log(LogSource(log))
     except OSError as error:
         raise ValueError(_words(log, error)) from error
 

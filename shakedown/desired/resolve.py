@@ -244,7 +244,9 @@ def _smoke_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
     for path, file in controller.missing(state):
         yield Problem(merged.origin_of(path), path, file, "a file that is there on this machine")
     if state.smoke is not None:
-        from shakedown.smoke.declared import problems_of  # 60 ms that a desired state without a smoke run does not need
+        from shakedown.smoke.preflight import (
+            problems_of,  # 60 ms that a desired state without a smoke run does not need
+        )
 
         yield from (_placed(problem, merged) for problem in problems_of(state))
 
@@ -260,7 +262,7 @@ def _dataset_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
 def _over_the_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterable[tuple[str, Problem]]:
     if not any(state.smoke for state in states.values()):
         return
-    from shakedown.smoke.declared import count_problems, division_problems
+    from shakedown.smoke.preflight import count_problems, division_problems
 
     if whole:
         yield from count_problems(states)
@@ -293,7 +295,7 @@ def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: 
     if wanted.image not in images:
         expected = f"a name in images ({', '.join(images) or 'none is declared'})"
         yield Problem(merged.origin_of("benchmark.image"), "benchmark.image", repr(wanted.image), expected)
-    from shakedown.smoke.declared import bounds
+    from shakedown.smoke.preflight import bounds
 
     yield from (_placed(problem, merged) for problem in bounds("benchmark.expect", wanted.expect, document().metrics))
 

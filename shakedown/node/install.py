@@ -18,7 +18,7 @@ import zlib
 from py_compile import PycInvalidationMode, compile
 from typing import List, Optional, Tuple
 
-from .launch import DIGEST, answer, cache_folder, contents, digest_of, home, is_whole, run, sha256
+from .launch import DIGEST, answer, cache_folder, contents, files_digest, home, is_whole, run, sha256
 from .owners import place
 
 FORGOTTEN_AFTER_S = 24 * 3600
@@ -33,7 +33,7 @@ def receive() -> List[Tuple[str, bytes]]:
             files = sorted((name, file.read()) for name, file in opened if file)
     except Exception as error:
         answer("arrived damaged: {}".format(error))
-    if digest_of([(name, sha256(data)) for name, data in files]) != DIGEST:
+    if files_digest([(name, sha256(data)) for name, data in files]) != DIGEST:
         answer("arrived with another digest")
     return files
 
@@ -49,7 +49,7 @@ def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
                 file.write(data)
             if name.endswith(".py"):
                 compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
-        seal = digest_of(contents(folder))
+        seal = files_digest(contents(folder))
         with open(os.path.join(folder, "SEAL"), "w") as file:
             file.write(seal)
         return folder

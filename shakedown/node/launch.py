@@ -39,7 +39,7 @@ def read(folder: str, path: str) -> bytes:
         return file.read()
 
 
-def digest_of(files: List[Tuple[str, str]]) -> str:
+def files_digest(files: List[Tuple[str, str]]) -> str:
     """The digest of a set of files: sha256 over a line for each, as sha256sum(1) prints them, in the paths' order."""
     return sha256("".join("{}  {}\n".format(digest, path) for path, digest in sorted(files)).encode())
 
@@ -65,7 +65,7 @@ def is_whole(folder: str) -> bool:
     except OSError:
         return False
     source = [file for file in files if "__pycache__" not in file[0]]
-    return digest_of(source) == DIGEST and digest_of(files) == sealed
+    return files_digest(source) == DIGEST and files_digest(files) == sealed
 
 
 def run(folder: str) -> None:

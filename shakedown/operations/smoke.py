@@ -113,8 +113,8 @@ def _carry_out(job: Job, remote: JobRemote, interrupted: Callable[[], str | None
             on_event=job.on_event,
             interrupted=interrupted,
             scheduler=Greenlets(),
-            limits=job.limits,
-            room=job.room,
+            timeouts=job.timeouts,
+            quota=job.quota,
         )
     except Exception as error:
         job.error = str(error) or type(error).__name__

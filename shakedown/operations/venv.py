@@ -73,7 +73,7 @@ def install(
     if problem:
         yield refuse(problem)
         return
-    wanted = digest_of(steps, contents, editable, python)
+    wanted = request_digest(steps, contents, editable, python)
     if now.get("digest") == wanted and "import_error" not in now:
         host.noop(f"{path} has what is asked for (digest {wanted[:12]})")
         return
@@ -138,7 +138,7 @@ def _lacking(asked: _Asked, wanted: str) -> str | None:
     return None if then.get("digest") == wanted else f"{asked.path} does not hold what was installed into it"
 
 
-def digest_of(
+def request_digest(
     steps: Sequence[Mapping[str, Any]], contents: Mapping[str, str], editable: str | None, python: str
 ) -> str:
     """SHA-256 over what is asked for. An editable checkout counts by its place: its files are used as they are."""

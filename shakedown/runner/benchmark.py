@@ -92,7 +92,7 @@ def _job(current: Session, name: str) -> Job:
         return plan
 
     logs = current.directory.logs if current.directory else Path()
-    job = Job(make_plan=make_plan, log_dir=logs, node=name, on_event=tell, room=current.room)
+    job = Job(make_plan=make_plan, log_dir=logs, node=name, on_event=tell, quota=current.quota)
     return job
 
 

@@ -26,10 +26,10 @@ from shakedown.runner import host_keys
 from shakedown.runner.ending import course
 from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, digest_of, new_run_id, now
+from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
-from shakedown.smoke.kept import Room
+from shakedown.smoke.kept_logs import LogQuota
 from shakedown.state import NodeState
 from shakedown.text import file_name
 
@@ -59,7 +59,7 @@ class Session:
     left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
     directory: RunDirectory | None = None
-    room: Room = field(default_factory=Room)  # for the logs of all jobs of this run
+    quota: LogQuota = field(default_factory=LogQuota)  # for the logs of all jobs of this run
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
@@ -102,7 +102,7 @@ class Session:
                     run_id=run_id,
                     started_at=now(),
                     inventory=invocation.inventory,
-                    desired_digest=digest_of(dict(self.examination.desired)),
+                    desired_digest=desired_digest(dict(self.examination.desired)),
                 )
                 self.save()
             return self.record

@@ -87,7 +87,9 @@ def start_run(current: Session) -> None:
 def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) -> Job:
     directory = current.directory
     logs = Path() if directory is None else directory.logs if node is None else directory.logs_of_each
-    job = Job(make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=on_event, room=current.room)
+    job = Job(
+        make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=on_event, quota=current.quota
+    )
     return job
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.smoke.kept import KeptLog, Room
+from shakedown.smoke.kept_logs import KeptLog, LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 
@@ -87,7 +87,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Timeouts:
     """Times in seconds."""
 
     poll_s: float = 1.0  # between two polls of a node
@@ -96,13 +96,13 @@ class Limits:
     lease_s: float = 45.0  # without a poll until the node ends the job by itself
     grace_s: float = 3.0  # between SIGTERM and SIGKILL
     prepare_s: float = 300.0  # for uploads and the setup commands
-    settle_s: float = 30.0  # for all leaders to exit after the first one has
+    last_exit_s: float = 30.0  # for all leaders to exit after the first one has
     stop_s: float = 60.0  # for ending, cleanup and collecting; of a long log, without anything new of it
     collect_s: float = 900.0  # the same in all: a gibibyte at little more than a megabyte in a second
     echo_s: float = 1.5  # a failure that can be the echo of another node's waits so long for that one
 
     @classmethod
-    def of(cls, unreachable_s: float) -> Limits:
+    def of(cls, unreachable_s: float) -> Timeouts:
         """Those of a plan: two polls may go unanswered, and a node holds out for longer than the controller. One that
         is slow to answer is asked less often, since each answer costs it."""
         return cls(
@@ -131,8 +131,8 @@ class Job:
     node: str | None = None
     on_event: Callable[[Event], None] = lambda event: None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
-    limits: Limits | None = None  # None: the plan's
-    room: Room = field(default_factory=Room)  # for the logs that are kept; the jobs of a run share one
+    timeouts: Timeouts | None = None  # None: the plan's
+    quota: LogQuota = field(default_factory=LogQuota)  # for the logs that are kept; the jobs of a run share one
     plan: LaunchPlan | None = None
     result: JobResult | None = None
     error: str | None = None  # why there is no result

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shakedown.smoke.job import Clock, Failure, Limits, NodeResult
-from shakedown.smoke.kept import LEADER, KeptLog, LogFile, Room, names_on_controller
+from shakedown.smoke.job import Clock, Failure, NodeResult, Timeouts
+from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
@@ -20,16 +20,16 @@ ROOM_BYTES = 64 << 10  # less on the node is a full disk
 
 
 class Member:
-    """Owned by one task (`live`); the supervisor reads its fields and sets `go`, `stop`, `finish`
+    """Owned by one task (`run`); the supervisor reads its fields and sets `go`, `stop`, `finish`
     and `given_up`."""
 
     def __init__(
         self,
         node: Node,
         log_dir: Path,
-        limits: Limits,
+        timeouts: Timeouts,
         sleep: Callable[[float], None],
-        room: Room | None = None,
+        quota: LogQuota | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.name = node.name
@@ -51,13 +51,13 @@ class Member:
         self.iterations: deque[tuple[float, Iteration]] = deque()
         self.line, self.line_number = "", 0  # the last one that is not empty
         self._node = node
-        self._limits = limits
+        self._timeouts = timeouts
         self._sleep = sleep
         self._splitter = LineSplitter()
         self._scanner = FailureScanner()
         self._reader = LogReader()
         self._folder = log_dir / file_name(self.name)
-        self._room = room or Room()
+        self._quota = quota or LogQuota()
         self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
         self._fetched: set[str] = set()  # and those of which no more is to be had
         self._notes: list[str] = []
@@ -65,7 +65,7 @@ class Member:
         self._stop_sent = False
         self._log_closed = False
 
-    def live(self, secrets: dict[str, str]) -> None:
+    def run(self, secrets: dict[str, str]) -> None:
         """Prepare, poll until the run is over here, collect, remove. Never raises: what happens is a failure."""
         try:
             self._prepare(secrets)
@@ -114,13 +114,13 @@ class Member:
         why = self.silence or "no time"
         if self._node.known:
             return (
-                f"not cleaned up ({why}): its watchdog ends the job {self._limits.lease_s:.0f} s"
+                f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s"
                 f" after it last heard of the controller; {self._node.run_dir} stays"
             )
         return (
-            f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there ends by"
-            f" itself within {self._limits.lease_s:.0f} s; to end it at once, send SIGTERM to the process for which the"
-            f" next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
+            f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"
+            f" ends by itself within {self._timeouts.lease_s:.0f} s; to end it at once, send SIGTERM to the process for"
+            f" which the next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
         )
 
     def _close_logs(self) -> list[KeptLog]:
@@ -156,7 +156,7 @@ class Member:
 
     def _prepare(self, secrets: dict[str, str]) -> None:
         try:
-            self._notes += self._node.prepare(secrets, self._limits.lease_s, self._limits.grace_s)
+            self._notes += self._node.prepare(secrets, self._timeouts.lease_s, self._timeouts.grace_s)
         except NoAnswer as error:  # it may be prepared all the same: it is asked for the run until that is known
             self.silence = str(error)
             self.fail("unreachable", f"{self.name}: {error}")
@@ -206,7 +206,7 @@ class Member:
         return False
 
     def _rest(self) -> None:
-        until = self.clock.now() + self._limits.poll_s
+        until = self.clock.now() + self._timeouts.poll_s
         wanted = (self.go, self.stop, self.finish)
         while self.clock.now() < until and (self.go, self.stop, self.finish) == wanted:
             self._sleep(_SLICE_S)
@@ -309,7 +309,7 @@ class Member:
         log.size = size
 
     def _open(self, name: str, file: str) -> LogFile:
-        self._logs[name] = log = LogFile(name, self._folder / file, self._room)
+        self._logs[name] = log = LogFile(name, self._folder / file, self._quota)
         return log
 
     def _keep(self, log: LogFile, data: bytes) -> None:

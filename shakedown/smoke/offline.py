@@ -10,11 +10,11 @@ from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
 from shakedown.smoke import gates
 from shakedown.smoke.gates import NodeLog
+from shakedown.smoke.job_shape import RANKS_PER_NODE, JobShape, shape_of
 from shakedown.smoke.judgement import Judgement, judged
 from shakedown.smoke.options import ResolvedOptions, choose
 from shakedown.smoke.plan.expectations import published
 from shakedown.smoke.recipe import recipes
-from shakedown.smoke.setting import RANKS_PER_NODE, Setting, setting_of
 
 RDMA, SOCKETS = "rdma", "sockets"
 
@@ -50,7 +50,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
     Raises ValueError with every fault of what was asked.
     """
     chosen = _chosen(asked)
-    said = setting_of([log.setting for log in logs.values()])
+    said = shape_of([log.shape for log in logs.values()])
     seen, _damaged = gates.iterations_of(logs)
     batch = next((it.global_batch_size for it in seen if it.global_batch_size), None) or said.global_batch
     sizes = _sizes(asked, said, chosen, len(logs))
@@ -104,7 +104,7 @@ def _of_recipe(chosen: ResolvedOptions | None, role: str) -> int | None:
     return int(value) if value is not None else None
 
 
-def _sizes(asked: Asked, said: Setting, chosen: ResolvedOptions | None, logs: int) -> Sizes:
+def _sizes(asked: Asked, said: JobShape, chosen: ResolvedOptions | None, logs: int) -> Sizes:
     if asked.nodes is not None and asked.nodes < logs:
         raise ValueError(f"--nodes {asked.nodes}: there are {logs} logs, and each is of a node of its own")
     nodes = asked.nodes or said.node_count(logs)

@@ -219,7 +219,7 @@ class Container(_Data):
     privileged: bool = False  # as documented; used only where the desired state asks for it
 
 
-class Limits(_Data):
+class ProgramLimits(_Data):
     """Where the program itself ends."""
 
     max_nodes: int | None = None
@@ -282,7 +282,7 @@ class Family(_Data):
     roles: Roles
     launch: Launch = Launch()
     rules: list[Rule] = []
-    limits: Limits | None = None
+    limits: ProgramLimits | None = None
     container: Container = Container()
     environment: dict[Text, str] = {}
     conditional: list[Conditional] = []

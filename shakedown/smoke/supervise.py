@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from shakedown.smoke import blame
-from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Limits, Outcome
-from shakedown.smoke.kept import Room
+from shakedown.smoke import first_failure
+from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Outcome, Timeouts
+from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.member import ROOM_BYTES, Member
 from shakedown.smoke.remote import Node, Remote
 
-__all__ = ["Job", "JobResult", "Limits", "Scheduler", "Threads", "run_job"]
+__all__ = ["Job", "JobResult", "Scheduler", "Threads", "Timeouts", "run_job"]
 
 _TICK_S = 0.1
 
@@ -55,13 +55,13 @@ def run_job(
     on_event: Callable[[Event], None] = lambda event: None,
     interrupted: Callable[[], str | None] = lambda: None,
     scheduler: Scheduler | None = None,
-    limits: Limits | None = None,
-    room: Room | None = None,
+    timeouts: Timeouts | None = None,
+    quota: LogQuota | None = None,
 ) -> JobResult:
     """Run the job to its end and return what became of it, with every node's log in `log_dir`.
 
     `secrets` holds the values of the variables that the nodes' plans name; `interrupted` says why the job is to be
-    stopped from outside (Ctrl-C), None otherwise; `room` is what other jobs of the run have left for logs. Raises
+    stopped from outside (Ctrl-C), None otherwise; `quota` is what other jobs of the run have left for logs. Raises
     ValueError for a secret that is not given, before anything is started; a KeyboardInterrupt stops the job like
     `interrupted` does.
     """
@@ -69,8 +69,10 @@ def run_job(
     absent = sorted({name for node in plan.nodes for name in node.secrets if name not in values})
     if absent:
         raise ValueError(f"secrets without a value: {', '.join(absent)}")
-    bounds = limits or Limits.of(plan.unreachable_s)
-    return _Supervisor(plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, room).run()
+    bounds = timeouts or Timeouts.of(plan.unreachable_s)
+    return _Supervisor(
+        plan, remote, log_dir, values, on_event, interrupted, scheduler or Threads(), bounds, quota
+    ).run()
 
 
 class _Supervisor:
@@ -83,19 +85,26 @@ class _Supervisor:
         on_event: Callable[[Event], None],
         interrupted: Callable[[], str | None],
         scheduler: Scheduler,
-        limits: Limits,
-        room: Room | None,
+        timeouts: Timeouts,
+        quota: LogQuota | None,
     ) -> None:
         self._plan = plan
         self._secrets = secrets
         self._on_event = on_event
         self._interrupted = interrupted
         self._scheduler = scheduler
-        self._limits = limits
+        self._timeouts = timeouts
         self._clock = Clock()
-        room = room or Room()
+        quota = quota or LogQuota()
         self._members = [
-            Member(Node(plan, node, remote, limits.poll_timeout_s), log_dir, limits, scheduler.sleep, room, self._clock)
+            Member(
+                Node(plan, node, remote, timeouts.poll_timeout_s),
+                log_dir,
+                timeouts,
+                scheduler.sleep,
+                quota,
+                self._clock,
+            )
             for node in plan.nodes
         ]
         self._reporter = self._members[-1]
@@ -108,7 +117,7 @@ class _Supervisor:
     def run(self) -> JobResult:
         self._say("phase", "preparing " + ", ".join(member.name for member in self._members))
         for member in self._members:
-            self._scheduler.spawn(lambda member=member: member.live(self._secrets))  # type: ignore[misc]
+            self._scheduler.spawn(lambda member=member: member.run(self._secrets))  # type: ignore[misc]
         try:
             if self._prepare():
                 self._watch()
@@ -123,14 +132,14 @@ class _Supervisor:
 
     def _prepare(self) -> bool:
         """Wait until every node is ready. False where one is not to be had."""
-        deadline = self._clock.now() + self._limits.prepare_s
+        deadline = self._clock.now() + self._timeouts.prepare_s
         while not all(member.ready for member in self._members):
             for member in self._members:
                 if member.status.setup_error:
                     member.fail("not ready", f"{member.name}: setup failed: {member.status.setup_error}")
             if self._clock.now() > deadline:
                 late = ", ".join(member.name for member in self._members if not member.ready)
-                self._fail("not ready", f"not ready within {self._limits.prepare_s:.0f} s: {late}")
+                self._fail("not ready", f"not ready within {self._timeouts.prepare_s:.0f} s: {late}")
             if self._trouble():
                 return False
             self._scheduler.sleep(_TICK_S)
@@ -155,7 +164,7 @@ class _Supervisor:
         trouble = self._trouble()
         if trouble:
             self._stopped = self._clock.now()
-            first = blame.first(trouble)
+            first = first_failure.first(trouble)
             self._say("failure", first.text, first.node)
             self._say("phase", "stopping all nodes")
             for member in self._members:
@@ -167,7 +176,7 @@ class _Supervisor:
             now, before = self._clock.now(), kept
             kept = sum(member.kept() for member in self._members)
             since = now if kept > before else since  # a long log may come for as long as it comes
-            if now - since > self._limits.stop_s or now - began > self._limits.collect_s:
+            if now - since > self._timeouts.stop_s or now - began > self._timeouts.collect_s:
                 break
             self._report()
             self._scheduler.sleep(_TICK_S)
@@ -179,7 +188,7 @@ class _Supervisor:
         """Nothing more is to be had from the node: all done, or silent for long."""
         return (
             member.done
-            or self._clock.now() - member.answered_at > self._limits.unreachable_s + self._limits.poll_timeout_s
+            or self._clock.now() - member.answered_at > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
         )
 
     # -- judging ---------------------------------------------------------------------------------------------------
@@ -213,7 +222,7 @@ class _Supervisor:
         if free is not None and free < ROOM_BYTES and "disk full" not in known:
             member.fail("disk full", f"{member.name}: no room is left where the run folder is: its log is cut")
         silent = self._clock.now() - member.answered_at
-        if member.silence and silent > self._limits.unreachable_s and "unreachable" not in known:
+        if member.silence and silent > self._timeouts.unreachable_s and "unreachable" not in known:
             member.fail("unreachable", f"{member.name}: no answer for {silent:.0f} s: {member.silence}")
 
     def _judge_progress(self) -> None:
@@ -233,8 +242,8 @@ class _Supervisor:
         exits = [(member.exited_at, member.name) for member in self._members if member.exited_at is not None]
         others = ", ".join(member.name for member in self._members if member.exited_at is None)
         exited_at, first = min(exits, default=(now, ""))
-        if others and now - exited_at > self._limits.settle_s:
-            self._fail("early exit", f"{first} was through, and not after {self._limits.settle_s:g} s: {others}")
+        if others and now - exited_at > self._timeouts.last_exit_s:
+            self._fail("early exit", f"{first} was through, and not after {self._timeouts.last_exit_s:g} s: {others}")
 
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.
@@ -242,14 +251,14 @@ class _Supervisor:
         A node that was asked since and has answered is not gone. Another is waited for as long as a command may take.
         Then it is taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
         """
-        if not all(map(blame.may_be_echo, trouble)):
+        if not all(map(first_failure.may_be_echo, trouble)):
             return False
         began = self._clock.when(trouble[0].at)
         waited = self._clock.now() - began
-        if waited < self._limits.echo_s + self._limits.poll_s:
+        if waited < self._timeouts.echo_s + self._timeouts.poll_s:
             return True
         silent = [member for member in self._members if member.asked_at < began and not member.status.over]
-        if silent and waited < self._limits.poll_timeout_s + self._limits.poll_s:
+        if silent and waited < self._timeouts.poll_timeout_s + self._timeouts.poll_s:
             return True
         for member in silent:
             seconds = self._clock.now() - member.answered_at
@@ -292,7 +301,7 @@ class _Supervisor:
         first = None
         if trouble:
             running = [(member.name, member.status.running_at_end) for member in self._members]
-            first = blame.with_culprit(blame.first(trouble), running)
+            first = first_failure.with_culprit(first_failure.first(trouble), running)
         if not trouble and not all(member.status.exit_code == 0 for member in self._members):
             first = Failure(
                 node=None, kind="exit", text="not every exit code is known", at=self._clock.at(self._clock.now())

@@ -20,7 +20,7 @@ from shakedown.smoke.benchmark.judge import judge
 from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
 from shakedown.smoke.benchmark.results import Results, figures_of, read
-from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.kept_logs import LogFile, LogQuota
 from shakedown.smoke.launch import run_folders
 from tests.documents import commands
 from tests.states import resolved
@@ -279,7 +279,7 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
     directory = RunDirectory.create("20260101T000000-aaaaaa", tmp_path)
     kept = []
     for name, file, text in (("leader.log", "leader.log", log()), (PERF, "perf.csv", REPORT)):
-        copy = LogFile(name, directory.logs / "n" / file, Room())
+        copy = LogFile(name, directory.logs / "n" / file, LogQuota())
         copy.write(text.encode())
         copy.size = copy.kept
         kept.append(copy.close().model_copy(update={"path": f"logs/n/{file}"}))

@@ -158,7 +158,7 @@ def test_the_same_checkout_makes_the_same_bundle() -> None:
     first = bundle.build()
     bundle.build.cache_clear()
     assert bundle.build() == first and bundle.build().archive() == first.archive()
-    assert bundle.digest_of({**first.files, "x": b""}) != first.digest
+    assert bundle.files_digest({**first.files, "x": b""}) != first.digest
 
 
 def test_a_command_is_one_line_for_any_shell() -> None:

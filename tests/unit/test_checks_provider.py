@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shakedown.checks.provider import provider_driver, provider_library
 from shakedown.findings import Finding
 from shakedown.smoke.plan.container import host_files
-from shakedown.verbs import digest_of, library_of
+from shakedown.verbs import library_digest, library_of
 from tests.states import bare, desired, healthy, unreadable, with_
 
 PATH = "/usr/local/lib/libbnxt_re-rdmav34.so"
@@ -133,7 +133,7 @@ def test_the_check_the_plan_and_the_comparison_mean_one_library(providers: list[
     assert isinstance(finding, Finding) and wanted.rdma.provider is not None
     files = host_files("n", wanted.rdma, state)
     mounted = [path for path in files.mounts if path.endswith(".so")]
-    digest = digest_of(wanted.rdma.provider, state.verbs)
+    digest = library_digest(wanted.rdma.provider, state.verbs)
     own = f"/usr/local/lib/libbnxt_re-rdmav{abi}.so"
     there = [each for each in providers if each["path"] == own and each["provider"] == "bnxt_re" and each["abi"] == abi]
     assert mounted == [each["path"] for each in there]
@@ -147,6 +147,8 @@ def test_an_abi_that_is_not_known_gives_no_library() -> None:
     state = with_(healthy(), {"verbs.abi": unreadable("malformed")})
     provider = desired().rdma.provider
     assert (
-        provider is not None and library_of(provider, state.verbs) is None and digest_of(provider, state.verbs) is None
+        provider is not None
+        and library_of(provider, state.verbs) is None
+        and library_digest(provider, state.verbs) is None
     )
     assert host_files("n", desired().rdma, state).problems

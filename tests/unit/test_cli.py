@@ -15,7 +15,7 @@ from shakedown.cli import main
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, now
 from shakedown.smoke.gates.model import TOGETHER
-from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.kept_logs import LogFile, LogQuota
 from tests.plans import small
 
 LOGS = Path(__file__).parents[1] / "data/logs"
@@ -178,7 +178,7 @@ def test_two_nodes_that_fell_back_to_tcp_fail_unless_sockets_are_meant(tmp_path:
 
 def a_run(root: Path, run: str, verdict: Verdict = Verdict.OK) -> None:
     directory = RunDirectory.create(run, root)
-    log = LogFile("leader.log", directory.logs / "node01/leader.log", Room())
+    log = LogFile("leader.log", directory.logs / "node01/leader.log", LogQuota())
     log.write((LOGS / "rocm.log").read_bytes())
     log.size = log.kept
     kept = log.close().model_copy(update={"path": "logs/node01/leader.log"})

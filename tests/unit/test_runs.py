@@ -20,7 +20,7 @@ from shakedown.runs import (
     RunDirectory,
     RunNode,
     RunRecord,
-    digest_of,
+    desired_digest,
     find_run,
     judge_job,
     judge_run,
@@ -28,7 +28,7 @@ from shakedown.runs import (
     now,
 )
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.kept import KeptLog, LogFile, Room
+from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
 from tests.plans import small
 from tests.states import desired
 
@@ -42,7 +42,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def keep(directory: RunDirectory, node: str, content: bytes, name: str = "leader.log") -> KeptLog:
-    log = LogFile(name, directory.logs / node / name, Room())
+    log = LogFile(name, directory.logs / node / name, LogQuota())
     log.write(content)
     log.size = len(content)
     return log.close().model_copy(update={"path": f"logs/{node}/{name}"})
@@ -320,7 +320,7 @@ def test_latest_never_leads_out_of_the_runs(tmp_path: Path) -> None:
 
 def test_the_digest_of_desired_states_tells_no_secret() -> None:
     def digest(**environment: str) -> str:
-        return digest_of({"a": desired("cpu", None, smoke={"recipe": "gpt-small", "environment": environment})})
+        return desired_digest({"a": desired("cpu", None, smoke={"recipe": "gpt-small", "environment": environment})})
 
     assert digest(WANDB_API_KEY="one") == digest(WANDB_API_KEY="two")
     assert digest(NCCL_DEBUG="INFO") != digest(NCCL_DEBUG="WARN")

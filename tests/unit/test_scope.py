@@ -23,7 +23,7 @@ from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.job import Job, JobResult, NodeResult, job_name
-from shakedown.smoke.kept import KeptLog, LogFile, Room
+from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.plan import PlanError
@@ -229,7 +229,7 @@ def recorded(folder: Path, logs: dict[str, str]) -> RunDirectory:
     evidence = {}
     examination = rack(len(logs), scope="each", iterations=20)
     for name, log in logs.items():
-        room = LogFile("leader.log", directory.logs_of_each / name / "leader.log", Room())
+        room = LogFile("leader.log", directory.logs_of_each / name / "leader.log", LogQuota())
         room.write((LOGS / log).read_bytes())
         room.size = room.kept
         kept = room.close()

@@ -12,17 +12,17 @@ import gevent
 import pytest
 
 from shakedown.operations.smoke import carry_out
-from shakedown.smoke.job import Event, Job, Limits
+from shakedown.smoke.job import Event, Job, Timeouts
 from shakedown.smoke.launch import LaunchPlan
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
-LIMITS = Limits(
+TIMEOUTS = Timeouts(
     poll_s=0.2,
     poll_timeout_s=8,
     unreachable_s=8,  # on a busy machine a command takes seconds
     lease_s=20,
     grace_s=1,
-    settle_s=2,
+    last_exit_s=2,
     prepare_s=60,
     stop_s=40,
     echo_s=0.5,
@@ -50,9 +50,11 @@ class Several:
     def run_id(self, node: str) -> str:
         return f"{RUN}-each-{node}"
 
-    def run(self, snippets: dict[str, str], act: Callable[[], None] = lambda: None, **limits: float) -> dict[str, Job]:
+    def run(
+        self, snippets: dict[str, str], act: Callable[[], None] = lambda: None, **timeouts: float
+    ) -> dict[str, Job]:
         """Runs them all; `act` runs beside them."""
-        jobs = {name: self._job(name, code, limits) for name, code in snippets.items()}
+        jobs = {name: self._job(name, code, timeouts) for name, code in snippets.items()}
         beside = threading.Thread(target=act)
         beside.start()
         try:
@@ -70,15 +72,15 @@ class Several:
         )
         return done
 
-    def _job(self, node: str, code: str, limits: dict[str, float]) -> Job:
+    def _job(self, node: str, code: str, timeouts: dict[str, float]) -> Job:
         told = self.events[node] = []
 
         def plan() -> LaunchPlan:
             if not code:
                 raise ValueError("the launch plan has 1 error")
-            return launch_plan({node: [sys.executable, "-c", code]}, self.run_id(node), **limits)
+            return launch_plan({node: [sys.executable, "-c", code]}, self.run_id(node), **timeouts)
 
-        return Job(plan, self.folder / "each", node=node, on_event=told.append, limits=LIMITS)
+        return Job(plan, self.folder / "each", node=node, on_event=told.append, timeouts=TIMEOUTS)
 
     def waiting(self, *names: str) -> bool:
         logs = [self.nodes.run_dir(name, self.run_id(name)) / "leader.log" for name in names]

@@ -16,22 +16,22 @@ import pytest
 
 from shakedown.smoke.job import Event, JobResult
 from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.supervise import Limits, run_job
+from shakedown.smoke.supervise import Timeouts, run_job
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
-LIMITS = Limits(
+TIMEOUTS = Timeouts(
     poll_s=0.2,
     poll_timeout_s=3,
     unreachable_s=1.5,
     lease_s=5,
     grace_s=1,
-    settle_s=2,
+    last_exit_s=2,
     prepare_s=10,
     stop_s=15,
     echo_s=0.5,
 )
 PATIENT = replace(
-    LIMITS, poll_timeout_s=10, unreachable_s=20, lease_s=60, settle_s=30, prepare_s=60, stop_s=60
+    TIMEOUTS, poll_timeout_s=10, unreachable_s=20, lease_s=60, last_exit_s=30, prepare_s=60, stop_s=60
 )  # where no time is looked at, and the machine may be busy
 ITERATION = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |"
 PREAMBLE = f"""
@@ -58,7 +58,9 @@ class Jobs:
         commands = {name: [sys.executable, "-c", PREAMBLE + code] for name, code in snippets.items()}
         return launch_plan(commands, **more)
 
-    def run(self, snippets: dict[str, str], limits: Limits = LIMITS, act: Act | None = None, **more: Any) -> JobResult:
+    def run(
+        self, snippets: dict[str, str], timeouts: Timeouts = TIMEOUTS, act: Act | None = None, **more: Any
+    ) -> JobResult:
         """The result; `act` runs beside the job."""
         beside = threading.Thread(target=act) if act else None
         if beside:
@@ -70,7 +72,7 @@ class Jobs:
                 self.logs,
                 on_event=self.events.append,
                 interrupted=lambda: self.why,
-                limits=limits,
+                timeouts=timeouts,
             )
         finally:
             if beside:
@@ -154,7 +156,7 @@ def test_what_a_peer_says_of_a_death_is_not_what_was_first(jobs: Jobs) -> None:
     """The peer notices in milliseconds, torchrun in a tenth of a second: the earlier line is the echo."""
     peer = "say('Traceback (most recent call last):'); say('RuntimeError: Connection reset by peer'); time.sleep(600)"
     dead = "time.sleep(0.4); say('E torch api.py:1002] failed (exitcode: -9) local_rank: 0'); sys.exit(1)"
-    result = jobs.run({"a": peer, "b": dead}, replace(LIMITS, echo_s=5))
+    result = jobs.run({"a": peer, "b": dead}, replace(TIMEOUTS, echo_s=5))
     assert first(result) == ("b", "killed")
     assert "a" in [failure.node for failure in result.failures]
 
@@ -171,7 +173,7 @@ def test_a_node_that_fell_silent_is_blamed_before_those_who_lost_it(jobs: Jobs) 
         (jobs.nodes.home("a") / "go").touch()
 
     told = f"say('waiting')\nwhile not os.path.exists(os.environ['HOME'] + '/go'): time.sleep(0.05)\n{RESET}"
-    result = jobs.run({"a": told, "b": WAIT}, replace(LIMITS, unreachable_s=30), act=lose)
+    result = jobs.run({"a": told, "b": WAIT}, replace(TIMEOUTS, unreachable_s=30), act=lose)
     assert first(result) == ("b", "unreachable")
     assert "no route to host" in result.reason
     assert result.failures[0].node == "a", "its line was earlier"
@@ -236,7 +238,7 @@ def test_a_short_silence_is_none(jobs: Jobs) -> None:
         time.sleep(0.6)
         jobs.nodes.lost.clear()
 
-    assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, replace(LIMITS, unreachable_s=8), act=blink).completed
+    assert jobs.run({"a": "say('waiting'); time.sleep(2)"}, replace(TIMEOUTS, unreachable_s=8), act=blink).completed
 
 
 @pytest.mark.parametrize("step_s", [400, -400, 86400 * 3650])
@@ -297,7 +299,7 @@ def test_a_preparation_that_never_came_to_the_node_leaves_no_doubt(jobs: Jobs) -
 
 def test_a_node_that_may_be_busy_is_noted_with_its_remedy_and_frees_itself(jobs: Jobs) -> None:
     jobs.nodes.deaf["b"] = 100
-    result = jobs.run(dict.fromkeys("ab", WAIT), replace(LIMITS, lease_s=3, stop_s=4))
+    result = jobs.run(dict.fromkeys("ab", WAIT), replace(TIMEOUTS, lease_s=3, stop_s=4))
     assert first(result) == ("b", "unreachable")
     (note,) = result.nodes[1].left
     assert note.startswith("may be busy (the answer was lost)")
@@ -329,7 +331,7 @@ def test_a_terminal_that_went_away_does_not_end_the_job(jobs: Jobs) -> None:
     def broken(event: Event) -> None:
         raise BrokenPipeError
 
-    assert run_job(jobs.plan({"a": "train(5)"}), jobs.nodes, jobs.logs, on_event=broken, limits=LIMITS).completed
+    assert run_job(jobs.plan({"a": "train(5)"}), jobs.nodes, jobs.logs, on_event=broken, timeouts=TIMEOUTS).completed
 
 
 def test_a_secret_without_a_value_is_an_error_before_anything_is_sent(jobs: Jobs) -> None:
@@ -347,7 +349,7 @@ def test_a_cleanup_that_fails_is_told_and_counts_as_left(jobs: Jobs) -> None:
 
 def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> None:
     names = ["node2 x", "node2_x", "../evil", "a", "a.log"]
-    result = jobs.run({name: f"say({name!r})" for name in names}, logs=["{run_dir}/logs/perf.csv"], limits=PATIENT)
+    result = jobs.run({name: f"say({name!r})" for name in names}, logs=["{run_dir}/logs/perf.csv"], timeouts=PATIENT)
     assert result.outcome == "completed", result
     paths = [node.logs[0] for node in result.nodes]
     assert [path.read_text() for path in paths] == [f"{name}\n" for name in names]
@@ -360,7 +362,7 @@ def test_no_two_nodes_share_a_file_and_none_leaves_the_folder(jobs: Jobs) -> Non
 def test_two_logs_of_one_base_name_are_kept_apart(jobs: Jobs) -> None:
     code = "for folder in 'ab': open(folder + '/perf.csv', 'w').write(folder)\ntrain(5)"
     names = ["{run_dir}/a/perf.csv", "{run_dir}/b/perf.csv"]
-    kept = {log.name: log for log in jobs.run({"n": code}, logs=names, limits=PATIENT).nodes[0].kept}
+    kept = {log.name: log for log in jobs.run({"n": code}, logs=names, timeouts=PATIENT).nodes[0].kept}
     assert [Path(kept[name].path).read_text() for name in names] == ["a", "b"]
     assert [kept[name].incomplete for name in names] == ["", ""]
 
@@ -368,18 +370,18 @@ def test_two_logs_of_one_base_name_are_kept_apart(jobs: Jobs) -> None:
 @pytest.mark.parametrize("length", [1000, 50])
 def test_a_log_that_was_cut_on_the_node_while_it_came_is_not_whole(jobs: Jobs, length: int) -> None:
     code = f"say('x' * {length}); time.sleep(1.5); os.truncate('leader.log', 0); train(5)"
-    log = jobs.run({"a": code}, limits=PATIENT).nodes[0].kept[0]
+    log = jobs.run({"a": code}, timeouts=PATIENT).nodes[0].kept[0]
     assert "cut or replaced on the node" in log.incomplete
     assert log.kept >= length
 
 
 def test_a_log_that_is_gone_at_the_end_is_not_whole(jobs: Jobs) -> None:
-    result = jobs.run({"a": "train(5); time.sleep(1); os.unlink('leader.log')"}, limits=PATIENT)
+    result = jobs.run({"a": "train(5); time.sleep(1); os.unlink('leader.log')"}, timeouts=PATIENT)
     assert "at the end it was not" in result.nodes[0].kept[0].incomplete
 
 
 def test_a_whole_log_has_the_size_and_digest_of_the_node_s(jobs: Jobs) -> None:
-    result = jobs.run({"a": "train(5); open('more', 'w').write('m')"}, logs=["more"], limits=PATIENT)
+    result = jobs.run({"a": "train(5); open('more', 'w').write('m')"}, logs=["more"], timeouts=PATIENT)
     leader, more = result.nodes[0].kept
     content = Path(leader.path).read_bytes()
     assert (leader.size, leader.kept, leader.incomplete) == (len(content), len(content), "")
@@ -402,12 +404,12 @@ def test_the_log_of_a_node_that_is_lost_is_not_whole(jobs: Jobs) -> None:
 def test_a_long_log_may_come_for_as_long_as_it_comes(jobs: Jobs) -> None:
     """Longer than the time for ending, which counts from the last piece of it."""
     code = "train(5); open('trace', 'wb').write(bytes(8 << 20))"
-    limits = replace(PATIENT, stop_s=8)
+    timeouts = replace(PATIENT, stop_s=8)
     slow = Slow(jobs.nodes, 1.2)
-    result = run_job(jobs.plan({"a": code}, logs=["trace"]), slow, jobs.logs, limits=limits)
+    result = run_job(jobs.plan({"a": code}, logs=["trace"]), slow, jobs.logs, timeouts=timeouts)
     trace = result.nodes[0].kept[-1]
     assert (trace.name, trace.kept, trace.incomplete) == ("trace", 8 << 20, "")
-    short = run_job(jobs.plan({"b": code}, logs=["trace"]), slow, jobs.logs, limits=replace(limits, collect_s=3))
+    short = run_job(jobs.plan({"b": code}, logs=["trace"]), slow, jobs.logs, timeouts=replace(timeouts, collect_s=3))
     assert short.nodes[0].kept[-1].name == "trace"
     assert "could not be asked for it" in short.nodes[0].kept[-1].incomplete
     assert any("trace" in note for note in short.nodes[0].notes)

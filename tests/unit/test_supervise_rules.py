@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.job import Event, JobResult, Limits
+from shakedown.smoke.job import Event, JobResult, Timeouts
 from shakedown.smoke.supervise import run_job
 from tests.nodes import launch_plan
 from tests.turns import Rack, Script, Turns
 
-LIMITS = Limits()  # the defaults, in seconds: polls 1, unreachable 20, prepare 300, settle 30, stop 60, echo 1.5
+TIMEOUTS = Timeouts()  # the defaults, in seconds: polls 1, unreachable 20, prepare 300, last exit 30, stop 60, echo 1.5
 SLACK = 1.4  # a poll, and a look at what it brought
 MOMENT = 0.125  # between two looks
 LINE = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |\n"
@@ -39,7 +39,7 @@ class Play:
         self.at: dict[str, float] = {}  # kind of event -> when it came last, after the beginning
         self.interrupted: Callable[[], str | None] = lambda: None
 
-    def __call__(self, limits: Limits = LIMITS, plan: dict[str, Any] | None = None, **nodes: Script) -> JobResult:
+    def __call__(self, timeouts: Timeouts = TIMEOUTS, plan: dict[str, Any] | None = None, **nodes: Script) -> JobResult:
         self.rack = Rack(self.turns, **nodes)
         self.began = self.turns.now
         result = run_job(
@@ -49,7 +49,7 @@ class Play:
             on_event=self._on_event,
             interrupted=lambda: self.interrupted(),
             scheduler=self.turns,
-            limits=limits,
+            timeouts=timeouts,
         )
         self.took = self.turns.now - self.began
         return result
@@ -138,7 +138,7 @@ def test_the_others_have_their_time_to_settle(play: Play, later: float, fails: b
 def test_a_silence_counts_from_the_last_answer(play: Play, silence: float, fails: bool, code: int | None) -> None:
     plan = {"start_timeout_s": 1000, "timeout_s": 1000}
     gone = Script(lost=[(5.0, 5.0 + silence)], exits=(60, 0))
-    result = play(replace(LIMITS, poll_timeout_s=4), plan=plan, a=trains(exits=60), b=gone)
+    result = play(replace(TIMEOUTS, poll_timeout_s=4), plan=plan, a=trains(exits=60), b=gone)
     assert result.completed is not fails
     if fails:
         node, kind, _when = failed(result)
@@ -230,7 +230,7 @@ def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
     told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
     alone = play(a=told, b=WAITS)
     assert failed(alone)[0] == "a" and alone.first_failure is not None
-    assert play.at["failure"] == failed(alone)[2] + play.started + LIMITS.echo_s + LIMITS.poll_s
+    assert play.at["failure"] == failed(alone)[2] + play.started + TIMEOUTS.echo_s + TIMEOUTS.poll_s
 
 
 def test_what_comes_while_an_echo_waits_is_the_first(play: Play) -> None:
@@ -251,7 +251,7 @@ def test_one_who_was_silent_when_the_echo_came_is_waited_for_and_blamed(play: Pl
     result = play(plan={"start_timeout_s": 500, "timeout_s": 500}, a=told, b=Script(lost=[(2.0, 1e9)]))
     node, kind, when = failed(result)
     assert (node, kind) == ("b", "unreachable")
-    assert when == 3 + LIMITS.poll_timeout_s + LIMITS.poll_s
+    assert when == 3 + TIMEOUTS.poll_timeout_s + TIMEOUTS.poll_s
     heard = max(play.rack.answered["b"]) - play.rack.went["b"]
     assert result.reason.startswith(
         f"b: no answer for {play.at['failure'] + play.began - play.rack.went['b'] - heard:.0f} s"

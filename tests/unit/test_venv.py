@@ -9,19 +9,19 @@ import pytest
 from pyinfra.api.exceptions import OperationValueError
 
 from shakedown.facts.venv import Environment, imports
-from shakedown.operations.venv import digest_of
+from shakedown.operations.venv import request_digest
 
 
 def test_every_part_of_what_is_asked_for_counts() -> None:
     steps = [{"packages": ["torch>=2.6"], "index_url": "https://example.org/rocm6.3"}]
-    digest = digest_of(steps, {"/r.txt": "aa"}, "/opt/m", "python3")
+    digest = request_digest(steps, {"/r.txt": "aa"}, "/opt/m", "python3")
     others = [
-        digest_of([{**steps[0], "index_url": "https://example.org/cpu"}], {"/r.txt": "aa"}, "/opt/m", "python3"),
-        digest_of(steps, {"/r.txt": "bb"}, "/opt/m", "python3"),
-        digest_of(steps, {"/r.txt": "aa"}, None, "python3"),
-        digest_of(steps, {"/r.txt": "aa"}, "/opt/m", "python3.12"),
+        request_digest([{**steps[0], "index_url": "https://example.org/cpu"}], {"/r.txt": "aa"}, "/opt/m", "python3"),
+        request_digest(steps, {"/r.txt": "bb"}, "/opt/m", "python3"),
+        request_digest(steps, {"/r.txt": "aa"}, None, "python3"),
+        request_digest(steps, {"/r.txt": "aa"}, "/opt/m", "python3.12"),
     ]
-    assert digest == digest_of([dict(steps[0])], {"/r.txt": "aa"}, "/opt/m", "python3")
+    assert digest == request_digest([dict(steps[0])], {"/r.txt": "aa"}, "/opt/m", "python3")
     assert len({digest, *others}) == 5
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.smoke.job_shape import JobShape, JobShapeReader
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
-from shakedown.smoke.setting import Setting, SettingReader
+from shakedown.smoke.log_source import LogSource
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
-from shakedown.smoke.source import Source
 
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
@@ -32,7 +32,7 @@ class NodeLog(BaseModel):
     summary: Summary = Summary()
     failure: Match | None = None
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
-    setting: Setting = Setting()  # what it says of the job
+    shape: JobShape = JobShape()  # what it says of the job
     incomplete: str = ""
 
 
@@ -40,9 +40,9 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     """Reads a log, from a file or in chunks (or lines) of any size, in one pass. Raises OSError for a file that cannot
     be read, NotALog (a ValueError) for one that is no text."""
     if isinstance(source, Path):
-        source = Source(source)
+        source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
-    failure, rccl, setting = FailureScanner(), Scanner(load().rccl, rdma=True), SettingReader()
+    failure, rccl, shape = FailureScanner(), Scanner(load().rccl, rdma=True), JobShapeReader()
     hole = ""
     iterations: list[Iteration] = []
     beyond = 0
@@ -56,7 +56,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             beyond += len(found) - len(kept)
         failure.batch(lines)
         rccl.batch(lines)
-        setting.batch(lines)
+        shape.batch(lines)
 
     tail = b""
     for chunk in source:
@@ -75,8 +75,8 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         summary=reader.summary,
         failure=failure.first,
         rccl=tuple(rccl.matches),
-        setting=setting.setting(),
-        incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, Source) else ""))),
+        shape=shape.shape(),
+        incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
     )
 
 

@@ -6,7 +6,7 @@ import atexit
 import os
 from pathlib import Path
 
-from shakedown.smoke.job import Job, Limits
+from shakedown.smoke.job import Job, Timeouts
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.progress import Progress
 
@@ -29,6 +29,6 @@ JOB = Job(
     log_dir=OUT / "logs",
     on_event=Progress(every_s=0),
     secrets={"HF_TOKEN": "hf_lab_secret"},
-    limits=Limits(poll_timeout_s=4, unreachable_s=8, lease_s=15),
+    timeouts=Timeouts(poll_timeout_s=4, unreachable_s=8, lease_s=15),
 )
 atexit.register(keep)

@@ -27,7 +27,7 @@ _HOST = re.compile(r"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
-class Setting(BaseModel):
+class JobShape(BaseModel):
     """What one log says, or several. None: nothing."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -46,7 +46,7 @@ class Setting(BaseModel):
         return max(logs, self.nodes or 1, len(self.hosts), 1 if self.whole and self.ranks_per_node is None else ranks)
 
 
-class SettingReader:
+class JobShapeReader:
     """Collects it from the lines of a log."""
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class SettingReader:
                     self._looked_at += 1
                     self._line(strip_escapes(line[:_MAX_LINE]))
 
-    def setting(self) -> Setting:
+    def shape(self) -> JobShape:
         """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
         whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
         numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
-        return Setting(**numbers, whole=whole, hosts=frozenset(self._hosts))
+        return JobShape(**numbers, whole=whole, hosts=frozenset(self._hosts))
 
     def _line(self, line: str) -> None:
         if found := _ARGUMENT.search(line):
@@ -98,9 +98,9 @@ class SettingReader:
             self._found[name] = max(number, self._found.get(name, 0))
 
 
-def setting_of(settings: Mapping[str, Setting] | Sequence[Setting]) -> Setting:
+def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
     """What several logs of one job say together."""
-    every = list(settings.values()) if isinstance(settings, Mapping) else list(settings)
+    every = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
     numbers = {
         name: max(values)
         for name in ("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes")
@@ -108,4 +108,4 @@ def setting_of(settings: Mapping[str, Setting] | Sequence[Setting]) -> Setting:
     }
     size, nodes = numbers.get("world_size"), numbers.get("nodes")
     whole = any(each.whole and each.nodes == nodes and each.world_size in (None, size) for each in every)
-    return Setting(**numbers, whole=whole, hosts=frozenset().union(*(each.hosts for each in every)))
+    return JobShape(**numbers, whole=whole, hosts=frozenset().union(*(each.hosts for each in every)))

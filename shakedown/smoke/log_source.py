@@ -52,7 +52,7 @@ class _Reader(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Source:
+class LogSource:
     """The chunks of one log. When all have been read, `incomplete` says why there should be more; empty: nothing is
     known to be missing. Raises NotALog and OSError."""
 

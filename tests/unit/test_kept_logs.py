@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from shakedown import private
-from shakedown.smoke.kept import LogFile, Room, names_on_controller
+from shakedown.smoke.kept_logs import LogFile, LogQuota, names_on_controller
 
 
-def kept(tmp_path: Path, *chunks: bytes, size: int | None, room: int = 1 << 20, limit: int = 100):
-    log = LogFile("leader.log", tmp_path / "node/leader.log", Room(room), limit)
+def kept(tmp_path: Path, *chunks: bytes, size: int | None, quota: int = 1 << 20, limit: int = 100):
+    log = LogFile("leader.log", tmp_path / "node/leader.log", LogQuota(quota), limit)
     for chunk in chunks:
         log.write(chunk)
     log.size = size
@@ -51,8 +51,8 @@ def test_nothing_is_kept_behind_a_gap(tmp_path: Path) -> None:
 
 
 def test_all_logs_of_a_run_share_its_room(tmp_path: Path) -> None:
-    room = Room(10)
-    first, second = (LogFile("leader.log", tmp_path / name / "leader.log", room) for name in "ab")
+    quota = LogQuota(10)
+    first, second = (LogFile("leader.log", tmp_path / name / "leader.log", quota) for name in "ab")
     first.write(b"123456")
     second.write(b"123456")
     first.size = second.size = 6
@@ -62,7 +62,7 @@ def test_all_logs_of_a_run_share_its_room(tmp_path: Path) -> None:
 
 
 def test_after_its_end_nothing_is_written_any_more(tmp_path: Path) -> None:
-    log = LogFile("leader.log", tmp_path / "leader.log", Room())
+    log = LogFile("leader.log", tmp_path / "leader.log", LogQuota())
     log.size = 0
     first = log.close()
     log.write(b"late")
@@ -74,10 +74,10 @@ def test_a_full_disk_is_told_and_what_was_written_counts(tmp_path: Path) -> None
     code = """
 import resource, signal, sys
 from pathlib import Path
-from shakedown.smoke.kept import LogFile, Room
+from shakedown.smoke.kept_logs import LogFile, LogQuota
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (6, 6))
-log = LogFile("leader.log", Path(sys.argv[1]), Room())
+log = LogFile("leader.log", Path(sys.argv[1]), LogQuota())
 log.write(b"1234")
 log.write(b"5678")
 log.write(b"9")

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from shakedown.smoke.gates import read_log
-from shakedown.smoke.source import NotALog, Source
+from shakedown.smoke.log_source import LogSource, NotALog
 
 TEXT = b"".join(b"a line of a log, number %d\n" % number for number in range(20_000))
 
 
 def read(path: Path, content: bytes, limit: int = 1 << 30) -> tuple[bytes, str]:
     path.write_bytes(content)
-    source = Source(path, limit)
+    source = LogSource(path, limit)
     return b"".join(source), source.incomplete
 
 
@@ -82,7 +82,7 @@ def test_what_is_no_text_is_refused_in_words(tmp_path: Path, content: bytes, wor
 
 def test_a_folder_is_told_as_one(tmp_path: Path) -> None:
     with pytest.raises(NotALog, match="is a folder"):
-        list(Source(tmp_path))
+        list(LogSource(tmp_path))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
@@ -123,8 +123,8 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
-from shakedown.smoke.source import Source
-print(sum(map(len, Source(sys.argv[1], 200 << 20))))
+from shakedown.smoke.log_source import LogSource
+print(sum(map(len, LogSource(sys.argv[1], 200 << 20))))
 """
     ran = subprocess.run([sys.executable, "-c", code, bomb], capture_output=True, text=True, check=True)
     assert int(ran.stdout) == 200 << 20
@@ -133,10 +133,10 @@ print(sum(map(len, Source(sys.argv[1], 200 << 20))))
 
 def test_standard_input_is_read_once_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(TEXT))))
-    source = Source("-")
+    source = LogSource("-")
     assert (b"".join(source), source.incomplete, source.name) == (TEXT, "", "standard input")
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT)))
-    source = Source("-", 100)
+    source = LogSource("-", 100)
     assert b"".join(source) == TEXT[:100]
     assert "first 100 bytes of standard input" in source.incomplete
 

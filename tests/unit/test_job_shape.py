@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from shakedown.smoke.gates import read_log
-from shakedown.smoke.setting import Setting, setting_of
+from shakedown.smoke.job_shape import JobShape, shape_of
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 
 
-def said(*lines: str) -> Setting:
-    return read_log([f"{line}\n" for line in lines]).setting
+def said(*lines: str) -> JobShape:
+    return read_log([f"{line}\n" for line in lines]).shape
 
 
 def test_megatron_s_arguments_are_read() -> None:
-    setting = read_log(LOGS / "rocm.log").setting
-    assert (setting.world_size, setting.seq_length, setting.global_batch) == (8, 2048, 16)
-    assert setting.node_count() == 1
+    shape = read_log(LOGS / "rocm.log").shape
+    assert (shape.world_size, shape.seq_length, shape.global_batch) == (8, 2048, 16)
+    assert shape.node_count() == 1
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ COMM = "node1:81:90 [0] NCCL INFO comm 0x55 rank 0 nRanks {} nNodes {} localRank
 )
 def test_a_part_of_the_job_is_not_taken_for_the_whole(lines: list[str], nodes: int) -> None:
     assert said(*lines).node_count() == nodes
-    both = setting_of([said(line) for line in lines])
+    both = shape_of([said(line) for line in lines])
     assert both.node_count() >= nodes
 
 
 def test_several_logs_together() -> None:
-    both = setting_of([Setting(world_size=8, hosts=frozenset("a")), Setting(seq_length=4, hosts=frozenset("b"))])
+    both = shape_of([JobShape(world_size=8, hosts=frozenset("a")), JobShape(seq_length=4, hosts=frozenset("b"))])
     assert (both.world_size, both.seq_length, both.nodes, both.hosts) == (8, 4, None, frozenset("ab"))
 
 

@@ -37,8 +37,8 @@ class KeptLog(BaseModel):
     incomplete: str = ""
 
 
-class Room:
-    """How many bytes of logs may still be kept for a job."""
+class LogQuota:
+    """How many bytes of logs may still be kept for the jobs of a run."""
 
     def __init__(self, limit: int = RUN_LIMIT) -> None:
         self._left = limit
@@ -56,7 +56,7 @@ class LogFile:
     """A log on the controller while it comes in. A write that fails ends the keeping, and never the reading: what is
     wrong is in `why`."""
 
-    def __init__(self, name: str, path: Path, room: Room, limit: int = LOG_LIMIT) -> None:
+    def __init__(self, name: str, path: Path, quota: LogQuota, limit: int = LOG_LIMIT) -> None:
         """Makes the file. Raises OSError."""
         self.name = name
         self.path = path
@@ -64,17 +64,17 @@ class LogFile:
         self.size: int | None = None  # on the node
         self._kept = 0
         self._limit = limit
-        self._room = room
+        self._quota = quota
         self._digest = hashlib.sha256()
         self._lock = Lock()
         self._file = private.create(path)
 
     def write(self, data: bytes) -> None:
-        """Keep what came, as far as there is room. Never raises."""
+        """Keep what came, as far as the quota allows. Never raises."""
         with self._lock:
             if self._file.closed or self.why:
                 return
-            rest = memoryview(data)[: self._room.take(min(len(data), self._limit - self._kept))]
+            rest = memoryview(data)[: self._quota.take(min(len(data), self._limit - self._kept))]
             if len(rest) < len(data):
                 whose, limit = ("a log", self._limit) if len(rest) == self._limit - self._kept else ("a run", RUN_LIMIT)
                 self.why = f"of {whose} no more than {limit} bytes are kept"
