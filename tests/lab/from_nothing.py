@@ -10,6 +10,7 @@ library alone.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -102,7 +103,10 @@ def main(commands: list[str]) -> int:
     """Each command in turn, in one root; the first that fails is the end."""
     require_root()
     PLACE.mkdir(exist_ok=True)
+    clear_wrecks()
     root = Path(tempfile.mkdtemp(dir=PLACE))
+    lock = os.open(root, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         prepare(root)
         root.chmod(0o755)
@@ -113,8 +117,25 @@ def main(commands: list[str]) -> int:
             if code:
                 return code
     finally:
-        run(["rm", "-rf", "--one-file-system", str(root)], timeout=600)
+        remove(root)
     return 0
+
+
+def clear_wrecks() -> None:
+    """Remove the roots of runs that were killed: nobody holds their lock any more."""
+    for root in PLACE.iterdir():
+        fd = os.open(root, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(root)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
+
+
+def remove(root: Path) -> None:
+    run(["rm", "-rf", "--one-file-system", str(root)], timeout=600)
 
 
 if __name__ == "__main__":
