@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from shakedown.log import configure
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 # Where each command stands. Loaded when it is called: a drift check has no use for the log parser.
 COMMANDS = {
@@ -31,6 +34,14 @@ Exit codes:
   4  unknown: something could not be read
 The worst wins: 1, then 4, then 3.
 """
+
+
+def format_of(kind: type) -> Callable[[Command], Command]:
+    """The option --format of a command, with the formats that show this kind of document."""
+    from shakedown.report import formats  # the group itself has no use for them
+
+    known = formats.names(kind)
+    return click.option("--format", "form", type=click.Choice(known), default=known[0])
 
 
 class Commands(click.Group):

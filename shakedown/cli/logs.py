@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from shakedown.cli import format_of
 from shakedown.findings import Verdict
+from shakedown.report.formats import Judged, Run, write
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
@@ -89,7 +90,7 @@ class Expectation(click.ParamType[tuple[str, float]]):
     "--transport", type=click.Choice(["rdma", "sockets"]), help="between nodes; rdma unless sockets are meant"
 )
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@format_of(Judged)
 def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, **said: Any) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
     offline: by its id, a part that only its id begins with, latest, or its directory.
@@ -154,44 +155,23 @@ def _finish(
     judged: list[Gate], verdict: Verdict, form: str, notes: Sequence[str] = (), recorded: Sequence[Recorded] = ()
 ) -> NoReturn:
     measured = [figure for figure in recorded if figure.value is not None]
-    if form == "json":
-        rows = [gate.model_dump(mode="json") for gate in judged]
-        figures = [figure.model_dump(mode="json") for figure in measured]
-        document = {"verdict": verdict, "gates": rows, "recorded": figures, "notes": list(notes)}
-        click.echo(json.dumps(document, indent=1))
-    else:
-        from shakedown.report import terminal
-
-        console = terminal.console()
-        for part in terminal.judgement(judged):
-            console.print(part)
-        for figure in measured:
-            console.print(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}", markup=False)
-        for note in notes:
-            console.print(note, markup=False)
-        console.print(f"\n{terminal.verdict_text(verdict)}")
+    write(Judged(verdict, judged, measured, notes), form)
     sys.exit(verdict.exit_code)
 
 
 @click.command()
 @click.argument("run")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@format_of(Run)
 def report(run: str, form: str) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
     """
-    from shakedown.report import terminal
     from shakedown.runs import RunDirectory, find_run
 
     try:
         record = RunDirectory(find_run(run)).load()
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    if form == "json":
-        click.echo(record.model_dump_json(indent=1))
-    else:
-        console = terminal.console()
-        for part in terminal.report(record):
-            console.print(part)
+    write(Run(record), form)
     sys.exit(record.verdict.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from shakedown.cli import format_of
 from shakedown.desired import DesiredStateError
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Verdict
+from shakedown.report.formats import Desired, Findings, Plans, write
 
 if TYPE_CHECKING:
     from pyinfra.api import State
@@ -96,7 +97,7 @@ def load_state(
 @click.command()
 @over_inventory
 @click.argument("host")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@format_of(Desired)
 def show(
     inventory: str, host: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
 ) -> None:
@@ -118,19 +119,12 @@ def show(
     merged = resolved.merged[host]
     smoke = resolved.states[host].smoke
     values = masked(merged.values, smoke.not_secret if smoke else ())
-    if form == "json":
-        rows = {path: {"value": value, "layer": merged.origin_of(path)} for path, value in leaves(values)}
-        click.echo(json.dumps({"host": host, "desired": rows}, indent=1))
-        return
-    rows_text = [(path, json.dumps(value), merged.origin_of(path)) for path, value in leaves(values)]
-    widths = [max(len(row[column]) for row in rows_text) for column in (0, 1)]
-    for path, value, layer in rows_text:
-        click.echo(f"{path:<{widths[0]}}  {value:<{min(widths[1], 60)}}  {layer}")
+    write(Desired(host, {path: (value, merged.origin_of(path)) for path, value in leaves(values)}), form)
 
 
 @click.command()
 @over_inventory
-@click.option("--format", "form", type=click.Choice(["table", "json", "jsonl"]), default="table")
+@format_of(Findings)
 @click.option("--all", "show_all", is_flag=True, help="in the table, also what is as it should be")
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 def drift(
@@ -164,32 +158,13 @@ def drift(
         few = expected is not None and answered < expected
         keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
         verdict = Verdict.FAIL if few else examination.verdict()
-        _print_findings(examination.all_findings(), verdict, len(examination.desired), form, show_all)
+        write(Findings(verdict, len(examination.desired), examination.all_findings(), show_all), form)
     sys.exit(verdict.exit_code)
-
-
-def _print_findings(findings: list[Finding], verdict: Verdict, nodes: int, form: str, show_all: bool) -> None:
-    if form == "json":
-        rows = [finding.model_dump(mode="json") for finding in findings]
-        counts = {each: sum(finding.verdict == each for finding in findings) for each in Verdict}
-        click.echo(json.dumps({"verdict": verdict, "nodes": nodes, "counts": counts, "findings": rows}, indent=1))
-    elif form == "jsonl":
-        for finding in findings:
-            click.echo(finding.model_dump_json())
-    else:
-        from shakedown.report import terminal
-
-        console = terminal.console()
-        table = terminal.findings_table(findings, show_all)
-        if table is not None:
-            console.print(table)
-            console.print()
-        console.print(terminal.findings_summary(findings, nodes))
 
 
 @click.command()
 @over_inventory
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@format_of(Plans)
 def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str) -> None:
     """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command, job by job.
 
@@ -201,10 +176,8 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel, to_train=True)
-    from shakedown.desired.models import TOGETHER
     from shakedown.runner.examine import examine
     from shakedown.runner.training import plans_of
-    from shakedown.smoke.plan import render
 
     with to_its_end(state) as keep:
         examination = examine(state)
@@ -212,11 +185,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
         for error, names in errors.items():
             click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
         keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
-    if form == "json" and plans and set(plans) != {TOGETHER}:
-        click.echo(json.dumps({name: each.model_dump(mode="json") for name, each in plans.items()}, indent=1))
-    else:
-        for name, each in plans.items():
-            click.echo(each.model_dump_json(indent=1) if form == "json" else render(each, name))
+    write(Plans(plans), form)
     sys.exit(1 if errors else 0)
 
 

@@ -24,6 +24,12 @@ def load(kind: str, name: str) -> dict[str, Any]:
     return tomllib.loads((_ROOT / kind / f"{name}.toml").read_text("utf-8"))
 
 
+def provider_of(family: str) -> str | None:
+    """The libibverbs provider of a NIC family; None where its file names none. KeyError if there is no such family."""
+    name: str | None = load("nic", family)["rdma"].get("provider", {}).get("name")
+    return name
+
+
 @cache
 def defaults() -> dict[str, Any]:
     """The lowest layer."""

@@ -222,9 +222,9 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         expected = f"a name in images ({', '.join(state.images) or 'none is declared'})"
         problems.append(Problem(merged.origin_of("smoke.image"), "smoke.image", repr(state.smoke.image), expected))
     if state.rdma.family in profiles.names("nic") and state.rdma.provider:
-        own = profiles.load("nic", state.rdma.family)["rdma"]["provider"]["name"]
+        own = profiles.provider_of(state.rdma.family)
         path, given = "rdma.provider.name", state.rdma.provider.name
-        if given != own:
+        if own is not None and given != own:
             expected = f"{own}, the provider of {state.rdma.family}"
             problems.append(Problem(merged.origin_of(path), path, repr(given), expected))
     if state.benchmark:

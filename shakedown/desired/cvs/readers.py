@@ -165,10 +165,10 @@ def _check_provider(draft: LayerDraft, volumes: str) -> None:
     family = draft.parsed.get("config.nic_type")
     mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
     if family and mounted:
-        own = profiles.load("nic", family)["rdma"]["provider"]["name"]
+        own = profiles.provider_of(family)
         if mounted != own:
             given = Given(volumes, draft.given[volumes].path, f"lib{mounted}")
-            draft.notes.wrong(given, f"the library of {family}, lib{own}, or none")
+            draft.notes.wrong(given, f"the library of {family}, lib{own}, or none" if own else "none")
 
 
 def _environment(draft: LayerDraft) -> None:

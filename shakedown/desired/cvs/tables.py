@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shakedown.desired import profiles
+
 _FOLDER = files("shakedown.desired.cvs")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _EXPECTED = {
@@ -39,6 +41,7 @@ class Parameter(_Data):
     derived: str | None = None
     refused: str | None = None
     only: list[int | float | str] | None = None
+    profile: Literal["gpu", "nic"] | None = None
     why: str = ""
     reader: str | None = None
     open: str | None = None
@@ -47,7 +50,7 @@ class Parameter(_Data):
 
     @model_validator(mode="after")
     def _has_a_meaning(self) -> Parameter:
-        if not (self.to or self.option or self.derived or self.refused or self.only or self.reader):
+        if not (self.to or self.option or self.derived or self.refused or self.only or self.profile or self.reader):
             raise ValueError("a parameter that means nothing")
         return self
 
@@ -56,9 +59,9 @@ class Parameter(_Data):
         parsed = _parse(self.type, value)
         if parsed is None:
             raise ValueError(_EXPECTED[self.type])
-        wrong = [each for each in (parsed if isinstance(parsed, list) else [parsed]) if each not in (self.only or [])]
-        if self.only is not None and wrong:
-            raise ValueError(f"{' or '.join(str(each) for each in self.only)}: {self.why}")
+        only = profiles.names(self.profile) if self.profile else self.only
+        if only is not None and any(each not in only for each in (parsed if isinstance(parsed, list) else [parsed])):
+            raise ValueError(f"{' or '.join(str(each) for each in only)}: {self.why}")
         return parsed
 
 

@@ -1,0 +1,120 @@
+"""The output formats: one module each, whose name is what `--format` takes. A format shows the kinds of documents that
+it has a function for; the commands offer those and no others.
+
+    @shows(Findings)
+    def findings(document: Findings) -> Iterator[Part]:
+
+A part is a text, which is written as it stands, or something that rich renders for a terminal.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shakedown.findings import Finding, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shakedown.runs import RunRecord
+    from shakedown.smoke.gates import Gate, Recorded
+    from shakedown.smoke.launch import LaunchPlan
+
+    Part = str | RenderableType
+
+FIRST = ("table", "text")  # what people read stands before what programs read
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What `drift` found: the findings of all `nodes`, and the verdict, which may be worse than theirs."""
+
+    verdict: Verdict
+    nodes: int
+    findings: Sequence[Finding]
+    show_ok: bool = False  # also what is as it should be, where a format leaves that out
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What `judge` came to; `notes` is what a person should know of it, `recorded` what was measured besides."""
+
+    verdict: Verdict
+    gates: Sequence[Gate]
+    recorded: Sequence[Recorded] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `report` shows of a run."""
+
+    record: RunRecord
+
+
+@dataclass(frozen=True)
+class Desired:
+    """What `show` says of one host: dotted path -> the value, and the layer that it came from."""
+
+    host: str
+    values: Mapping[str, tuple[Any, str]]
+
+
+@dataclass(frozen=True)
+class Plans:
+    """What `plan` shows: the launch plans of the jobs, by the jobs' names."""
+
+    plans: Mapping[str, LaunchPlan]
+
+
+Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans)
+_FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
+
+
+def shows(
+    kind: type[Document],
+) -> Callable[[Callable[[Document], Iterable[Part]]], Callable[[Document], Iterable[Part]]]:
+    """Register a function of a format's module as the one that shows this kind of document."""
+
+    def register(function: Callable[[Document], Iterable[Part]]) -> Callable[[Document], Iterable[Part]]:
+        name = function.__module__.rpartition(".")[2]
+        if _FORMATS.setdefault(name, {}).setdefault(kind, function) is not function:
+            raise ValueError(f"the format {name} shows {kind.__name__} twice")
+        return function
+
+    return register
+
+
+def names(kind: type) -> list[str]:
+    """The formats that show this kind of document; what people read comes first."""
+    _load()
+    found = [name for name, kinds in _FORMATS.items() if kind in kinds]
+    return sorted(found, key=lambda name: (name not in FIRST, name))
+
+
+def write(document: Any, form: str) -> None:
+    """A document on standard output. KeyError for a format that does not show its kind."""
+    import click
+
+    _load()
+    out = None
+    for part in _FORMATS[form][type(document)](document):
+        if isinstance(part, str):
+            click.echo(part)
+            continue
+        if out is None:
+            from shakedown.report.terminal import console
+
+            out = console()
+        out.print(part)
+
+
+@functools.cache
+def _load() -> None:
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")

@@ -1,0 +1,51 @@
+"""One JSON document, indented by one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from shakedown.desired.models import TOGETHER
+from shakedown.findings import Verdict
+from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, shows
+
+
+@shows(Findings)
+def findings(document: Findings) -> Iterator[str]:
+    rows = [finding.model_dump(mode="json") for finding in document.findings]
+    counts = {each: sum(finding.verdict == each for finding in document.findings) for each in Verdict}
+    yield json.dumps(
+        {"verdict": document.verdict, "nodes": document.nodes, "counts": counts, "findings": rows}, indent=1
+    )
+
+
+@shows(Judged)
+def judged(document: Judged) -> Iterator[str]:
+    whole = {
+        "verdict": document.verdict,
+        "gates": [gate.model_dump(mode="json") for gate in document.gates],
+        "recorded": [figure.model_dump(mode="json") for figure in document.recorded],
+        "notes": list(document.notes),
+    }
+    yield json.dumps(whole, indent=1)
+
+
+@shows(Run)
+def run(document: Run) -> Iterator[str]:
+    yield document.record.model_dump_json(indent=1)
+
+
+@shows(Desired)
+def desired(document: Desired) -> Iterator[str]:
+    rows = {path: {"value": value, "layer": layer} for path, (value, layer) in document.values.items()}
+    yield json.dumps({"host": document.host, "desired": rows}, indent=1)
+
+
+@shows(Plans)
+def plans(document: Plans) -> Iterator[str]:
+    """One plan by itself where it is the only one and over all nodes, as it was before a run could have several."""
+    if document.plans and set(document.plans) != {TOGETHER}:
+        rows = {name: plan.model_dump(mode="json") for name, plan in document.plans.items()}
+        yield json.dumps(rows, indent=1)
+    else:
+        yield from (plan.model_dump_json(indent=1) for plan in document.plans.values())

@@ -1,0 +1,13 @@
+"""One JSON object on each line, for programs that read line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.report.formats import Findings, shows
+
+
+@shows(Findings)
+def findings(document: Findings) -> Iterator[str]:
+    for finding in document.findings:
+        yield finding.model_dump_json()

@@ -1,0 +1,15 @@
+"""Plain lines for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.report.formats import Plans, shows
+
+
+@shows(Plans)
+def plans(document: Plans) -> Iterator[str]:
+    from shakedown.smoke.plan import render
+
+    for name, plan in document.plans.items():
+        yield render(plan, name)

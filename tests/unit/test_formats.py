@@ -1,0 +1,100 @@
+"""An output format is a module: its name is what --format takes, and what it shows decides which command offers it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from shakedown.cli import main
+from shakedown.findings import Finding, Verdict
+from shakedown.report import formats
+from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, shows
+from shakedown.smoke.gates import Gate
+
+FOUND = [
+    Finding(name="thp", node="n1", verdict=Verdict.DRIFT, wanted="always", actual="[bold]never"),
+    Finding(name="mtu.ens1", node="n1", verdict=Verdict.OK, wanted=9000, actual=9000),
+    Finding(name="support", node="n2", verdict=Verdict.WARN, wanted="mi300x", actual="mi250x"),
+]
+
+
+@pytest.fixture
+def registered() -> Iterator[dict[str, Any]]:
+    formats.names(Findings)
+    kept = {name: dict(kinds) for name, kinds in formats._FORMATS.items()}
+    yield formats._FORMATS
+    formats._FORMATS.clear()
+    formats._FORMATS.update(kept)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "offered"),
+    [
+        ("drift", Findings, ["table", "json", "jsonl"]),
+        ("judge", Judged, ["table", "json"]),
+        ("report", Run, ["table", "json"]),
+        ("show", Desired, ["table", "json"]),
+        ("plan", Plans, ["text", "json"]),
+    ],
+)
+def test_a_command_offers_the_formats_that_show_its_document(command: str, kind: type, offered: list[str]) -> None:
+    assert formats.names(kind) == offered
+    said = CliRunner().invoke(main, [command, "--help"]).output
+    assert f"[{'|'.join(offered)}]" in said
+    refused = CliRunner().invoke(main, [command, "x", "--format", "tabel"])
+    assert refused.exit_code == 2 and "'tabel' is not one of" in refused.output
+
+
+def test_findings_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    document = Findings(Verdict.DRIFT, 2, FOUND)
+    formats.write(document, "json")
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["verdict"], whole["nodes"]) == ("drift", 2)
+    assert whole["counts"] == {"ok": 1, "warn": 1, "drift": 1, "fail": 0, "unknown": 0}
+    formats.write(document, "jsonl")
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == whole["findings"]
+    formats.write(document, "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [["n1", "thp", "drift"], ["n2", "support", "warn"]]
+    assert "[bold]never" in lines[1], "what a node says is no markup"
+    assert lines[-1] == "2 nodes, 3 findings: 1 ok, 1 warn, 1 drift"
+    formats.write(Findings(Verdict.OK, 2, FOUND, show_ok=True), "table")
+    assert "mtu.ens1" in capsys.readouterr().out
+
+
+def test_gates_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    document = Judged(Verdict.FAIL, [Gate(name="x", verdict=Verdict.FAIL, wanted=1, actual=2)], (), ["[red]one node"])
+    formats.write(document, "json")
+    assert json.loads(capsys.readouterr().out)["gates"][0]["name"] == "x"
+    formats.write(document, "table")
+    assert capsys.readouterr().out.splitlines()[-3:] == ["[red]one node", "", "fail"]
+
+
+def test_desired_values_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+    document = Desired("n1", {"tuning.thp": ("always", "profile mi300x"), "gpu.count": (8, "group rack")})
+    formats.write(document, "table")
+    assert capsys.readouterr().out == 'tuning.thp  "always"  profile mi300x\ngpu.count   8         group rack\n'
+    formats.write(document, "json")
+    assert json.loads(capsys.readouterr().out)["desired"]["gpu.count"] == {"value": 8, "layer": "group rack"}
+    formats.write(Desired("n1", {}), "table")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_new_format_is_a_function_and_nothing_is_shown_twice(
+    registered: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @shows(Findings)
+    def names(document: Findings) -> Iterator[str]:
+        yield from (finding.name for finding in document.findings)
+
+    assert formats.names(Findings) == ["table", "json", "jsonl", "test_formats"]
+    formats.write(Findings(Verdict.OK, 1, FOUND), "test_formats")
+    assert capsys.readouterr().out.split() == ["thp", "mtu.ens1", "support"]
+    with pytest.raises(ValueError, match="test_formats shows Findings twice"):
+        shows(Findings)(lambda document: iter(()))
+    with pytest.raises(KeyError):
+        formats.write(Plans({}), "jsonl")
