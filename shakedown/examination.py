@@ -12,7 +12,7 @@ from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
-from shakedown.findings import By, Finding, Remedy, Verdict, worst
+from shakedown.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state import NodeState
 
 
@@ -50,7 +50,7 @@ class Examination:
         offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
         groups = {node: self.groups.get(node, "") for node in self.states}
         try:
-            found = fleet.odd_ones_out(self.states, groups, self.desired, offsets)
+            found = fleet.outliers(self.states, groups, self.desired, offsets)
         except Exception as error:
             found = [_not_compared(node, error) for node in self.states]
         for finding in found:
@@ -97,9 +97,9 @@ class Examination:
         found = {n: [f.name for f in its if f.verdict == Verdict.WARN] for n, its in self.findings.items()}
         return {node: names for node, names in found.items() if names}
 
-    def mendable(self, node: str) -> list[Finding]:
-        """The findings of a node that an operation of ours would mend."""
-        return [finding for finding in self.findings.get(node, []) if finding.mended_by == By.OPERATION]
+    def fixable(self, node: str) -> list[Finding]:
+        """The findings of a node that an operation of ours would fix."""
+        return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
 
 
 def _not_compared(node: str, error: Exception) -> Finding:

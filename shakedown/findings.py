@@ -24,8 +24,8 @@ class Verdict(StrEnum):
 
     OK = "ok"
     WARN = "warn"  # advice: nothing stands in the way, and a person may want to know
-    DRIFT = "drift"  # differs from the desired state, and an operation of ours (or a reboot) would mend it
-    FAIL = "fail"  # differs, and no operation of ours can mend it: a GPU is missing, a port is down
+    DRIFT = "drift"  # differs from the desired state, and an operation of ours (or a reboot) would fix it
+    FAIL = "fail"  # differs, and no operation of ours can fix it: a GPU is missing, a port is down
     UNKNOWN = "unknown"  # the reading could not be taken
 
     @property
@@ -51,24 +51,24 @@ def worst(verdicts: list[Verdict]) -> Verdict:
 
 
 class Risk(StrEnum):
-    """What mending costs the jobs on the node."""
+    """What fixing costs the jobs on the node."""
 
     SAFE = "safe"
     DISRUPTIVE = "disruptive"  # running jobs notice
     REBOOT = "reboot"  # takes effect at the next boot
 
 
-class By(StrEnum):
-    """What mends a finding. A deploy answers for what its operations mend; the rest it can only tell."""
+class FixedBy(StrEnum):
+    """What fixes a finding. A deploy answers for what its operations fix; the rest it can only tell."""
 
     OPERATION = "operation"  # one of ours, when a deploy declares it
     LOGIN = "login"  # nothing is left to do: it is written down, and new sessions have it
     REBOOT = "reboot"  # nothing is left to do but a boot, which is not ours to start
-    PERSON = "person"  # nothing of ours can mend it, or not on this node
+    PERSON = "person"  # nothing of ours can fix it, or not on this node
 
 
 class Remedy(BaseModel):
-    """What would mend a finding.
+    """What would fix a finding.
 
     `operation` names a function of `operations/` as `module.function` ("tuning.numa_balancing") and `arguments` are
     its keyword arguments; None where none of ours is to be run, and then `text` says what to do. `as_root` says whether
@@ -82,11 +82,11 @@ class Remedy(BaseModel):
     arguments: dict[str, Any] = Field(default_factory=dict)
     as_root: bool = True
     risk: Risk = Risk.SAFE
-    by: By = Field(default_factory=lambda given: By.OPERATION if given["operation"] else By.PERSON)
+    by: FixedBy = Field(default_factory=lambda given: FixedBy.OPERATION if given["operation"] else FixedBy.PERSON)
 
 
 class Finding(BaseModel):
-    """One setting of one node: the verdict, what was wanted, what is, where that was read, and what would mend it.
+    """One setting of one node: the verdict, what was wanted, what is, where that was read, and what would fix it.
 
     `actual` is what runs now. For a setting that can be kept across a reboot, `persisted` is what the node would come
     up with; `reboot_pending` says that the wanted value is written down and waits for a boot.
@@ -107,22 +107,22 @@ class Finding(BaseModel):
 
     @model_validator(mode="after")
     def _advice_declares_nothing(self) -> Finding:
-        """A deploy runs the operation of a remedy: what one would mend has drifted, and is more than advice."""
-        if self.verdict == Verdict.WARN and self.remedy and self.remedy.by == By.OPERATION:
-            raise ValueError(f"{self.name}: advice names no operation; what an operation mends has drifted")
+        """A deploy runs the operation of a remedy: what one would fix has drifted, and is more than advice."""
+        if self.verdict == Verdict.WARN and self.remedy and self.remedy.by == FixedBy.OPERATION:
+            raise ValueError(f"{self.name}: advice names no operation; what an operation fixes has drifted")
         return self
 
     @property
-    def mended_by(self) -> By | None:
-        """What mends it: a person where nobody says; None where it is ok."""
+    def fixed_by(self) -> FixedBy | None:
+        """What fixes it: a person where nobody says; None where it is ok."""
         if self.verdict == Verdict.OK:
             return None
-        return self.remedy.by if self.remedy else By.PERSON
+        return self.remedy.by if self.remedy else FixedBy.PERSON
 
     @property
     def pending(self) -> str:
         """ "reboot pending", "login pending", or nothing."""
-        if self.mended_by == By.LOGIN:
+        if self.fixed_by == FixedBy.LOGIN:
             return "login pending"
         return "reboot pending" if self.reboot_pending else ""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import By, Finding, Remedy, Risk, Verdict
+from shakedown.findings import Finding, FixedBy, Remedy, Risk, Verdict
 from shakedown.state import NodeState, is_unreadable
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
@@ -77,7 +77,7 @@ def _remedy(wanted: list[str], lacks_later: list[str], no_loader: bool, desired:
         )
     if desired.system.reboot == "never":
         text = 'reboot the node by hand, or allow it: system.reboot = "when needed"'
-        return Remedy(text=text, risk=Risk.REBOOT, by=By.REBOOT)
+        return Remedy(text=text, risk=Risk.REBOOT, by=FixedBy.REBOOT)
     return Remedy(
         text="reboot",
         operation="reboot.when_needed",

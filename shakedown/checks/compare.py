@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.findings import By, Finding, Remedy, Risk, Verdict
+from shakedown.findings import Finding, FixedBy, Remedy, Risk, Verdict
 from shakedown.node import tree
 from shakedown.node.bootunit import setting_at_boot
 from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
 NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
-NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=By.LOGIN)
+NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=FixedBy.LOGIN)
 
 
 def unknown(
@@ -64,7 +64,7 @@ def compare_setting(
 
 
 def installed(name: str, node: str, wanted: str, reading: Reading[str], remedy: Remedy) -> Finding:
-    """Software that is there, whatever its version. That it is missing is known, and is drift that a person mends."""
+    """Software that is there, whatever its version. That it is missing is known, and is drift that a person fixes."""
     if not is_unreadable(reading):
         return Finding(name=name, node=node, verdict=Verdict.OK, wanted=wanted, actual=reading)
     if reading.unreadable != "missing":

@@ -26,11 +26,11 @@ def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     if not modules:
         return None
     wanted = f"char device of KFD's major, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
-    mend = _mend("devices.kfd", f"load {', '.join(modules)} and set group and mode of /dev/kfd", modules=modules)
+    remedy = _remedy("devices.kfd", f"load {', '.join(modules)} and set group and mode of /dev/kfd", modules=modules)
     device, major = state.devices.kfd, state.devices.kfd_major
     if missing(device) or missing(major):
         what = "there is no /dev/kfd" if missing(device) else "/dev/kfd stands there, but no driver answers for it"
-        return _not_there("kfd", node, wanted, what, state, modules, mend)
+        return _not_there("kfd", node, wanted, what, state, modules, remedy)
     if is_unreadable(device):
         return unknown("kfd", node, wanted, device, evidence="/dev/kfd")
     if is_unreadable(major):
@@ -40,7 +40,7 @@ def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
         evidence = f"/proc/devices gives kfd the major {major}"
         person = Remedy(text="remove the file and reload the driver: it is not KFD's, whatever made it")
         return _finding("kfd", node, Verdict.FAIL, wanted, actual, evidence, person)
-    return _access("kfd", node, wanted, [device], state, mend)
+    return _access("kfd", node, wanted, [device], state, remedy)
 
 
 @check("dri")
@@ -50,13 +50,13 @@ def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     if not count or not modules:
         return None
     wanted = f"{count} render nodes, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
-    mend = _mend("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
+    remedy = _remedy("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
     if is_unreadable(state.devices.dri):
         return unknown("dri", node, wanted, state.devices.dri, evidence="/dev/dri")
     render = [device for device in state.devices.dri if "/renderD" in device.path]
     if len(render) < count:
-        return _not_there("dri", node, wanted, f"{len(render)} render nodes", state, modules, mend)
-    return _access("dri", node, wanted, render, state, mend)
+        return _not_there("dri", node, wanted, f"{len(render)} render nodes", state, modules, remedy)
+    return _access("dri", node, wanted, render, state, remedy)
 
 
 @check("infiniband")
@@ -67,7 +67,7 @@ def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     devices = len(state.rdma) if not is_unreadable(state.rdma) else desired.rdma.count
     wanted = f"rdma_cm, {devices} uverbs and {devices} umad; rdma_cm and uverbs openable by {state.account.user}"
     text = f"load {', '.join(VERBS_MODULES)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
-    mend = _mend("devices.infiniband", text, modules=VERBS_MODULES)
+    remedy = _remedy("devices.infiniband", text, modules=VERBS_MODULES)
     if is_unreadable(state.devices.infiniband):
         return unknown("infiniband", node, wanted, state.devices.infiniband, evidence="/dev/infiniband")
     present = {device.path.removeprefix("/dev/infiniband/"): device for device in state.devices.infiniband}
@@ -80,23 +80,23 @@ def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     if few:
         makers = {"rdma_cm": "rdma_ucm", "uverbs": "ib_uverbs", "umad": "ib_umad"}
         what = ", ".join(f"{seen} {kind}" for kind, seen in few.items())
-        return _not_there("infiniband", node, wanted, what, state, [makers[kind] for kind in few], mend)
+        return _not_there("infiniband", node, wanted, what, state, [makers[kind] for kind in few], remedy)
     opened = [device for name, device in present.items() if not name.startswith(("umad", "issm"))]
-    return _access("infiniband", node, wanted, opened, state, mend, mode=VERBS_MODE, group=None)
+    return _access("infiniband", node, wanted, opened, state, remedy, mode=VERBS_MODE, group=None)
 
 
 def _not_there(
-    name: str, node: str, wanted: str, what: str, state: NodeState, modules: Sequence[str], mend: Remedy
+    name: str, node: str, wanted: str, what: str, state: NodeState, modules: Sequence[str], remedy: Remedy
 ) -> Finding:
     """Drift where loading a module can make the files appear; fail where the modules are loaded already."""
     loaded = [] if is_unreadable(state.modules.loaded) else state.modules.loaded
     absent = [name for name in map(kernel_name, modules) if name not in (*loaded, *state.modules.builtin)]
     if absent and is_unreadable(state.modules.loaded):
-        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", mend)
+        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", remedy)
     if absent:
         barred = [module for module in absent if module in state.modules.blacklisted]
         evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")
-        return _finding(name, node, Verdict.DRIFT, wanted, what, evidence, mend)
+        return _finding(name, node, Verdict.DRIFT, wanted, what, evidence, remedy)
     person = Remedy(text="the modules are loaded, so look for what they met: dmesg, and whether the hardware is there")
     return _finding(name, node, Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
 
@@ -107,7 +107,7 @@ def _access(
     wanted: str,
     devices: Iterable[DeviceNode],
     state: NodeState,
-    mend: Remedy,
+    remedy: Remedy,
     mode: str = GPU_MODE,
     group: str | None = GPU_GROUP,
 ) -> Finding:
@@ -117,7 +117,7 @@ def _access(
     misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]
     if misset:
         actual = {device.path: f"{device.mode} {device.group}" for device in misset}
-        return _finding(name, node, Verdict.DRIFT, wanted, actual, "stat", mend)
+        return _finding(name, node, Verdict.DRIFT, wanted, actual, "stat", remedy)
     for device in devices:
         if is_unreadable(device.openable):
             return unknown(name, node, wanted, device.openable, evidence=device.path)
@@ -137,7 +137,7 @@ def _access(
     return _finding(name, node, Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
 
 
-def _mend(operation: str, text: str, modules: Sequence[str]) -> Remedy:
+def _remedy(operation: str, text: str, modules: Sequence[str]) -> Remedy:
     return Remedy(text=text, operation=operation, arguments={"modules": list(modules)}, risk=Risk.SAFE)
 
 

@@ -154,7 +154,7 @@ def kernel_log(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     if is_unreadable(log.count):
         return unknown("kernel_log", node, wanted, log.count)
     newest = [] if is_unreadable(log.errors) else log.errors[-3:]
-    remedy = Remedy(text="read the lines with dmesg -T; mend what they name; a reboot clears the log", risk=Risk.REBOOT)
+    remedy = Remedy(text="read the lines with dmesg -T; fix what they name; a reboot clears the log", risk=Risk.REBOOT)
     return Finding(
         name="kernel_log",
         node=node,

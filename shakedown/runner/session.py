@@ -35,7 +35,7 @@ from shakedown.text import file_name
 
 
 @dataclass(frozen=True)
-class Mender:
+class Remediation:
     """An operation that this deploy has a stage for. `more` gives arguments that only a look at the other nodes can
     tell."""
 
@@ -52,7 +52,9 @@ class Session:
     lock: RLock = field(default_factory=RLock)
     out: Any = field(default_factory=lambda: terminal.console(stderr=True))
     changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
-    menders: dict[str, Mender] = field(default_factory=dict)  # as remedies name them, in the order of the stages
+    remediations: dict[str, Remediation] = field(
+        default_factory=dict
+    )  # as remedies name them, in the order of the stages
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
@@ -84,9 +86,9 @@ class Session:
         state = self.examination.states.get(name)
         return state is not None and name not in self.left_out and (state.probe.uid == 0 or not as_root)
 
-    def mendable(self, name: str) -> list[Finding]:
-        """The findings of a node that an operation of ours would mend, as the user that we are there."""
-        return [f for f in self.examination.mendable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
+    def fixable(self, name: str) -> list[Finding]:
+        """The findings of a node that an operation of ours would fix, as the user that we are there."""
+        return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
     def open_run(self) -> RunRecord:
         """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
@@ -255,9 +257,9 @@ def show_findings(current: Session) -> None:
         current.out.print(table)
         current.out.print()
     current.out.print(terminal.findings_summary(findings, len(current.hosts)))
-    pending = [host.name for host in current.hosts if current.mendable(host.name)]
+    pending = [host.name for host in current.hosts if current.fixable(host.name)]
     current.out.print(f"to change: {', '.join(pending)}" if pending else "nothing to change", markup=False)
     for host in current.hosts:
-        if len(current.mendable(host.name)) < len(current.examination.mendable(host.name)):
+        if len(current.fixable(host.name)) < len(current.examination.fixable(host.name)):
             current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
     current.out.print()

@@ -22,7 +22,7 @@ from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner.examine import reread
-from shakedown.runner.session import Mender, Session, session
+from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import conclude_run, judge_each, shortfall, start_run
 from shakedown.state import is_unreadable
 
@@ -33,7 +33,7 @@ def examine() -> None:
     name = current_host.name
     if name in current.examination.readings and name not in current.examination.states:
         _fail_here(current, "could not be examined")
-    elif current.examination.blockers(name) and not current.mendable(name):
+    elif current.examination.blockers(name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
 
 
@@ -52,33 +52,33 @@ def drifted() -> None:
 
 def tune() -> None:
     """Host settings: now, and at every boot."""
-    mend(tuning.numa_balancing)
-    mend(tuning.sysctl)
-    mend(tuning.limits)
-    mend(tuning.groups)
-    mend(tuning.modules)
-    mend(boot.settings)
-    mend(services.running)
-    mend(cmdline.kernel_parameters)
+    fix(tuning.numa_balancing)
+    fix(tuning.sysctl)
+    fix(tuning.limits)
+    fix(tuning.groups)
+    fix(tuning.modules)
+    fix(boot.settings)
+    fix(services.running)
+    fix(cmdline.kernel_parameters)
 
 
 def devices() -> None:
     """/dev/kfd, /dev/dri and /dev/infiniband, and the GPUs' partitions."""
-    mend(device_operations.kfd)
-    mend(device_operations.dri)
-    mend(device_operations.infiniband)
-    mend(device_operations.gpu_partition)
+    fix(device_operations.kfd)
+    fix(device_operations.dri)
+    fix(device_operations.infiniband)
+    fix(device_operations.gpu_partition)
 
 
 def drivers() -> None:
     """The RDMA provider library on the host."""
-    mend(provider.library)
-    mend(provider.driver)
+    fix(provider.library)
+    fix(provider.driver)
 
 
 def images() -> None:
     """Container images, by digest."""
-    mend(image_operations.pull, more=_agreed_digest)
+    fix(image_operations.pull, more=_agreed_digest)
 
 
 def reboot() -> None:
@@ -88,22 +88,22 @@ def reboot() -> None:
     system = current.examination.desired[name].system
     if system.reboot != "when needed":
         return
-    mender = current.menders.setdefault("reboot.when_needed", Mender(reboots.when_needed))
-    for finding in current.mendable(name):
+    remediation = current.remediations.setdefault("reboot.when_needed", Remediation(reboots.when_needed))
+    for finding in current.fixable(name):
         if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
             arguments = {
                 "parameters": list(finding.wanted),
                 "at_once": system.reboot_at_once,
                 "timeout_s": system.reboot_timeout_s,
             }
-            _declare(current, mender.operation, finding, "reboot", arguments)
+            _declare(current, remediation.operation, finding, "reboot", arguments)
 
 
-def settle() -> None:
+def recheck() -> None:
     """Read the nodes that were changed once more, and fail those that are not fit to train."""
     current = session()
     if current.changes.get(current_host.name):
-        python.call(name="Examine the node again", function=_settle)
+        python.call(name="Examine the node again", function=_recheck)
 
 
 def smoke() -> None:
@@ -128,18 +128,20 @@ def conclude() -> None:
     python.call(name="Judge the smoke run", function=_conclude)
 
 
-def mend(
+def fix(
     operation: Callable[..., Any],
     more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
 ) -> None:
-    """Declare an operation on the current host for each of its findings that the operation would mend. What needs root
+    """Declare an operation on the current host for each of its findings that the operation would fix. What needs root
     stays a finding where we are not root."""
     current = session()
     known_as = f"{operation.__module__.removeprefix('shakedown.operations.')}.{operation.__name__}"
-    mender = current.menders.setdefault(known_as, Mender(operation, more))
-    for finding in current.mendable(current_host.name):
+    remediation = current.remediations.setdefault(known_as, Remediation(operation, more))
+    for finding in current.fixable(current_host.name):
         if finding.remedy and finding.remedy.operation == known_as:
-            _declare(current, mender.operation, finding, finding.remedy.text, _arguments(current, mender, finding))
+            _declare(
+                current, remediation.operation, finding, finding.remedy.text, _arguments(current, remediation, finding)
+            )
 
 
 def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -150,10 +152,10 @@ def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any
     return {"digest": digest} if digest else {}
 
 
-def _arguments(current: Session, mender: Mender, finding: Finding) -> dict[str, Any]:
+def _arguments(current: Session, remediation: Remediation, finding: Finding) -> dict[str, Any]:
     assert finding.remedy is not None
     arguments = finding.remedy.arguments
-    return {**arguments, **mender.more(current, arguments)}
+    return {**arguments, **remediation.more(current, arguments)}
 
 
 def _declare(
@@ -183,17 +185,17 @@ def _fail_here(current: Session, why: str) -> None:
     current.fail(host, why, current.examination.blockers(host.name))
 
 
-def _settle(state: State, host: Host) -> bool:
-    """Read the node again. What its operations were to mend must be mended: pyinfra's exit code 0 would otherwise be
+def _recheck(state: State, host: Host) -> bool:
+    """Read the node again. What its operations were to fix must be fixed: pyinfra's exit code 0 would otherwise be
     said of a node that is not as it was asked for. What has come up only now (a driver that was loaded shows devices
-    with settings of their own) is mended in a second round, once. What waits for a login, for a reboot that the desired
+    with settings of their own) is fixed in a second round, once. What waits for a login, for a reboot that the desired
     state does not allow, for root or for a person is no failure of this run: it is told, and is `drift` in its verdict.
     """
     current = session()
     reread(state, current.examination, [host])
     new = [finding for finding in _ours(current, host.name) if _key(finding) not in current.declared]
     if new:
-        if not all(_mend_now(current, host, finding) for finding in new):
+        if not all(_fix_now(current, host, finding) for finding in new):
             current.leave_out(host.name, "an operation failed", Verdict.FAIL)
             return False
         reread(state, current.examination, [host])
@@ -219,17 +221,19 @@ def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
 
 def _ours(current: Session, name: str) -> list[Finding]:
     """The drift of a node that this deploy has an operation for, and that it may run there."""
-    mendable = [finding for finding in current.mendable(name) if finding.verdict == Verdict.DRIFT]
-    return [finding for finding in mendable if finding.remedy and finding.remedy.operation in current.menders]
+    fixable = [finding for finding in current.fixable(name) if finding.verdict == Verdict.DRIFT]
+    return [finding for finding in fixable if finding.remedy and finding.remedy.operation in current.remediations]
 
 
-def _mend_now(current: Session, host: Host, finding: Finding) -> bool:
+def _fix_now(current: Session, host: Host, finding: Finding) -> bool:
     """Run the operation of a finding while another one runs, as pyinfra allows in `python.call`."""
     assert finding.remedy is not None and finding.remedy.operation is not None
-    mender = current.menders[finding.remedy.operation]
+    remediation = current.remediations[finding.remedy.operation]
     _note_change(current, finding)
     try:
-        mender.operation(name=f"{finding.name}: {finding.remedy.text}", **_arguments(current, mender, finding))
+        remediation.operation(
+            name=f"{finding.name}: {finding.remedy.text}", **_arguments(current, remediation, finding)
+        )
     except NestedOperationError:
         return False  # pyinfra has said why
     except Exception as error:  # of an operation's own check of its arguments: pyinfra would show a traceback

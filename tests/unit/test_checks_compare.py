@@ -11,7 +11,7 @@ from shakedown.findings import Finding, Remedy, Risk, Verdict
 from shakedown.state import BootUnit, Setting, Unreadable
 from tests.states import healthy, with_
 
-MEND = Remedy(text="mend")
+REMEDY = Remedy(text="fix")
 FAILED = Unreadable(unreadable="failed", detail="/x")
 GONE = Unreadable(unreadable="missing", detail="/x")
 CLOSED = Unreadable(unreadable="not permitted", detail="/x")
@@ -19,7 +19,7 @@ CLOSED = Unreadable(unreadable="not permitted", detail="/x")
 
 def compared(running: Any, persisted: Any) -> Finding:
     setting = Setting(running=running, persisted=persisted)
-    return compare_setting("x", "n", 4096, setting, evidence="/proc/z", remedy=MEND, unit="bytes")
+    return compare_setting("x", "n", 4096, setting, evidence="/proc/z", remedy=REMEDY, unit="bytes")
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def compared(running: Any, persisted: Any) -> Finding:
 def test_the_three_values(running: Any, persisted: Any, verdict: str, shown: str | None, pending: bool) -> None:
     finding = compared(running, persisted)
     assert (finding.verdict, finding.persisted, finding.reboot_pending) == (verdict, shown, pending)
-    assert finding.remedy == (MEND if verdict == "drift" else None)
+    assert finding.remedy == (REMEDY if verdict == "drift" else None)
     assert finding.wanted == 4096 and finding.evidence.startswith("/proc/z")
 
 
 def test_what_could_not_be_read_says_why_and_asks_for_root_where_that_would_help() -> None:
     assert unknown("x", "n", 1, CLOSED).remedy == AS_ROOT and unknown("x", "n", 1, FAILED).remedy is None
-    assert unknown("x", "n", 1, CLOSED, remedy=MEND).remedy == MEND
+    assert unknown("x", "n", 1, CLOSED, remedy=REMEDY).remedy == REMEDY
     assert unknown("x", "n", 1, FAILED).evidence == "unreadable (failed: /x)"
     assert unknown("x", "n", 1, FAILED, evidence="/y").evidence == "/y: unreadable (failed: /x)"
     assert unknown("x", "n", 1, FAILED, evidence="/x").evidence == "unreadable (failed: /x)", "not said twice"
@@ -84,8 +84,8 @@ def test_what_mends_a_setting_of_the_boot(manager: str, right_now: bool, operati
 
 
 def test_software_that_is_there_missing_or_not_known() -> None:
-    there = installed("x", "n", "installed", "1.2", MEND)
+    there = installed("x", "n", "installed", "1.2", REMEDY)
     assert (there.verdict, there.actual, there.remedy) == (Verdict.OK, "1.2", None)
-    gone = installed("x", "n", "installed", GONE, MEND)
-    assert (gone.verdict, gone.actual, gone.remedy) == (Verdict.DRIFT, "not there", MEND)
-    assert installed("x", "n", "installed", FAILED, MEND).verdict == Verdict.UNKNOWN
+    gone = installed("x", "n", "installed", GONE, REMEDY)
+    assert (gone.verdict, gone.actual, gone.remedy) == (Verdict.DRIFT, "not there", REMEDY)
+    assert installed("x", "n", "installed", FAILED, REMEDY).verdict == Verdict.UNKNOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.checks.fleet import odd_ones_out
+from shakedown.checks.fleet import outliers
 from shakedown.findings import Finding, Verdict
 from tests.states import DELETED, desired, healthy, image, unreadable, with_
 
@@ -23,13 +23,13 @@ def compare(
     names = {f"node{number:02d}": number for number in range(1, count + 1)}
     states = {name: with_(healthy(number), changes.get(number, {})) for name, number in names.items()}
     wanted = desired(images={"megatron": NAME})
-    findings = odd_ones_out(states, groups or dict.fromkeys(names, "rack7"), dict.fromkeys(names, wanted), offsets)
+    findings = outliers(states, groups or dict.fromkeys(names, "rack7"), dict.fromkeys(names, wanted), offsets)
     return [finding for finding in findings if finding.verdict is not Verdict.OK]
 
 
 def test_equal_nodes_say_what_was_compared() -> None:
     names = ["node01", "node02"]
-    found = odd_ones_out({n: healthy() for n in names}, dict.fromkeys(names, "rack7"), dict.fromkeys(names, desired()))
+    found = outliers({n: healthy() for n in names}, dict.fromkeys(names, "rack7"), dict.fromkeys(names, desired()))
     assert [(f.node, f.verdict) for f in found] == [("node01", "ok"), ("node02", "ok")]
     for subject in (
         "kernel",
@@ -44,7 +44,7 @@ def test_equal_nodes_say_what_was_compared() -> None:
 
 
 def test_one_node_alone_is_compared_with_nobody() -> None:
-    assert odd_ones_out({"node01": healthy()}, {"node01": "rack7"}, {}) == []
+    assert outliers({"node01": healthy()}, {"node01": "rack7"}, {}) == []
 
 
 def test_a_minority_is_found_on_its_own_nodes_with_both_values() -> None:
@@ -105,7 +105,7 @@ def test_nodes_without_a_nic_need_no_libibverbs() -> None:
         "node02": with_(healthy(2), {**bare, "verbs.abi": unreadable("missing")}),
     }
     wanted = desired("cpu", None)
-    found = odd_ones_out(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
+    found = outliers(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
     assert [finding.verdict for finding in found] == [Verdict.OK] * 2 and "libibverbs" not in found[0].evidence
 
 
@@ -155,5 +155,5 @@ def test_a_node_with_devices_that_nobody_asked_for_is_compared_in_its_libibverbs
     states = {
         f"node{number:02d}": with_(healthy(number), {"verbs.abi": 34 if number < 3 else 59}) for number in (1, 2, 3)
     }
-    found = odd_ones_out(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
+    found = outliers(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
     assert [(f.node, f.name) for f in found if f.verdict != Verdict.OK] == [("node03", "fleet.libibverbs")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks.fleet import odd_ones_out
+from shakedown.checks.fleet import outliers
 from shakedown.checks.images import images
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Finding
@@ -121,7 +121,7 @@ def test_what_podman_built_is_found_by_its_short_name(written: str, stored: str,
     pinned, told, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {"n1": state, "n2": state})
     assert not problems and pinned == (f"{stored.rpartition(':')[0]}@{ONE}" if verdict == "ok" else written)
     assert ("what every node holds" in told[-1].why) == (verdict == "ok")
-    compared = [f for f in odd_ones_out({"n1": state, "n2": state}, {}, {"n1": wanted, "n2": wanted}) if f.node == "n1"]
+    compared = [f for f in outliers({"n1": state, "n2": state}, {}, {"n1": wanted, "n2": wanted}) if f.node == "n1"]
     assert ("image.it" in compared[0].evidence) == (verdict == "ok")
 
 
@@ -138,14 +138,12 @@ def test_an_image_that_was_loaded_is_the_one_that_was_pulled_by_its_id() -> None
     wanted = desired(images={"it": NAME}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
     pinned, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, states)
     assert not problems and pinned == loaded["id"], "the one name that every node knows it by"
-    assert not [f for f in odd_ones_out(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
+    assert not [f for f in outliers(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
     other = with_(healthy(), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
     _, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
     assert [problem.path for problem in problems] == ["image"]
     (odd,) = [
-        f
-        for f in odd_ones_out({**states, "n4": other}, {}, dict.fromkeys([*states, "n4"], wanted))
-        if f.name != "fleet"
+        f for f in outliers({**states, "n4": other}, {}, dict.fromkeys([*states, "n4"], wanted)) if f.name != "fleet"
     ]
     assert (odd.name, odd.node) == ("fleet.image.it", "n4")
 

@@ -7,26 +7,26 @@ from shakedown.findings import Remedy, Verdict
 from shakedown.state import Unreadable
 
 GONE = Unreadable(unreadable="missing", detail="/x")
-MEND = Remedy(text="look")
+REMEDY = Remedy(text="look")
 
 
 def test_all_right_is_their_common_value_without_words_or_remedy() -> None:
-    finding = compare_several("x", "n", 1, {"a": 1, "b": 1}, (1).__eq__, unit="lanes", remedy=MEND)
+    finding = compare_several("x", "n", 1, {"a": 1, "b": 1}, (1).__eq__, unit="lanes", remedy=REMEDY)
     assert (finding.verdict, finding.actual, finding.evidence, finding.remedy) == (Verdict.OK, 1, "", None)
     assert finding.unit == "lanes" and finding.wanted == 1
 
 
 def test_the_wrong_ones_are_named_and_what_was_not_read_as_well() -> None:
-    finding = compare_several("x", "n", 1, {"a": 1, "b": 2, "c": GONE}, (1).__eq__, evidence="by hand", remedy=MEND)
-    assert (finding.verdict, finding.actual, finding.remedy) == (Verdict.FAIL, {"b": 2}, MEND)
+    finding = compare_several("x", "n", 1, {"a": 1, "b": 2, "c": GONE}, (1).__eq__, evidence="by hand", remedy=REMEDY)
+    assert (finding.verdict, finding.actual, finding.remedy) == (Verdict.FAIL, {"b": 2}, REMEDY)
     assert finding.evidence == "by hand; c: unreadable (missing: /x)"
     drift = compare_several("x", "n", 1, {"b": 2}, (1).__eq__, otherwise=Verdict.DRIFT)
     assert (drift.verdict, drift.evidence) == (Verdict.DRIFT, "")
 
 
 def test_one_that_was_not_read_leaves_the_rest_unknown() -> None:
-    finding = compare_several("x", "n", 1, {"a": 1, "c": GONE}, (1).__eq__, remedy=MEND)
-    assert (finding.verdict, finding.actual, finding.remedy) == (Verdict.UNKNOWN, None, MEND)
+    finding = compare_several("x", "n", 1, {"a": 1, "c": GONE}, (1).__eq__, remedy=REMEDY)
+    assert (finding.verdict, finding.actual, finding.remedy) == (Verdict.UNKNOWN, None, REMEDY)
 
 
 def test_without_any_device_nothing_is_known() -> None:

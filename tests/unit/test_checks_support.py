@@ -157,5 +157,5 @@ def test_what_the_adaptation_guide_asks_of_the_node(changes: dict[Any, Any], ver
     found = {finding.name: finding for finding in evaluate(desired("radeon", None), state, "n")}
     assert {name: found[name].verdict for name in verdicts} == verdicts
     for name in verdicts:
-        assert (found[name].mended_by == "person") == (verdicts[name] != "ok")
+        assert (found[name].fixed_by == "person") == (verdicts[name] != "ok")
     assert not {"memory", "mpi", "rccl"} & {finding.name for finding in evaluate(desired(), state, "n")}

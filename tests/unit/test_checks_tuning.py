@@ -9,7 +9,7 @@ import pytest
 
 from shakedown import checks
 from shakedown.desired.models import DesiredState
-from shakedown.findings import By, Finding, Risk, Verdict
+from shakedown.findings import Finding, FixedBy, Risk, Verdict
 from shakedown.operations import boot, cmdline, reboot, tuning
 from shakedown.state import NodeState
 from tests.states import bare, desired, healthy, unreadable, with_
@@ -132,8 +132,8 @@ def test_without_systemd_what_is_right_now_is_a_persons_to_keep(name: str, wrong
     """An operation that could do no more would be run at every deploy, and blamed each time."""
     unkept = WITHOUT_SYSTEMD | {"memory.thp.persisted": None, "interfaces.2.mtu.persisted": None}
     finding = found(name, with_(healthy(), unkept))
-    assert (finding.verdict, finding.mended_by) == (Verdict.DRIFT, By.PERSON)
-    assert found(name, with_(healthy(), unkept | wrong)).mended_by == By.OPERATION
+    assert (finding.verdict, finding.fixed_by) == (Verdict.DRIFT, FixedBy.PERSON)
+    assert found(name, with_(healthy(), unkept | wrong)).fixed_by == FixedBy.OPERATION
 
 
 def test_acs_without_root_is_unknown_and_asks_for_root() -> None:
@@ -190,39 +190,39 @@ def test_limits(running: str, persisted: str | None, verdict: Verdict, remedy: s
     finding = found("memlock", state)
     assert (finding.verdict, finding.reboot_pending) == (verdict, False)
     assert finding.remedy and finding.remedy.operation == remedy
-    assert finding.mended_by == (By.OPERATION if remedy else By.LOGIN)
+    assert finding.fixed_by == (FixedBy.OPERATION if remedy else FixedBy.LOGIN)
     assert finding.pending == ("" if remedy else "login pending")
 
 
 @pytest.mark.parametrize(
-    ("session", "at_login", "members", "actual", "mended_by"),
+    ("session", "at_login", "members", "actual", "fixed_by"),
     [
-        (["ada"], ["ada"], {"video": []}, "no such group", By.OPERATION),
-        (["ada"], ["ada"], {"render": ["bob"]}, "not a member", By.OPERATION),
-        (["ada", "render"], ["ada"], {"render": ["bob"]}, "not a member", By.OPERATION),
-        (["ada"], ["ada", "render"], {"render": ["ada"]}, "member, not in this session", By.LOGIN),
+        (["ada"], ["ada"], {"video": []}, "no such group", FixedBy.OPERATION),
+        (["ada"], ["ada"], {"render": ["bob"]}, "not a member", FixedBy.OPERATION),
+        (["ada", "render"], ["ada"], {"render": ["bob"]}, "not a member", FixedBy.OPERATION),
+        (["ada"], ["ada", "render"], {"render": ["ada"]}, "member, not in this session", FixedBy.LOGIN),
         (["ada", "render"], ["ada", "render"], {"render": ["ada"]}, "member", None),
     ],
 )
 def test_groups(
-    session: list[str], at_login: list[str], members: dict[str, list[str]], actual: str, mended_by: By | None
+    session: list[str], at_login: list[str], members: dict[str, list[str]], actual: str, fixed_by: FixedBy | None
 ) -> None:
     account = {"user": "ada", "groups": session, "at_login": at_login, "members": members}
     finding = found("groups.render", with_(healthy(), {"account": account}))
     assert finding.actual == actual
     assert finding.verdict == (Verdict.OK if actual == "member" else Verdict.DRIFT)
-    assert finding.mended_by == mended_by
+    assert finding.fixed_by == fixed_by
 
 
 @pytest.mark.parametrize(
-    ("session", "at_login", "mended_by"),
-    [([], [], By.OPERATION), ([], ["rack"], By.LOGIN), (["rack"], ["rack"], None), (["rack"], [], None)],
+    ("session", "at_login", "fixed_by"),
+    [([], [], FixedBy.OPERATION), ([], ["rack"], FixedBy.LOGIN), (["rack"], ["rack"], None), (["rack"], [], None)],
 )
-def test_a_group_whose_members_are_not_read(session: list[str], at_login: list[str], mended_by: By | None) -> None:
+def test_a_group_whose_members_are_not_read(session: list[str], at_login: list[str], fixed_by: FixedBy | None) -> None:
     """Once a file names the user only a login is missing; a directory server may name it where no file does."""
     account = {"user": "ada", "groups": session, "at_login": at_login, "members": {}}
     finding = found("groups.rack", with_(healthy(), {"account": account}), tuned(groups=["rack"]))
-    assert finding.mended_by == mended_by
+    assert finding.fixed_by == fixed_by
 
 
 def test_roots_session_needs_no_group() -> None:
@@ -297,11 +297,11 @@ def test_a_reboot_is_a_remedy_only_where_it_is_allowed() -> None:
     assert remedy and remedy.operation == "reboot.when_needed" and remedy.risk == Risk.REBOOT
     assert remedy.arguments == {"parameters": CMDLINE, "at_once": 2, "timeout_s": 900}
     forbidden = found("cmdline", state)
-    assert (forbidden.mended_by, forbidden.pending) == (By.REBOOT, "reboot pending")
+    assert (forbidden.fixed_by, forbidden.pending) == (FixedBy.REBOOT, "reboot pending")
 
 
 def test_every_remedy_names_an_operation_that_takes_its_arguments() -> None:
-    """A misspelt operation would leave a drift that nobody mends."""
+    """A misspelt operation would leave a drift that nobody fixes."""
     modules = {"tuning": tuning, "boot": boot, "cmdline": cmdline, "reboot": reboot}
     worst = with_(
         healthy(),

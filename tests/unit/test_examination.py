@@ -26,7 +26,7 @@ def examined(*changes: dict[str, object] | None) -> Examination:
 def test_healthy_nodes_have_no_blockers_and_nothing_to_mend() -> None:
     examination = examined({}, {}, {})
     assert examination.verdict() == Verdict.OK
-    assert not any(examination.mendable(node) for node in examination.desired)
+    assert not any(examination.fixable(node) for node in examination.desired)
 
 
 def test_an_unreached_node_is_a_failed_finding_with_the_reason() -> None:
@@ -48,8 +48,8 @@ def test_drift_has_remedies_and_does_not_block_but_failure_does() -> None:
     examination = examined({"numa.balancing.running": "1"}, {"rdma.3.state": "DOWN"})
     assert examination.blockers("n1") == []
     assert [finding.name.split(".")[0] for finding in examination.blockers("n2")] == ["rdma_state"]
-    assert [finding.name for finding in examination.mendable("n1")] == ["numa_balancing"]
-    assert examination.mendable("n2") == []
+    assert [finding.name for finding in examination.fixable("n1")] == ["numa_balancing"]
+    assert examination.fixable("n2") == []
 
 
 def test_of_no_nodes_at_all_nothing_is_known() -> None:
@@ -74,7 +74,7 @@ def test_a_warning_counts_for_nothing_but_itself() -> None:
     examination.judge()
     assert examination.warnings() == {"a": ["environment.HSA_ENABLE_SDMA"]}
     assert examination.verdict() == examination.verdict_of("a") == Verdict.OK
-    assert not examination.blockers("a") and not examination.mendable("a")
+    assert not examination.blockers("a") and not examination.fixable("a")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_the_worst_is_never_a_warning(verdicts: list[str], overall: str) -> None
 
 def test_what_an_operation_mends_is_no_advice() -> None:
     with pytest.raises(ValueError, match="advice names no operation"):
-        Finding(name="x", node="n", verdict=Verdict.WARN, remedy=Remedy(text="mend", operation="tuning.sysctl"))
+        Finding(name="x", node="n", verdict=Verdict.WARN, remedy=Remedy(text="fix", operation="tuning.sysctl"))
     with pytest.raises(ValueError, match="verdict"):
         Gate(name="x", verdict=Verdict.WARN)  # type: ignore[arg-type]

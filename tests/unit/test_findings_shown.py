@@ -155,7 +155,7 @@ def test_findings_across_nodes_show_what_differs(chosen: list[tuple[Path, Any]])
         return
     states = {"n1": HEALTHY, "n2": state, "n3": HEALTHY}
     offsets = {"n1": (0.0, 0.0), "n2": (40.0, 0.1), "n3": (0.0, 0.0)}
-    for finding in fleet.odd_ones_out(states, {}, dict.fromkeys(states, EVERYTHING), offsets):
+    for finding in fleet.outliers(states, {}, dict.fromkeys(states, EVERYTHING), offsets):
         if finding.verdict != Verdict.OK:
             shows_what_differs(finding)
 

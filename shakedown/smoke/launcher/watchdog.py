@@ -13,7 +13,7 @@ from . import control, folder, lock, processes
 
 _TURN_S = 0.1  # how often children, the log and the lease are looked at; the resolution of the times in a poll
 _CLEANUP_S = 60.0  # for each cleanup command
-_DISMISSED_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
+_SIGTERM_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 10_000  # times of log growth that are kept
 _WHY = 1000  # characters of a reason that are kept
@@ -32,7 +32,7 @@ class Watchdog:
         self._state = SETUP
         self._go = False
         self._removed = False
-        self._dismissed: Optional[float] = None  # when SIGTERM came
+        self._sigterm_at: Optional[float] = None  # when SIGTERM came
         self._ending: Optional[str] = None
         self._setup_error: Optional[str] = None
         self._exit_code: Optional[int] = None
@@ -49,7 +49,7 @@ class Watchdog:
     def serve(self) -> None:
         """The whole life of a run. Whatever goes wrong in here, what was started is ended."""
         processes.adopt_orphans()
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._dismiss())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_sigterm())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
             self._work()
@@ -57,7 +57,7 @@ class Watchdog:
             self._end("the watchdog failed: " + traceback.format_exc())
         self._finish()
         over = time.monotonic()
-        while not (self._removed or self._lease_is_over() or self._has_to_go(over)):
+        while not (self._removed or self._lease_is_over() or self._out_of_time(over)):
             self._turn()
         self._lock.release()
         self._ear.close()
@@ -157,7 +157,7 @@ class Watchdog:
             return "%s: %s" % (argv[0], error.strerror or error)
         while child.poll() is None:
             self._turn()
-            late = timeout is not None and (time.monotonic() - began > timeout or self._has_to_go(began))
+            late = timeout is not None and (time.monotonic() - began > timeout or self._out_of_time(began))
             if late or (timeout is None and self._ending):
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
@@ -206,13 +206,13 @@ class Watchdog:
         if self._ending is None and self._state not in (STOPPING, OVER):
             self._ending = why
 
-    def _dismiss(self) -> None:
-        self._dismissed = self._dismissed or time.monotonic()
+    def _on_sigterm(self) -> None:
+        self._sigterm_at = self._sigterm_at or time.monotonic()
         self._end("the watchdog was sent SIGTERM")
 
-    def _has_to_go(self, since: float) -> bool:
-        """Whether what goes on `since` then has had the time that is left after a dismissal."""
-        return self._dismissed is not None and time.monotonic() - max(since, self._dismissed) > _DISMISSED_S
+    def _out_of_time(self, since: float) -> bool:
+        """Whether what goes on `since` then has used up the time that is left after SIGTERM."""
+        return self._sigterm_at is not None and time.monotonic() - max(since, self._sigterm_at) > _SIGTERM_S
 
     def _mark_growth(self) -> None:
         try:
