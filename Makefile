@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help system setup smoke test test-from-nothing check mutants bench clean
+.PHONY: help system setup smoke test test-from-nothing check docs mutants bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -28,6 +28,9 @@ check: setup  ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: setup  ## write what is generated in docs/: keys, findings, recipes, commands, schemas
+	$(BIN)/python -m tests.docs
 
 # pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
 # pytest-rerunfailures can live with. The others are tried once more where they fail, since many are of real processes

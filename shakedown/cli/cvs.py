@@ -26,6 +26,9 @@ def import_cvs(
     What the nodes answer, what is not taken over and what may not hold is told, each with the reason. A value that is
     left open (<changeme>) stays so in the layer: all of them are listed, and the exit code is 2.
     The same file can be named by an inventory: "cvs": {"file": FILE, "model": MODEL, "gpu": GPU}.
+
+    \b
+    shakedown import-cvs mi3xx_megatron_llama_single.json --model llama3_1_8b --gpu mi300x
     """
     try:
         imported = import_file(file, Choice(model, gpu, run, thresholds))

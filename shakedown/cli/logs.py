@@ -34,6 +34,10 @@ def parse(log: str) -> None:
 
     Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second; plain,
     gzip, bzip2 or UTF-16. A log that is not whole is told, and exits with 4.
+
+    \b
+    shakedown parse train.log
+    zcat train.log.gz | shakedown parse - | jq .lm_loss
     """
     from shakedown.smoke.log import LogReader
     from shakedown.smoke.log_source import LogSource
@@ -97,6 +101,11 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
 
     Metrics: throughput_per_gpu (TFLOP/s/GPU) and tokens_per_gpu (tokens/s/GPU) at least,
     elapsed_time_per_iteration (ms) and mem_usage (fraction) at most.
+
+    \b
+    shakedown judge latest
+    shakedown judge node01.log node02.log --nodes 2 --expect throughput_per_gpu=380
+    shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
     """
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
@@ -166,6 +175,10 @@ def report(run: str, form: str) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
+
+    \b
+    shakedown report latest
+    shakedown report runs/20261122T014456-4dc983 --format json
     """
     from shakedown.runs import RunDirectory, find_run
 

@@ -170,6 +170,10 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 
     With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
     Reads the nodes and starts nothing. What cannot be derived or does not fit is told, all of it, with exit code 1.
+
+    \b
+    shakedown plan inventories/rack.py
+    shakedown plan inventories/rack.py --limit 'node0[1-4]*' --format json
     """
     with usable_input():
         from shakedown import engine
