@@ -19,6 +19,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "verdicts": judgement.verdicts,
     "exit codes": judgement.exit_codes,
     "findings": judgement.findings,
+    "gates": judgement.gates,
     "metrics": judgement.metrics,
     "signatures": judgement.signatures,
     "documents": documents.documents,

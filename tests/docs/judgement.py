@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
-import re
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from shakedown.checks import MODULES, checks
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS
+from shakedown.smoke.gates import rules
 from shakedown.smoke.signatures import Signature, load
 from tests.docs.markdown import summary, table
 
@@ -43,7 +45,7 @@ ENDS = {
     Verdict.DRIFT: "drift that no operation could change there: a new login, a reboot, root or a person is needed",
     Verdict.UNKNOWN: "something could not be read: a finding, a gate",
 }
-_OPERATION = re.compile(r'operation="(\w+\.\w+)"')
+_OF_BENCHMARKS = {"reported", "problems", "steps", "ended_with", "not_ended"}  # evidence that only a benchmark has
 
 
 def verdicts() -> str:
@@ -80,12 +82,41 @@ def _changed_by(check: Callable[..., object]) -> str:
         if function in seen:
             continue
         seen.add(function)
-        names |= set(_OPERATION.findall(inspect.getsource(function)))
-        used = [function.__globals__.get(name) for name in function.__code__.co_names]
-        waiting += [
-            each for each in used if inspect.isfunction(each) and each.__module__.startswith("shakedown.checks.")
-        ]
+        constants, used = _of_code(function.__code__)
+        names |= {each for each in constants if _is_operation(each)}
+        known = [function.__globals__.get(name) for name in used]
+        waiting += [each for each in known if inspect.isfunction(each) and "shakedown.checks" in each.__module__]
     return ", ".join(f"`{name}`" for name in sorted(names)) or "a person"
+
+
+def _of_code(code: CodeType) -> tuple[set[str], set[str]]:
+    """The texts and the names of a function, with the functions inside it."""
+    texts, names = {each for each in code.co_consts if isinstance(each, str)}, set(code.co_names)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            texts, names = texts | _of_code(inner)[0], names | _of_code(inner)[1]
+    return texts, names
+
+
+def _is_operation(name: str) -> bool:
+    module, _, function = name.partition(".")
+    if (
+        not (module.isidentifier() and function.isidentifier())
+        or importlib.util.find_spec(f"shakedown.operations.{module}") is None
+    ):
+        return False
+    return hasattr(importlib.import_module(f"shakedown.operations.{module}"), function)
+
+
+def gates() -> str:
+    """Every gate: those of a job that is followed, and those of a benchmark."""
+    titles = {"A smoke run, and logs from anywhere": False, "A benchmark": True}
+    parts = []
+    for title, of_benchmark in titles.items():
+        found = [rule for rule in rules() if bool(rule.needs & _OF_BENCHMARKS) == of_benchmark]
+        rows = [(f"`{rule.name}`" if rule.name else "each expected metric", rule.holds_when) for rule in found]
+        parts.append(f"{title}:\n\n{table(('gate', 'holds when'), rows)}")
+    return "\n".join(parts)
 
 
 def metrics() -> str:

@@ -1,0 +1,123 @@
+"""The pages: what is generated is new, links lead somewhere, commands exist, inventories are right."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from shakedown.desired import profiles
+from shakedown.desired.layers import Layer
+from shakedown.desired.resolve import HostLayers, resolve
+from shakedown.findings import Finding, Verdict
+from tests.docs import commands, links, schemas, shell
+from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
+
+PAGES = {str(path.relative_to(ROOT)): path for path in pages()}
+_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", wanted(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_is_generated_is_new(path: Path) -> None:
+    text = path.read_text("utf-8") if path.is_file() else ""
+    assert text == wanted()[path], "old: run make docs, and read what has changed"
+
+
+def test_every_block_stands_in_a_page() -> None:
+    """One that stands in none is written for nobody."""
+    used = [name for path in PAGES.values() for name in blocks_of(path.read_text("utf-8"))]
+    assert sorted(used) == sorted(BLOCKS)
+
+
+def test_an_old_block_is_seen() -> None:
+    page = "before\n\n<!-- generated: verdicts -->\n\nsomething else\n\n<!-- end: verdicts -->\nafter\n"
+    assert filled(page) != page
+    assert filled(filled(page)) == filled(page)
+    assert filled(page).startswith("before\n")
+    assert filled(page).endswith("\nafter\n")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    assert links.dead(PAGES[name]) == []
+
+
+def test_a_dead_link_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One `two`\n[a](page.md#one-two) [b](#three) [c](gone.md) [d](http://x.org) [e][f]\n`[g](no)`\n")
+    assert links.dead(page) == ["#three", "gone.md", "http://x.org", "[f]"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_that_are_shown_exist(name: str) -> None:
+    text = PAGES[name].read_text("utf-8")
+    assert {shell.wrong(words): words for words in shell.shown(text) if shell.wrong(words)} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "make smoked",
+        "make lab-up NODS=2",
+        "pyinfra inventories/rack.py deploy/gone.py",
+        "pyinfra inventories/rack.py deploy/megatron.py --dryy",
+        "shakedown drifft inventories/rack.py",
+        "shakedown drift inventories/gone.py",
+        "shakedown drift inventories/rack.py --format yaml",
+        ".venv/bin/pytest -q tests/unit/test_gone.py",
+    ],
+)
+def test_a_command_that_does_not_exist_is_seen(line: str) -> None:
+    (words,) = shell.shown(f"Text.\n\n    {line}    # why\n")
+    assert shell.wrong(words)
+
+
+@pytest.mark.parametrize("name", commands.every())
+def test_the_help_of_a_command_has_an_example(name: str) -> None:
+    """And one that is right: it is held against the command itself."""
+    text = commands.help_of(name, commands.every()[name])
+    examples = [line.strip() for line in text.splitlines() if f"shakedown {name} " in line and "Usage:" not in line]
+    assert examples
+    for example in examples:
+        for words in shell.shown(f"    {re.sub(r'  .*', '', example)}"):
+            assert shell.wrong(words) == ""
+
+
+def test_inventories_that_are_shown_are_right() -> None:
+    shown = 0
+    for path in PAGES.values():
+        for block in _PYTHON.findall(path.read_text("utf-8")):
+            tree = ast.parse(block)
+            if "shakedown.hosts" not in block:
+                continue
+            values: dict[str, object] = {}
+            exec(compile(tree, str(path), "exec"), values)
+            ((hosts, data),) = [each for each in values.values() if isinstance(each, tuple)]
+            resolve([HostLayers(host, [Layer("group", data)]) for host in hosts], whole=True, to_train=True)
+            shown += 1
+    assert shown >= 2
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    text = PAGES["README.md"].read_text("utf-8")
+    assert len(text.splitlines()) <= 150
+    prose = [line for line in text.splitlines() if not line.startswith("|")]
+    assert max(len(line) for line in prose) <= 130
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = PAGES["README.md"].read_text("utf-8")
+    assert [name for name in PAGES if name.startswith("docs/") and f"({name})" not in text] == []
+    named = [name for kind in ("gpu", "nic") for name in profiles.names(kind)]
+    assert [name for name in named if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_a_schema_refuses_what_is_not_of_it() -> None:
+    finding = Finding(name="thp", node="node1", verdict=Verdict.OK).model_dump(mode="json")
+    validator = jsonschema.Draft202012Validator(schemas.schema(Finding))
+    assert not list(validator.iter_errors(finding))
+    assert list(validator.iter_errors({**finding, "verdict": "fine"}))
+    assert list(validator.iter_errors({**finding, "more": 1}))
