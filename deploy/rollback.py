@@ -3,9 +3,6 @@
 pyinfra INVENTORY deploy/rollback.py            as root, or with --sudo
 """
 
-from shakedown.guard import invocation
-from shakedown.operations import rollback
+from shakedown.runner import rollback
 
-invocation.examined = True  # this deploy needs no findings: the records on the node say what there is to do
-
-rollback.rollback(name="Restore what stood there before")
+rollback.restore()

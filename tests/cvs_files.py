@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shakedown.desired import DesiredState, HostLayers, Layer, resolve
+from shakedown.desired import DesiredState, Layer
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
+from shakedown.resolve import HostLayers, resolve
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import make_plan
 from shakedown.state import NodeState

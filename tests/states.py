@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
-from shakedown.desired.resolve import HostLayers, merge_host, resolve
+from shakedown.resolve import HostLayers, merge_host, resolve
 from shakedown.state import SCHEMA_VERSION, NodeState, Why
 
 GIB = 2**30

@@ -42,7 +42,7 @@ def over_inventory(function: Command) -> Command:
 @contextmanager
 def usable_input() -> Iterator[None]:
     """Unusable input is exit code 2, with every error and no traceback."""
-    from shakedown.engine import InventoryError
+    from shakedown.runner.engine import InventoryError
 
     try:
         yield
@@ -59,9 +59,9 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
 
     from pyinfra.api.exceptions import PyinfraError
 
-    from shakedown import engine
-    from shakedown.guard import INTERRUPTED, heed_signals, invocation
+    from shakedown.runner import engine
     from shakedown.runner.ending import finish
+    from shakedown.runner.invocation import INTERRUPTED, heed_signals, invocation
 
     kept: list[Any] = []
     heed_signals()
@@ -85,7 +85,7 @@ def load_state(
     these hosts where it is `to_train`."""
     from pyinfra_cli.util import parse_cli_arg
 
-    from shakedown import engine
+    from shakedown.runner import engine
     from shakedown.runner.inventory import desired_states
 
     pairs = [item.partition("=") for item in data]
@@ -146,7 +146,7 @@ def drift(
     shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
     """
     with usable_input():
-        from shakedown import engine
+        from shakedown.runner import engine
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
@@ -176,7 +176,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     shakedown plan inventories/rack.py --limit 'node0[1-4]*' --format json
     """
     with usable_input():
-        from shakedown import engine
+        from shakedown.runner import engine
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel, to_train=True)
@@ -218,16 +218,16 @@ def run(
     evidence is.
     """
     with usable_input():
-        from shakedown import engine
-        from shakedown.engine import InventoryError
+        from shakedown.runner import engine
+        from shakedown.runner.engine import InventoryError
         from shakedown.runs import why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=1)
         state = load_state(inventory, limit, data, parallel, to_train=not no_smoke)
         if not dry and (why := why_none_can_be_kept()):
             raise InventoryError(why)
-    from shakedown.guard import invocation
     from shakedown.runner.ending import finish
+    from shakedown.runner.invocation import invocation
     from shakedown.runner.session import session
 
     invocation.dry = dry

@@ -3,16 +3,12 @@
 from shakedown.desired.layers import Layer, Merged, merge
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import DesiredStateError, Problem
-from shakedown.desired.resolve import HostLayers, Resolved, resolve
 
 __all__ = [
     "DesiredState",
     "DesiredStateError",
-    "HostLayers",
     "Layer",
     "Merged",
     "Problem",
-    "Resolved",
     "merge",
-    "resolve",
 ]

@@ -9,10 +9,10 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from shakedown.findings import Verdict
-from shakedown.guard import invocation
 from shakedown.operations import checkout as checkouts
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import show_notes
 from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra.context import host as current_host
 
 from shakedown.desired.models import TOGETHER
-from shakedown.guard import invocation
 from shakedown.operations import dataset, shared_folder
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.smoke.datasets import files_of, known, variables_of
 from shakedown.smoke.options import choose

@@ -14,12 +14,12 @@ from pyinfra.api.state import BaseStateCallback
 
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
-from shakedown.guard import invocation
 from shakedown.operations.commands import refuse
 from shakedown.report import terminal
 from shakedown.report.closing import Became, Ending, Fate, closing, not_held
 from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runner.invocation import invocation
 from shakedown.text import printable
 
 if TYPE_CHECKING:

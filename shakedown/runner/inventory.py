@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 import click
 from pyinfra.api import Host, State
 
-from shakedown.desired import DesiredStateError, HostLayers, Layer, Problem, Resolved, resolve
+from shakedown.desired import DesiredStateError, Layer, Problem
+from shakedown.resolve import HostLayers, Resolved, resolve
 
 _resolved: WeakKeyDictionary[State, Resolved] = WeakKeyDictionary()
 

@@ -20,12 +20,12 @@ from pyinfra.context import ctx_state
 
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
-from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runner import host_keys
 from shakedown.runner.ending import course
 from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
+from shakedown.runner.invocation import invocation
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult

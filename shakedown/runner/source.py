@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.context import host as current_host
 
-from shakedown.guard import invocation
 from shakedown.operations import checkout, patch, venv
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import session
 
 

@@ -13,7 +13,6 @@ from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
 from shakedown.findings import Finding, Risk, Verdict, worst
-from shakedown.guard import invocation
 from shakedown.images import agreed_digest, parse
 from shakedown.operations import boot, cmdline, provider, services, tuning
 from shakedown.operations import devices as device_operations
@@ -22,6 +21,7 @@ from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner.examine import reread
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import conclude_run, judge_each, shortfall, start_run
 from shakedown.state import is_unreadable

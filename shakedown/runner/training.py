@@ -10,10 +10,10 @@ from pathlib import Path
 from shakedown.desired.models import EACH, TOGETHER
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
-from shakedown.guard import invocation
 from shakedown.report import terminal
 from shakedown.runner.ending import course
 from shakedown.runner.examine import reread
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model

@@ -13,7 +13,8 @@ from bench.cases import ANSIBLE, DEPLOY, DRIFT, FLOOR, PROBE, Case, recap
 from bench.measure import Cost, Outcome
 from bench.nodes import BenchError, Nodes
 from bench.settings import Settings
-from shakedown.desired import HostLayers, Layer, resolve
+from shakedown.desired import Layer
+from shakedown.resolve import HostLayers, resolve
 
 SETTINGS = Settings(
     sysctl={"net.ipv4.tcp_rmem": "4096 131072 6291456"},

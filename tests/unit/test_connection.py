@@ -20,7 +20,7 @@ from tests.sshd import SSHD, Node, connections, start
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """
 import json, os, sys, threading, time
-from shakedown import engine
+from shakedown.runner import engine
 import gevent
 from shakedown.runner import connection, host_keys
 from pyinfra.api.command import StringCommand

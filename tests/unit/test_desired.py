@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
+from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.home import at_home
 from shakedown.desired.profiles import load, names
 from shakedown.desired.sizes import format_size, parse_size
+from shakedown.resolve import HostLayers, resolve
 
 
 def one(*layers: tuple[str, dict], user: str = "ops"):

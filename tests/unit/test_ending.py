@@ -205,7 +205,7 @@ def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
 
 RAISES = """
 import json, sys
-from shakedown import engine
+from shakedown.runner import engine
 from shakedown.runner.ending import course
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.operation import add_op, operation

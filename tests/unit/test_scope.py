@@ -12,12 +12,13 @@ from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
 
 from shakedown.cli import main
-from shakedown.desired import DesiredStateError, HostLayers, Layer, resolve
+from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.models import DesiredState
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.report import terminal
 from shakedown.report.closing import not_held
+from shakedown.resolve import HostLayers, resolve
 from shakedown.runner.session import Session
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.desired import DesiredStateError, HostLayers, resolve
+from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import Layer
+from shakedown.resolve import HostLayers, resolve
 from shakedown.secret_file import LIMIT, SecretError, read_secret
 
 BENCHMARK = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": "1" * 40}

@@ -12,7 +12,7 @@ from pyinfra.api import Config, Inventory, State
 
 from shakedown.desired.problems import Problem
 from shakedown.examination import Examination
-from shakedown.guard import invocation
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import shown
 from shakedown.runs import JobRecord

@@ -9,7 +9,7 @@ from pyinfra.api import Config, Inventory, State
 
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
-from shakedown.guard import invocation
+from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import Gate

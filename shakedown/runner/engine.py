@@ -1,4 +1,4 @@
-"""pyinfra's API mode: load an inventory, connect, run a deploy. The only room of the core that knows pyinfra.
+"""pyinfra's API mode: load an inventory, connect, run a deploy.
 
 Import this before anything that opens sockets: pyinfra needs gevent's patches.
 """
@@ -25,9 +25,10 @@ from pyinfra.api.operations import run_ops  # noqa: E402
 from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
-from shakedown.guard import PROJECT, invocation  # noqa: E402
 from shakedown.runner.connection import bind  # noqa: E402
+from shakedown.runner.deploys import FOLDER  # noqa: E402
 from shakedown.runner.ending import watch  # noqa: E402
+from shakedown.runner.invocation import invocation  # noqa: E402
 
 
 class InventoryError(ValueError):
@@ -100,7 +101,7 @@ def run_deploy(state: State, name: str, dry: bool = False) -> None:
     # things are asked different operations would run as one. Of a deploy file it takes the line, as its command does.
     pyinfra.is_cli = True
     try:
-        load_deploy_file(state, str(PROJECT / "deploy" / f"{name}.py"))
+        load_deploy_file(state, str(FOLDER / f"{name}.py"))
         if dry:
             return
         state.set_stage(StateStage.Execute)

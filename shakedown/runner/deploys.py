@@ -1,0 +1,60 @@
+"""Deploy files: where the shipped ones are, and what a file is to be guarded for, told by what it calls."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[2] / "deploy"
+RUNNER = "shakedown.runner."  # a deploy of ours is one that calls something of this package, wherever the file lies
+SECTIONS = {"datasets": "datasets", "pytorch_training": "benchmark"}  # the deploys that are for one section
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """One deploy file. `calls`: dotted names of what it calls of the packages that it imports."""
+
+    name: str
+    calls: frozenset[str]
+
+    @property
+    def trains(self) -> bool:
+        """Whether a smoke run is part of it."""
+        return f"{RUNNER}stages.smoke" in self.calls
+
+    @property
+    def compares(self) -> bool:
+        """Whether it looks at the nodes side by side: all but a rollback do."""
+        return any(call.startswith(RUNNER) and call != f"{RUNNER}rollback.restore" for call in self.calls)
+
+
+def deploys_of_ours(files: tuple[str, ...]) -> list[Deploy]:
+    """Those of the files that run our stages: shipped, copied by `shakedown init`, or a user's own. One that cannot be
+    read or parsed is none: pyinfra says so itself."""
+    found = []
+    for name in files:
+        path = Path(name)
+        try:
+            calls = _calls(ast.parse(path.read_bytes())) if path.suffix == ".py" else frozenset()
+        except (OSError, SyntaxError, ValueError):
+            continue
+        if any(call.startswith(RUNNER) for call in calls):
+            found.append(Deploy(path.stem, calls))
+    return found
+
+
+def _calls(tree: ast.Module) -> frozenset[str]:
+    known: dict[str, str] = {}  # a name of the file -> what it stands for
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            known |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return frozenset(_dotted(node.func, known) for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+def _dotted(node: ast.expr, known: dict[str, str]) -> str:
+    if isinstance(node, ast.Name):
+        return known.get(node.id) or node.id
+    return f"{_dotted(node.value, known)}.{node.attr}" if isinstance(node, ast.Attribute) else ""

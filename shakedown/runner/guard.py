@@ -1,0 +1,158 @@
+"""What plain pyinfra gets wrong by itself, caught before it connects and when it exits.
+
+pyinfra has no hook between "the inventory is there" and "connect". It does load every connector that is registered
+under the entry point `pyinfra.connectors` when it builds an inventory, so this module is imported in every pyinfra
+process; unless the command line names one of our deploys it does nothing at all. For ours it sees to it that
+
+* every error of the desired state is told before the first connection (exit 2);
+* no hosts, and hosts that were never examined, do not exit with 0;
+* an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
+* options under which one distributed job cannot run (--serial, --no-wait) are refused;
+* Ctrl-C does not exit with 0, nor does a run whose record could not be written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from shakedown.runner.deploys import SECTIONS, deploys_of_ours
+from shakedown.runner.invocation import INTERRUPTED, USAGE, heed_signals, invocation
+
+
+class Guard:
+    """Registered as a connector, and connects to nothing."""
+
+    handles_execution = False
+
+    @staticmethod
+    def make_names_data(name: str) -> list[Any]:
+        raise ValueError(f"@shakedown/{name}: shakedown is not a connector; use ssh, @local or @docker")
+
+
+def _arm() -> None:
+    """Look at pyinfra's command line; if it runs a deploy of ours, take up post."""
+    import click
+
+    context = click.get_current_context(silent=True)
+    if context is None or invocation.inventory or not {"inventory", "operations", "dry"} <= context.params.keys():
+        return
+    params = context.params
+    ours = deploys_of_ours(params["operations"])
+    if not ours:
+        return
+    invocation.inventory = params["inventory"]
+    invocation.dry = params["dry"]
+    invocation.json = params["json_output"]
+    invocation.trains = any(deploy.trains for deploy in ours)
+    invocation.deploys = [deploy.name for deploy in ours]
+    for option in ("serial", "no_wait"):
+        if params[option] and any(deploy.compares for deploy in ours):
+            _refuse(
+                f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
+                "them. Leave the option out; --parallel bounds how many are worked on at once."
+            )
+    heed_signals()
+    context.with_resource(_told())
+    atexit.register(_leave)
+
+    # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
+    # between: a greenlet that is spawned now runs before those that connect.
+    import gevent
+
+    gevent.spawn(_before_connecting)
+
+
+def _before_connecting() -> None:
+    try:
+        _prepare()
+    except BaseException as error:  # unguarded, the deploy would go on
+        traceback.print_exc()
+        _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
+
+
+def _prepare() -> None:
+    import gevent
+    from pyinfra.context import ctx_state
+
+    state = ctx_state.get()
+    while not state.initialised:
+        gevent.sleep(0)
+    if not sys.stdin.isatty():
+        state.should_raise_failed_hosts = lambda _state: False
+    from shakedown.desired import DesiredStateError
+    from shakedown.runner.connection import bind
+    from shakedown.runner.documented import problems
+    from shakedown.runner.ending import finish, watch
+    from shakedown.runner.inventory import desired_states
+    from shakedown.runs import why_none_can_be_kept
+
+    bind(state)
+    watch(state)
+    try:
+        states = desired_states(state, invocation.trains).states
+        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy, states)]
+        if wrong:
+            raise DesiredStateError(wrong)
+    except DesiredStateError as error:
+        _end(str(error), USAGE)
+    for section in (SECTIONS[deploy] for deploy in invocation.deploys if deploy in SECTIONS):
+        if not any(getattr(desired, section) for desired in states.values()):
+            _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
+    if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
+        _end(why, USAGE)
+    invocation.on_exit.append(lambda: finish(state))
+
+
+def _end(message: str, code: int) -> None:
+    """SystemExit would reach the main greenlet only after those that connect have had their turn."""
+    sys.stderr.write(f"shakedown: {message}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _refuse(message: str) -> None:
+    sys.stderr.write(f"shakedown: {message}\n")
+    invocation.examined = True  # nothing else to complain about
+    raise SystemExit(USAGE)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """click shows an error and exits: from outside, only the exit code would be left of it."""
+    import click
+
+    try:
+        yield
+    except click.exceptions.Exit:
+        raise
+    except Exception as error:
+        invocation.ended_by(error)
+        raise
+
+
+def _leave() -> None:
+    """pyinfra's last word may be 0 where it must not be; an exit code can only be changed from here."""
+    for close in invocation.on_exit:
+        close()
+    code = INTERRUPTED if invocation.interrupted else 0
+    if not code and not invocation.examined:
+        sys.stderr.write(
+            f"shakedown: no host was examined: {invocation.inventory} and --limit leave none, or none could be "
+            "reached. This is not a pass.\n"
+        )
+        code = 1
+    if not code and invocation.unrecorded:
+        code = 1  # a run without its record has failed
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+_arm()

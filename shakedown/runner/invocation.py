@@ -1,0 +1,66 @@
+"""How this process was called, what its run has come to so far, and the signals that end it.
+
+The one variable of the whole process that is written to from several modules. It cannot hang on pyinfra's state: a
+signal and the end of the process come without one, the exit code belongs to the process, and the command line is read
+before there is a state. One process runs one command over one inventory, so there is one of it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+
+from shakedown.text import printable
+
+USAGE = 2
+INTERRUPTED = 130
+NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Invocation:
+    """How this process was called, and what it has to answer for when it exits."""
+
+    inventory: str = ""
+    dry: bool = False
+    json: bool = False
+    trains: bool = False  # a smoke run is part of it
+    deploys: list[str] = field(default_factory=list)  # of ours, by name
+    examined: bool = False  # a deploy of ours has looked at every host
+    interrupted: bool = False
+    unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
+    error: str = ""  # what ended the run before its end, and was not the failure of every host
+    on_exit: list[Callable[[], object]] = field(default_factory=list)  # say how it ended
+
+    def ended_by(self, error: BaseException) -> None:
+        """Keep what ended the run. pyinfra wraps what others raise; that no host is left, the hosts say themselves."""
+        cause = getattr(error, "exception", error)
+        if isinstance(cause, EOFError):
+            cause = RuntimeError("there is no terminal to ask on: say -y to go on without being asked, or --dry")
+        if not isinstance(cause, SystemExit) and str(cause) != NO_HOSTS:
+            self.error = self.error or printable(f"{type(cause).__name__}: {cause}", 500)
+
+
+invocation = Invocation()
+
+
+def heed_signals() -> None:
+    """Ctrl-C, and being told to end or losing the terminal, end a run as its own end does: with its record closed and
+    with the words how it ended. What is ignored (nohup) stays ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
+    on all nodes first.)"""
+    from pyinfra.context import ctx_state
+
+    invocation.interrupted = True
+    if ctx_state.isset() and ctx_state.get().initialised:
+        ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
+    raise SystemExit(INTERRUPTED)
