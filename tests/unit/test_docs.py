@@ -8,11 +8,11 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from shakedown.desired.resolve import HostLayers, resolve
 
 from shakedown.desired import profiles
 from shakedown.desired.layers import Layer
 from shakedown.findings import Finding, Verdict
+from shakedown.resolve import HostLayers, resolve
 from tests.docs import commands, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
 
