@@ -1,22 +1,29 @@
 """Checks: the desired state of a node compared with its state.
 
-A check is a small pure function that carries its name as a decorator; `evaluate` runs all of them. A check says
-nothing (None, or no findings) where the desired state does not ask for what it knows about.
+A check is a small pure function with `@check` in a module of this package, and that is all there is to it; `evaluate`
+runs all of them. The decorator has the name that its findings have, or begin with ("mtu" has "mtu.ens1", "mtu.ens2"),
+and the keys of the desired state that it answers: `@check("mpi", "system.mpi")`. A check says nothing (None, or no
+findings) where the desired state does not ask for what it knows about.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import TypeVar
 
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Verdict
 from shakedown.state import NodeState
 
 Check = Callable[[DesiredState, NodeState, str], Finding | Iterable[Finding] | None]
+One = TypeVar("One", bound=Check)
 
-# The order of the findings: what the machine is, how it is tuned, then what hangs on it.
+# The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
+# package come after them, by the modules' names.
 MODULES = (
     "system",
     "tuning",
@@ -35,18 +42,26 @@ MODULES = (
 )
 
 _CHECKS: dict[str, Check] = {}
+_ANSWERS: dict[str, tuple[str, ...]] = {}
 
 
-def check(name: str) -> Callable[[Check], Check]:
-    """Register a check under the name that its findings begin with: "mtu" has the findings "mtu.ens1", "mtu.ens2"."""
+def check(name: str, *keys: str) -> Callable[[One], One]:
+    """Register a check under the name that its findings begin with. It answers these keys of the desired state; a
+    section stands for all that is in it."""
 
-    def register(function: Check) -> Check:
+    def register(function: One) -> One:
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")
-        _CHECKS[name] = function
+        _CHECKS[name], _ANSWERS[name] = function, keys
         return function
 
     return register
+
+
+def answers() -> Mapping[str, tuple[str, ...]]:
+    """Every check's keys of the desired state, by its name."""
+    checks()
+    return MappingProxyType(_ANSWERS)
 
 
 def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
@@ -56,7 +71,10 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     for name, function in checks().items():
         try:
             result = function(desired, state, node)
-            findings += [] if result is None else [result] if isinstance(result, Finding) else list(result)
+            found = [] if result is None else [result] if isinstance(result, Finding) else list(result)
+            if others := [each.name for each in found if each.name.partition(".")[0] != name]:
+                raise ValueError(f"it has findings of other names: {', '.join(others)}")
+            findings += found
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             wanted = "a comparison"
@@ -67,6 +85,7 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 @functools.cache
 def checks() -> dict[str, Check]:
     """Every registered check by name, in order."""
-    for module in MODULES:
+    found = [module.name for module in pkgutil.iter_modules(__path__)]
+    for module in (*MODULES, *(name for name in found if name not in MODULES)):
         importlib.import_module(f"{__name__}.{module}")
     return _CHECKS

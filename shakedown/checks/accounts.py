@@ -13,14 +13,14 @@ from shakedown.state import Account, NodeState, Setting
 _LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
 
 
-@check("memlock")
+@check("memlock", "tuning.memlock")
 def memlock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Memory that may be locked, which RDMA registers."""
     wanted = desired.tuning.memlock
     return None if wanted is None else _limit("memlock", wanted, state.limits.memlock, "KiB", state, node)
 
 
-@check("nofile")
+@check("nofile", "tuning.nofile")
 def nofile(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Files that may be open at once."""
     wanted = desired.tuning.nofile
@@ -40,7 +40,7 @@ def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: Nod
     return found.model_copy(update={"reboot_pending": False, "remedy": NEW_LOGIN}) if found.reboot_pending else found
 
 
-@check("groups")
+@check("groups", "tuning.groups")
 def groups(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """One finding per group: it exists, the user is a member, and the session has it. Root's sessions need none."""
     for group in desired.tuning.groups:

@@ -14,7 +14,7 @@ _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _COLLECTED = ("pci",)  # the kernel adds up what each occurrence says; of any other parameter the last one rules
 
 
-@check("cmdline")
+@check("cmdline", "tuning.cmdline")
 def cmdline(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Every wanted parameter is there now and at the next boot. Only a reboot brings it into the running kernel."""
     if not desired.tuning.cmdline:

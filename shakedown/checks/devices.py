@@ -19,7 +19,7 @@ VERBS_MODE = "0666"  # what rdma-core's own udev rules give uverbs and rdma_cm
 VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
-@check("kfd")
+@check("kfd", "gpu.count", "gpu.modules")
 def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """/dev/kfd is the driver's (its major), belongs to render, and the job's user can open it."""
     modules = desired.gpu.modules
@@ -43,7 +43,7 @@ def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     return _access("kfd", node, wanted, [device], state, remedy)
 
 
-@check("dri")
+@check("dri", "gpu.count")
 def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """One render node per GPU (a partitioned GPU has more), each openable by the job's user."""
     count, modules = desired.gpu.count, desired.gpu.modules
@@ -59,7 +59,7 @@ def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     return _access("dri", node, wanted, render, state, remedy)
 
 
-@check("infiniband")
+@check("infiniband", "rdma.count")
 def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
     if not desired.rdma.count:

@@ -10,7 +10,7 @@ from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import NodeState
 
 
-@check("environment")
+@check("environment", "smoke.environment", "gpu.environment")
 def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """A warning for each variable that a recipe family cautions against on this GPU model: the node trains, only slower
     than it could."""

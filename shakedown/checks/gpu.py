@@ -20,7 +20,7 @@ from shakedown.state import Gpu, NodeState, Reading, is_unreadable
 VRAM_SHARE = 0.98
 
 
-@check("gpu_count")
+@check("gpu_count", "gpu.count")
 def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """As many GPUs on the PCI bus as the profile says; none where it is the CPU profile."""
     wanted = desired.gpu.count
@@ -60,7 +60,7 @@ def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | N
     )
 
 
-@check("gpu_model")
+@check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes")
 def gpu_model(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """The PCI ids of the profile's model, and its memory."""
     findings = []
@@ -86,7 +86,7 @@ def gpu_model(desired: DesiredState, state: NodeState, node: str) -> list[Findin
     return findings
 
 
-@check("gpu_partition")
+@check("gpu_partition", "gpu.compute_partition", "gpu.memory_partition")
 def gpu_partition(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """Compute and memory partition."""
     modes: tuple[tuple[str, str | None, Callable[[Gpu], Reading[str]]], ...] = (
@@ -108,7 +108,7 @@ def gpu_partition(desired: DesiredState, state: NodeState, node: str) -> list[Fi
     return findings
 
 
-@check("gpu_link")
+@check("gpu_link", "gpu.link_gts", "gpu.link_width")
 def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
     worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
@@ -141,7 +141,7 @@ def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     return findings
 
 
-@check("gpu_xgmi")
+@check("gpu_xgmi", "gpu.xgmi_links")
 def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers and
     knows nothing of them is told as drift, since such a node may train and nobody should read it as a pass."""
@@ -176,7 +176,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     )
 
 
-@check("gpu_ecc")
+@check("gpu_ecc", "gpu.count")
 def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """No uncorrectable memory error since the driver was loaded."""
     if not desired.gpu.count:
@@ -187,7 +187,7 @@ def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]
     )
 
 
-@check("gpu_tool")
+@check("gpu_tool", "gpu.count")
 def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """AMD's library answers. The driver's files tell most without it, but not firmware and XGMI links; and a library
     that hangs or fails on one node is the first sign of a GPU that does."""
@@ -200,7 +200,7 @@ def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     return Finding(name="gpu_tool", node=node, verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
 
 
-@check("gpu_idle")
+@check("gpu_idle", "gpu.count")
 def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Nobody else's process holds a GPU: it would be measured with ours."""
     if not desired.gpu.count:
@@ -220,7 +220,7 @@ def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     )
 
 
-@check("kfd_topology")
+@check("kfd_topology", "gpu.count")
 def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """The compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
     count, partition = desired.gpu.count, desired.gpu.compute_partition
@@ -244,7 +244,7 @@ def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding 
     )
 
 
-@check("rocm_version")
+@check("rocm_version", "gpu.rocm_min")
 def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """At least the first ROCm that knows the model."""
     least = desired.gpu.rocm_min
@@ -275,7 +275,7 @@ def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding 
     )
 
 
-@check("rccl")
+@check("rccl", "gpu.rccl")
 def rccl(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """ROCm's communication library on the node. Drift and not failure where it is not: a job may bring its own, as
     PyTorch's packages and images do, and nobody should read it as a pass."""

@@ -12,7 +12,7 @@ from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import NodeState, is_unreadable
 
 
-@check("images")
+@check("images", "images")
 def images(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """Each declared image is in the engine's store, under the digest it is pinned to."""
     for name, image in desired.images.items():

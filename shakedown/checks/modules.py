@@ -12,7 +12,7 @@ from shakedown.node.modules import kernel_name
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
-@check("modules")
+@check("modules", "tuning.modules", "gpu.modules", "rdma.modules")
 def modules(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """One finding per module that the tuning, the GPUs or the RDMA devices need."""
     wanted = [*desired.tuning.modules, *desired.gpu.modules, *desired.rdma.modules]

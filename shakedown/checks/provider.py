@@ -14,7 +14,7 @@ from shakedown.state import NodeState, ProviderLibrary, is_unreadable
 from shakedown.verbs import expected_path, files_naming, libraries_of
 
 
-@check("provider_library")
+@check("provider_library", "rdma.provider")
 def provider_library(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
     provider = desired.rdma.provider
@@ -50,7 +50,7 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
     )
 
 
-@check("provider_driver")
+@check("provider_driver", "rdma.provider")
 def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """A file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
     provider = desired.rdma.provider

@@ -19,7 +19,7 @@ CABLE = Remedy(
 )
 
 
-@check("rdma_count")
+@check("rdma_count", "rdma.count")
 def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """As many devices of the NIC family as the node should have."""
     wanted = desired.rdma.count
@@ -45,7 +45,7 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     )
 
 
-@check("rdma_state")
+@check("rdma_state", "rdma.count")
 def rdma_state(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """Every port ACTIVE with its link up."""
     if not desired.rdma.count:
@@ -62,7 +62,7 @@ def rdma_state(desired: DesiredState, state: NodeState, node: str) -> list[Findi
     return findings
 
 
-@check("rdma_rate")
+@check("rdma_rate", "rdma.rate_gbps")
 def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """Every port at its full rate."""
     rate = desired.rdma.rate_gbps
@@ -84,7 +84,7 @@ def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Findin
     )
 
 
-@check("rdma_link")
+@check("rdma_link", "rdma.link_gts", "rdma.link_width")
 def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """PCIe speed and width of each NIC. A software device has no PCIe link to judge."""
     worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
@@ -117,7 +117,7 @@ def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Findin
     return findings
 
 
-@check("rdma_gid")
+@check("rdma_gid", "rdma.count")
 def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
     differs from the published one, or from device to device, is told and is no fault."""
@@ -150,7 +150,7 @@ def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     )
 
 
-@check("rdma_firmware")
+@check("rdma_firmware", "rdma.count")
 def rdma_firmware(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """The NICs of one node run one firmware."""
     if not desired.rdma.count:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
 
 
-@check("support")
+@check("support", "smoke.recipe")
 def support(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Support in part is a warning: the node may train. gpu_model compares the profile with the hardware."""
     recipe = _recipe(desired)
@@ -39,7 +39,7 @@ def support(desired: DesiredState, state: NodeState, node: str) -> Finding | Non
     )
 
 
-@check("image_version")
+@check("image_version", "smoke.image", "smoke.recipe")
 def image_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """The job's image is the document's very one, by digest, or has in it what the document names, by the image's own
     labels. A tag is a name that anybody may give, and proves nothing."""

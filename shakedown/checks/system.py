@@ -20,7 +20,7 @@ TIME_SERVICES = ["chrony.service", "chronyd.service", "systemd-timesyncd.service
 ENGINES = ["docker.service"]  # podman has no daemon
 
 
-@check("container_engine")
+@check("container_engine", "system.container_engine")
 def container_engine(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Docker or podman answers."""
     wanted = desired.system.container_engine
@@ -52,7 +52,7 @@ def container_engine(desired: DesiredState, state: NodeState, node: str) -> Find
     )
 
 
-@check("clock")
+@check("clock", "system.clock_synchronised")
 def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """A time service keeps the clock."""
     wanted = desired.system.clock_synchronised
@@ -84,7 +84,7 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     )
 
 
-@check("memory")
+@check("memory", "system.memory")
 def memory(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """RAM, as the kernel has it."""
     wanted = desired.system.memory
@@ -104,7 +104,7 @@ def memory(desired: DesiredState, state: NodeState, node: str) -> Finding | None
     )
 
 
-@check("mpi")
+@check("mpi", "system.mpi")
 def mpi(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """MPI on the node. Drift and not failure where it is not: the recipes' ranks are started by torchrun."""
     if desired.system.mpi is None:
@@ -115,7 +115,7 @@ def mpi(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     return installed("mpi", node, desired.system.mpi, state.software.mpi, remedy)
 
 
-@check("disk_free")
+@check("disk_free", "system.disk_free")
 def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """Room for an ordinary user on the file system that holds each path."""
     for path, wanted in desired.system.disk_free.items():
@@ -144,7 +144,7 @@ def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Fi
             )
 
 
-@check("kernel_log")
+@check("kernel_log", "system.kernel_log_clean")
 def kernel_log(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """No fault in the kernel's log since boot."""
     if not desired.system.kernel_log_clean:

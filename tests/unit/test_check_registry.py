@@ -1,0 +1,45 @@
+"""A check is a function in a module of its own: found, run, and held to its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from shakedown import checks
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Verdict
+from shakedown.state import NodeState
+from tests.states import desired, healthy
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    checks.checks()
+    kept, answers = dict(checks._CHECKS), dict(checks._ANSWERS)
+    yield
+    for now, before in ((checks._CHECKS, kept), (checks._ANSWERS, answers)):
+        now.clear()
+        now.update(before)
+
+
+def test_every_check_is_found_with_its_keys() -> None:
+    assert checks.checks().keys() == checks.answers().keys()
+    assert checks.answers()["mpi"] == ("system.mpi",)
+
+
+def test_a_check_is_run_after_those_that_have_a_place_and_must_keep_to_its_name(registered: None) -> None:
+    names = ["uptime", "uptime.days"]
+
+    @checks.check("uptime", "system.memory")
+    def uptime(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+        for name in names:
+            yield Finding(name=name, node=node, verdict=Verdict.OK)
+
+    assert [each.name for each in checks.evaluate(desired(), healthy(), "n")][-2:] == names
+    names[:] = ["uptime", "load"]
+    last = checks.evaluate(desired(), healthy(), "n")[-1]
+    assert (last.name, last.verdict) == ("uptime", Verdict.UNKNOWN)
+    assert "it has findings of other names: load" in last.evidence
+    with pytest.raises(ValueError, match="two checks are named 'uptime'"):
+        checks.check("uptime")(uptime)
