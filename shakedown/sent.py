@@ -53,10 +53,11 @@ def bare(path: Path) -> str:
 
 
 @cache
-def program(path: Path) -> str:
-    """The script after the modules that it imports, all in one namespace. Raises ValueError for a name that two of them
-    define: one would call the other's."""
-    texts = [bare(each) for each in _needed(path, [])]
+def program(path: Path, *also: Path) -> str:
+    """The script after the modules that it imports (and those of `also`, with theirs), all in one namespace. Raises
+    ValueError for a name that two of them define: one would call the other's."""
+    seen: list[Path] = []
+    texts = [bare(needed) for each in (*also, path) for needed in _needed(each, seen)]
     defined = Counter(name for text in texts for name in _defined(text))
     twice = sorted(name for name, count in defined.items() if count > 1)
     if twice:
@@ -66,12 +67,20 @@ def program(path: Path) -> str:
 
 def command(text: str, *words: str) -> str:
     """A shell command that runs a program's text under the first Python of the node that is new enough."""
+    return _search(f"-c {' '.join(shlex.quote(word) for word in (text, *words))}")
+
+
+def command_of_file() -> str:
+    """The same for a file that is a shell script and the program at once: it runs itself, with its arguments."""
+    return _search('"$0" "$@"')
+
+
+def _search(rest: str) -> str:
     new_enough = "'import sys; sys.exit(sys.version_info < (3, 8))'"
-    rest = " ".join(shlex.quote(word) for word in (text, *words))
     return (
         f"for python in {' '.join(PYTHONS)}; do "
         f'command -v "$python" >/dev/null 2>&1 && "$python" -I -S -c {new_enough} 2>/dev/null </dev/null && '
-        f'exec "$python" -I -S -c {rest}; done; echo "{NO_PYTHON}" >&2; exit 1'
+        f'exec "$python" -I -S {rest}; done; echo "{NO_PYTHON}" >&2; exit 1'
     )
 
 
@@ -88,7 +97,7 @@ def _modules(path: Path) -> list[Path]:
     found = []
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module and _ours(node):
-            folder = path.parent if node.level else ROOT
+            folder = path.parents[node.level - 1] if node.level else ROOT
             found.append(folder / (node.module.replace(".", "/") + ".py"))
     return found
 
@@ -100,7 +109,7 @@ def _defined(text: str) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)} - {"TYPE_CHECKING"}
     return found
 
 

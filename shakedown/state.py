@@ -341,14 +341,14 @@ class BootUnit(_Part):
     settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
 
 
-_NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
+NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
 
 
 class Software(_Part):
     """What a job finds besides ROCm itself."""
 
-    mpi: Reading[str] = _NOT_READ  # "Open MPI (/usr/bin/mpirun)"
-    rccl: Reading[str] = _NOT_READ  # "2.22.3 (/opt/rocm/lib/librccl.so.1)"
+    mpi: Reading[str] = NOT_READ  # "Open MPI (/usr/bin/mpirun)"
+    rccl: Reading[str] = NOT_READ  # "2.22.3 (/opt/rocm/lib/librccl.so.1)"
 
 
 class NodeState(_Part):
@@ -361,7 +361,8 @@ class NodeState(_Part):
     cpu: Cpu
     numa: Numa
     memory: Memory
-    sysctl: dict[str, Setting]  # the keys in shakedown/node's SYSCTLS
+    sysctl: dict[str, Setting]  # the keys in shakedown/node's SYSCTLS, and those that the desired state asks for
+    settings: dict[str, Setting] = {}  # of shakedown/node/settings, those that have no place above
     limits: ResourceLimits
     account: Account
     modules: Modules

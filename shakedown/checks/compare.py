@@ -8,6 +8,7 @@ from typing import Any
 from shakedown.findings import Finding, FixedBy, Remedy, Risk, Verdict
 from shakedown.node import tree
 from shakedown.node.bootunit import setting_at_boot
+from shakedown.node.setting import Setting as Known
 from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
@@ -98,3 +99,14 @@ def boot_remedy(
         return Remedy(text=f"{text}, where this node sets things at boot: without systemd nothing of ours runs there")
     when = "now and at boot" if systemd else "now only: without systemd nothing of ours runs at boot"
     return Remedy(text=f"{text}, {when}", operation="boot.settings", arguments={"settings": dict(settings)}, risk=risk)
+
+
+def remedy_of(known: Known, wanted: str, state: NodeState, *, right_now: bool, detail: str = "") -> Remedy:
+    """The operation that changes a setting now and for the next boot."""
+    text, risk = known.text(wanted, detail), Risk(known.risk)
+    if known.by_unit:
+        key = f"{known.key()}.{detail}" if detail else known.key()
+        return boot_remedy(text, {key: wanted}, state, right_now=right_now, risk=risk)
+    value = {"enabled": wanted == "1"} if known.switch else {"value": wanted}
+    arguments = {"key": detail, **value} if detail else value
+    return Remedy(text=f"{text}, now and at boot", operation=f"tuning.{known.name}", arguments=arguments, risk=risk)

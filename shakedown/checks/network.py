@@ -10,6 +10,7 @@ from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Risk, Verdict
 from shakedown.hca import devices_of, none_there
+from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
@@ -42,13 +43,14 @@ def mtu(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]
 
 
 def _of(interface: str, device: str, wanted: int, setting: Setting | None, state: NodeState, node: str) -> Finding:
-    name, evidence = f"mtu.{interface}", f"/sys/class/net/{interface}/mtu, the interface of {device}"
+    known = SETTINGS["mtu"]
+    name, evidence = f"{known.key()}.{interface}", f"{known.evidence.format(interface)}, the interface of {device}"
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
         return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
-    text = f"MTU {wanted} on {interface} (the switch has to carry it)"
+    text = known.text(str(wanted), interface)
     right = setting.running == str(wanted)
-    remedy = boot_remedy(text, {name: wanted}, state, right_now=right, risk=Risk.DISRUPTIVE)
+    remedy = boot_remedy(text, {name: wanted}, state, right_now=right, risk=Risk(known.risk))
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
 
 

@@ -1,4 +1,4 @@
-"""PCI Express settings that slow down transfers between GPUs and NICs: access control, size of read requests."""
+"""PCI Express settings of the NICs: the size of read requests."""
 
 from __future__ import annotations
 
@@ -8,25 +8,8 @@ from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Risk
 from shakedown.hca import devices_of, none_there
+from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
-
-
-@check("pcie_acs")
-def pcie_acs(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
-    """Off on every function: access control sends peer-to-peer transfers through the root complex."""
-    wanted = desired.tuning.pcie_acs
-    if wanted is None:
-        return None
-    evidence = "PCI configuration space, ACS control"
-    enabled = state.acs.enabled
-    if is_unreadable(enabled):
-        return unknown("pcie_acs", node, wanted, enabled, evidence=evidence)
-    if enabled:
-        more = f" and {len(enabled) - 4} more" if len(enabled) > 4 else ""
-        evidence += f": on at {', '.join(enabled[:4])}{more}"
-    setting = Setting(running="on" if enabled else "off", persisted=at_boot(state.boot_unit, "acs"))
-    remedy = boot_remedy("switch PCIe ACS off on every function", {"acs": wanted}, state, right_now=not enabled)
-    return compare_setting("pcie_acs", node, wanted, setting, evidence=evidence, remedy=remedy)
 
 
 @check("max_read_request")
@@ -36,7 +19,8 @@ def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Find
     wanted, vendor = desired.rdma.max_read_request, desired.rdma.vendor
     if wanted is None:
         return None
-    name, evidence, unit = "max_read_request", "PCI configuration space, device control", "bytes"
+    known = SETTINGS["max_read_request"]
+    name, evidence, unit = known.name, known.evidence, known.unit
     if is_unreadable(state.rdma):
         return unknown(name, node, wanted, state.rdma, evidence="/sys/class/infiniband")
     family = devices_of(desired.rdma, state.rdma)
@@ -52,11 +36,11 @@ def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Find
     others = {device: size for device, size in sizes.items() if size != str(wanted)}
     if others:
         evidence += f": {', '.join(f'{device} {size}' for device, size in others.items())}"
-    key = f"max_read_request.{vendor}" if vendor else "max_read_request"
+    key = f"{known.key()}.{vendor}" if vendor else known.key()
     setting = Setting(
         running=", ".join(sorted(set(others.values()), key=int)) if others else str(wanted),
         persisted=at_boot(state.boot_unit, key),
     )
-    text = f"PCIe read requests of {wanted} bytes for {', '.join(others or sizes)}"
-    remedy = boot_remedy(text, {key: wanted}, state, right_now=not others, risk=Risk.DISRUPTIVE)
+    text = f"{known.text(str(wanted))} for {', '.join(others or sizes)}"
+    remedy = boot_remedy(text, {key: wanted}, state, right_now=not others, risk=Risk(known.risk))
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)

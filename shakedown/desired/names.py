@@ -14,11 +14,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from shakedown.node.settings import SETTINGS
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
 KERNEL_PARAMETER = re.compile(r"[\w.,:=+/@%-]+", re.ASCII)  # what GRUB's files and grubby take without quoting
-# Each part is a file name below /proc/sys; a slash stands where a part has a dot, as in net.ipv4.conf.eth0/5.mtu.
-SYSCTL_KEY = re.compile(r"[A-Za-z0-9_][\w:@+-]*(?:[./][A-Za-z0-9_][\w:@+-]*)+", re.ASCII)
+SYSCTL_KEY = re.compile(SETTINGS["sysctl"].details, re.ASCII)
 WORD = re.compile(r"\w+", re.ASCII)
 PATTERN = re.compile(r"[\w.:*?\[\]!-]+", re.ASCII)  # of device names, shell style
 # The rule of useradd and groupadd is narrower; directories have blanks, backslashes and other scripts. ":" and ","

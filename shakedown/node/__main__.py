@@ -27,6 +27,7 @@ from . import (
     memory,
     modules,
     pci,
+    question,
     rdma,
     smi,
     software,
@@ -35,20 +36,38 @@ from . import (
     verbs,
 )
 from .children import Child, Here, gather
+from .next_boot import NextBoot
+from .settings import SETTINGS
 from .tree import Part, Tree, attempt, is_unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence
 
 SCHEMA_VERSION = 1
 
 
-def _pci(tree: Tree) -> list[Any]:
-    return [attempt(gpu.read, tree), pci.read_acs(tree)]
+def _settings(tree: Tree, boot: NextBoot, waits: bool) -> Part:
+    """The settings that a node has once, by name: those whose reading may wait for a device, or the others."""
+    chosen = [each for each in SETTINGS.values() if not each.details and each.waits == waits]
+    return {each.name: each.part(tree, boot) for each in chosen}
 
 
-def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child | Here]:
+def _place(state: Part, settings: Part) -> None:
+    """Put each where it stands in the document."""
+    for name, part in settings.items():
+        *above, last = (SETTINGS[name].place or "settings." + name).split(".")
+        at = state
+        for key in above:
+            at = at.setdefault(key, {})
+        at[last] = part
+
+
+def _pci(tree: Tree, boot: NextBoot) -> list[Any]:
+    return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
+
+
+def _start(tree: Tree, boot: NextBoot, unit: Part, most: float) -> dict[str, Child | Here]:
     """Everything that may wait for a device, a daemon or a file server, all at once, in children of their own. Where
     there is no such thing the reading has nothing to wait for, and no child is paid for."""
 
@@ -63,7 +82,7 @@ def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child | Here]:
         "smi": start(smi.is_there(tree), "amdsmi", 15, smi.read),
         "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
         "disks": start(True, "disks", 5, disks.read),
-        "pci": start(has_pci, "PCI devices", 8, _pci),
+        "pci": start(has_pci, "PCI devices", 8, _pci, boot),
         "rdma": start(bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read),
         "interfaces": start(True, "network interfaces", 8, interfaces.read, unit),
         "devices": start(has_devices, "device files", 5, devices.read),
@@ -71,21 +90,18 @@ def _start(tree: Tree, unit: Part, most: float) -> dict[str, Child | Here]:
     }
 
 
-def _read_here(tree: Tree, unit: Part) -> Part:
-    """What comes from the kernel's memory and small files."""
-    about = system.read(tree)
-    systemd = about["service_manager"] == "systemd"
-    line = cmdline.read(tree, about["family"], about["kernel"])
-    sysctls = sysctl.read(tree, systemd)
+def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
+    """What comes from the kernel's memory and small files. `keys`: of sysctl, besides those that are always read."""
     person = account.read(tree)
     log, log_counters = kernel_log.read(tree)
-    return {
+    state = {
         "system": about,
         "cmdline": line,
         "cpu": cpu.read(tree),
-        "numa": memory.read_numa(tree, sysctls, line),
-        "memory": memory.read(tree, unit, line),
-        "sysctl": sysctls,
+        "numa": memory.read_numa(tree),
+        "memory": memory.read(tree),
+        "sysctl": sysctl.read(tree, boot, keys),
+        "settings": {},
         "limits": account.read_limits(tree, person),
         "account": person,
         "modules": modules.read(tree, about["kernel"], line),
@@ -100,6 +116,8 @@ def _read_here(tree: Tree, unit: Part) -> Part:
         "boot_unit": unit,
         "counters": log_counters,
     }
+    _place(state, _settings(tree, boot, waits=False))
+    return state
 
 
 def _each(answer: Any, *fields: str) -> Part:
@@ -116,7 +134,9 @@ def _collect(tree: Tree, state: Part, children: dict[str, Child | Here]) -> None
     state["clock"] = _each(answers["clock"], "synchronised", "service", "offset_s")
 
     library, functions = answers["smi"], answers["pci"]
-    gpus, state["acs"] = (functions, {"enabled": functions}) if is_unreadable(functions) else functions
+    waiting = [each.name for each in SETTINGS.values() if each.waits]
+    gpus, settings = (functions, dict.fromkeys(waiting, functions)) if is_unreadable(functions) else functions
+    _place(state, settings)
     state["gpus"] = gpu.merge(tree, gpus, library)
     state["gpu_tool"] = library if is_unreadable(library) else library["version"]
     state["counters"].update(gpu.counters(state["gpus"]))
@@ -127,12 +147,14 @@ def _collect(tree: Tree, state: Part, children: dict[str, Child | Here]) -> None
         state["counters"].update(found)
 
 
-def node_state(tree: Tree, digest: str = "", most: float = 60) -> Part:
-    """The whole document."""
+def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = ()) -> Part:
+    """The whole document. `asked`: what else the desired state is about, as `question.py` has it."""
     began = time.monotonic()
-    unit = bootunit.read(tree)
-    children = _start(tree, unit, most)
-    state = _read_here(tree, unit)
+    about, unit = system.read(tree), bootunit.read(tree)
+    line = cmdline.read(tree, about["family"], about["kernel"])
+    boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
+    children = _start(tree, boot, unit, most)
+    state = _read_here(tree, boot, about, line, unit, question.sysctl_keys(asked))
     _collect(tree, state, children)
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     probe = {

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 DEVICES = "/sys/bus/pci/devices"
 _BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-_CAP_PCIE = 0x10
-_EXT_CAP_ACS = 0x0D
+ACS_CONTROL = "ECAP_ACS+6.w"  # registers as setpci(8) names them
+DEVICE_CONTROL = "CAP_EXP+8.w"
+READ_REQUEST = 0x7000  # the bits of device control that hold log2(bytes / 128)
 _ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
 
 
@@ -105,25 +106,42 @@ def _dword(config: Config, offset: int) -> int:
     return value
 
 
+# Where the registers that are asked for lie: how the capability is found, and its number.
+_CAPABILITIES = {"CAP_EXP": (capability, 0x10), "ECAP_ACS": (extended_capability, 0x0D)}
+
+
+def offset_of(config: Config, register: str) -> Optional[int]:
+    """Where a register lies; None for a function without the capability."""
+    name, _, rest = register.partition("+")
+    find, number = _CAPABILITIES[name]
+    start = find(config, number)
+    return None if start is None else start + int(rest.partition(".")[0], 16)
+
+
+def word(config: Config, register: str) -> Optional[int]:
+    """The 16 bits of a register; None for a function without the capability."""
+    offset = offset_of(config, register)
+    return None if offset is None else _dword(config, offset & ~3) >> 8 * (offset & 3) & 0xFFFF
+
+
 def max_read_request(config: Config) -> int:
-    """Bytes: bits 14:12 of the device control register are the power above 128."""
-    pcie = capability(config, _CAP_PCIE)
-    if pcie is None:
+    """Bytes."""
+    control = word(config, DEVICE_CONTROL)
+    if control is None:
         raise Unreadable("missing", "no PCI Express capability")
-    return int(128 << (_dword(config, pcie + 8) >> 12 & 7))
+    return int(128 << ((control & READ_REQUEST) >> 12))
 
 
 def acs_enabled(config: Config) -> bool:
     """Whether any ACS control bit is set; false for a function without the capability."""
-    acs = extended_capability(config, _EXT_CAP_ACS)
-    return acs is not None and bool(_dword(config, acs + 4) >> 16 & _ACS_CONTROLS)
+    return bool((word(config, ACS_CONTROL) or 0) & _ACS_CONTROLS)
 
 
 class ConfigFile:
     """Configuration space by pread of single words: each is a bus transaction, so only what is needed is read."""
 
-    def __init__(self, tree: Tree, bdf: str) -> None:
-        self.handle = os.open(tree.path("{}/{}/config".format(DEVICES, bdf)), os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, tree: Tree, bdf: str, flags: int = os.O_RDONLY) -> None:
+        self.handle = os.open(tree.path("{}/{}/config".format(DEVICES, bdf)), flags | os.O_CLOEXEC)
         self.size = os.fstat(self.handle).st_size
 
     def __call__(self, offset: int) -> Optional[int]:
@@ -142,15 +160,21 @@ def read_max_read_request(tree: Tree, bdf: str) -> int:
         return max_read_request(config)
 
 
-def read_acs(tree: Tree) -> Part:
-    """The Acs part: every function with extended configuration space is asked."""
+def registers(tree: Tree, register: str) -> dict[str, int]:
+    """A register of every function that has it, by BDF. Only what has extended configuration space is asked for a
+    capability there. Raises Unreadable where this user may not read it."""
+    found = {}
+    for bdf in tree.names(DEVICES):
+        with ConfigFile(tree, bdf) as config:
+            value = word(config, register) if config.size > 256 or not register.startswith("ECAP_") else None
+        if value is not None:
+            found[bdf] = value
+    return found
 
-    def enabled() -> list[str]:
-        found = []
-        for bdf in tree.names(DEVICES):
-            with ConfigFile(tree, bdf) as config:
-                if config.size > 256 and acs_enabled(config):
-                    found.append(bdf)
-        return found
 
-    return {"enabled": attempt(enabled)}
+def put(tree: Tree, bdf: str, register: str, value: int, mask: int) -> None:
+    """Set the bits of `mask` in a register, where they differ."""
+    with ConfigFile(tree, bdf, os.O_RDWR) as config:
+        offset, now = offset_of(config, register), word(config, register)
+        if offset is not None and now is not None and now & mask != value & mask:
+            os.pwrite(config.handle, struct.pack("<H", now & ~mask | value & mask), offset)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from .tree import Part, Tree, attempt, pick
+from .setting import proc_path
+from .tree import Part, Tree, attempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Tuple
+    from typing import Optional, Sequence, Tuple
+
+    from .setting import NextBoot
 
     Assignment = Tuple[str, Optional[str]]
 
-NUMA_BALANCING = "kernel.numa_balancing"
 SYSCTLS = (
-    NUMA_BALANCING,
+    "kernel.numa_balancing",
     "kernel.dmesg_restrict",
     "kernel.pid_max",
     "fs.file-max",
@@ -36,11 +38,6 @@ SYSCTLS = (
 )
 # Highest first: a file here hides those of the same name further down (sysctl.d(5)).
 FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
-
-
-def proc_path(key: str) -> str:
-    """The file of a key: net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
-    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
 
 
 def parse(lines: list[str]) -> list[Assignment]:
@@ -87,19 +84,17 @@ def effective_files(tree: Tree, systemd: bool) -> list[str]:
     return [path for path in files if tree.exists(path)]
 
 
-def persisted(tree: Tree, systemd: bool) -> dict[str, Optional[str]]:
-    assignments: list[Assignment] = []
-    for path in effective_files(tree, systemd):
-        assignments += parse(tree.lines(path))
-    return settle(assignments, SYSCTLS)
+def assignments(tree: Tree, systemd: bool) -> list[Assignment]:
+    """All that is assigned at boot, in order."""
+    return [found for path in effective_files(tree, systemd) for found in parse(tree.lines(path))]
 
 
-def read(tree: Tree, systemd: bool) -> dict[str, Part]:
-    at_boot = attempt(persisted, tree, systemd)
+def read(tree: Tree, boot: NextBoot, asked: Sequence[str] = ()) -> dict[str, Part]:
+    """Each of the usual keys, and of those that the desired state asks for."""
     return {
         key: {
             "running": attempt(lambda path: " ".join(tree.text(path).split()), proc_path(key)),
-            "persisted": attempt(pick, at_boot, key),
+            "persisted": attempt(boot.sysctl, key),
         }
-        for key in SYSCTLS
+        for key in dict.fromkeys((*SYSCTLS, *asked))
     }

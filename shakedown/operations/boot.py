@@ -1,30 +1,42 @@
 """
 Settings that the kernel forgets at every boot: made now and, by one systemd unit, at every boot. The unit and the
-operation run the same script, so what was seen to work is what the next boot does.
+operation run the same program, so what was seen to work is what the next boot does. It is the settings' own modules
+(shakedown/node/settings) as one text for the node's python3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
+from shakedown import node, sent
 from shakedown.facts.settings import Contents
-from shakedown.node.bootunit import parse_settings
+from shakedown.node.bootunit import CONFIG, parse_settings
+from shakedown.node.settings import MODULES
 from shakedown.operations import atomic, boot_values
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 from shakedown.operations.record import remember
 
 SCRIPT = "/usr/local/libexec/shakedown-boot"
-CONF = "/etc/shakedown/boot.conf"
+CONF = CONFIG
 UNIT = "/etc/systemd/system/shakedown-boot.service"
 ENABLED = "/etc/systemd/system/multi-user.target.wants/shakedown-boot.service"
 SYSTEMD = "/run/systemd/system"
 
 _ASSETS = Path(__file__).parent / "assets"
+_NODE = Path(node.__file__).parent
+# A shell runs what stands between the two triple quotes, which finds the interpreter; to python it is a string.
+_HEAD = """#!/bin/sh
+{header}
+# Makes the settings of {conf}, or only those of its arguments (key=value).
+''':'
+{python}
+'''"""
 _NO_SYSTEMD = "nothing makes it at the next boot: this node does not run systemd"
 
 
@@ -56,11 +68,14 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
             settings={"c2": "disabled", "mtu.ens1": 9000},
         )
     """
-    wanted = {key: str(value) for key, value in settings.items()}
-    for key, value in wanted.items():
-        boot_values.check(key, value)
+    yield from make({key: str(value) for key, value in settings.items()})
+
+
+def make(wanted: Mapping[str, str]) -> Commands:
+    """What `settings` does, for operations that make one of them."""
+    about = {key: boot_values.by_unit(key, value)[0] for key, value in wanted.items()}
     here = {key: boot_values.read(key, value) for key, value in wanted.items()}
-    nothing = [key for key, values in here.items() if not values and key not in boot_values.MAY_BE_EMPTY]
+    nothing = [key for key, values in here.items() if not values and about[key].absent != wanted[key]]
     if nothing:
         yield refuse(f"this node has nothing that {', '.join(nothing)} could set")
         return
@@ -71,7 +86,7 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     lines = atomic.body(files.get(CONF))
     kept = parse_settings(lines)
     later = {key: value for key, value in wanted.items() if systemd and kept.get(key) != value}
-    script = list(_install(SCRIPT, "shakedown-boot", files, "0755")) if systemd or now else []
+    script = list(_install(SCRIPT, program(), files, "0755")) if systemd or now else []
     unit = list(_install_unit(files)) if systemd else []
     if not (now or later or script or unit):
         host.noop(f"{_listed(wanted)}: so now, {'and at boot' if systemd else _NO_SYSTEMD}")
@@ -97,14 +112,22 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
     yield verify(lambda: _wrong(wanted, systemd))
 
 
-def _install(path: str, asset: str, files: Mapping[str, list[str] | None], mode: str) -> Commands:
-    lines = (_ASSETS / asset).read_text().splitlines()
+@cache
+def program() -> list[str]:
+    """The lines of the program: what finds the node's python3, then the modules. It runs isolated (-I -S)."""
+    modules = [_NODE / "settings" / f"{name}.py" for name in MODULES]
+    head = _HEAD.format(header=atomic.HEADER, conf=CONF, python=sent.command_of_file())
+    return [*head.splitlines(), *sent.program(_NODE / "boot.py", *modules).splitlines()]
+
+
+def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None], mode: str) -> Commands:
     if files.get(path) != lines:
         yield atomic.write(path, lines, mode)
 
 
 def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
-    written = list(_install(UNIT, "shakedown-boot.service", files, "0644"))
+    lines = (_ASSETS / "shakedown-boot.service").read_text().splitlines()
+    written = list(_install(UNIT, lines, files, "0644"))
     yield from written
     if written or ENABLED not in files:
         yield StringCommand("systemctl daemon-reload && systemctl enable shakedown-boot.service")

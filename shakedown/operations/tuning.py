@@ -5,22 +5,24 @@ reboot; what stood there before is recorded for rollback.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pyinfra.api.command import QuoteString, StringCommand
+from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, Modules
 from shakedown.node import account
 from shakedown.node import modules as node_modules
-from shakedown.node.sysctl import proc_path
-from shakedown.operations import atomic, sysctl_d
+from shakedown.node.setting import Setting, SysctlSetting, proc_path
+from shakedown.node.settings import SETTINGS
+from shakedown.operations import atomic, boot, boot_values, sysctl_d
 from shakedown.operations import names as checked
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 from shakedown.operations.record import Step, remember
 
-NUMA_BALANCING = "kernel.numa_balancing"
 LIMITS = "/etc/security/limits.d/90-shakedown.conf"
 LIMITS_FILES = ["/etc/security/limits.conf", "/etc/security/limits.d/*.conf"]
 NR_OPEN = "/proc/sys/fs/nr_open"
@@ -47,7 +49,8 @@ def numa_balancing(enabled: bool = False) -> Commands:
             enabled=False,
         )
     """
-    yield from _set_sysctl("numa_balancing", NUMA_BALANCING, str(int(enabled)), may_be_absent=not enabled)
+    setting = SETTINGS["numa_balancing"]
+    yield from _set(setting, setting.word(enabled))
 
 
 @operation()
@@ -69,7 +72,8 @@ def sysctl(key: str, value: str | int) -> Commands:
             value=2,
         )
     """
-    yield from _set_sysctl(f"sysctl.{key}", checked.sysctl_key(key), " ".join(str(value).split()), may_be_absent=False)
+    setting = SETTINGS["sysctl"]
+    yield from _set(setting, setting.word(value), checked.sysctl_key(key))
 
 
 @operation()
@@ -213,30 +217,46 @@ def modules(modules: list[str]) -> Commands:
     yield verify(wrong)
 
 
-def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Commands:
+def _set(setting: Setting, wanted: str, detail: str = "") -> Commands:
+    if not setting.accepts(wanted):
+        raise OperationValueError(f"{setting.name} takes {setting.values}, not {wanted!r}")
+    if isinstance(setting, SysctlSetting):
+        yield from _set_sysctl(setting, detail, wanted)
+    else:
+        yield from boot.make({setting.key(): wanted})
+
+
+def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
+    """A setting that sysctl.d keeps."""
+    key = setting.sysctl or detail
     path = proc_path(key)
-    patterns = [path, *sysctl_d.PATTERNS]
-    files = host.get_fact(Contents, patterns=patterns)
-    running = _running(files, path)
-    if running is None and may_be_absent:
+    name = f"{setting.name}.{detail}" if detail else setting.name
+
+    def look() -> tuple[dict[str, list[str] | None], str | None, str | None, str]:
+        tree = boot_values.fetched(setting, detail, sysctl_d.PATTERNS)
+        lines = tree.files.get(path)
+        running = " ".join(lines[0].split()) if lines else None
+        return dict(tree.files), running, *sysctl_d.at_boot(tree, key)
+
+    files, running, kept, _ = look()
+    if running is None and setting.absent == wanted:
         host.noop(f"this kernel has no {key}")
         return
     if running is None:
         yield refuse(f"{path} {'cannot be read' if path in files else 'is not there: this kernel has no such setting'}")
         return
-    ours = atomic.body(files.get(sysctl_d.OURS))
-    kept, _ = sysctl_d.at_boot(files, key)
     if running == kept == wanted:
         host.noop(f"{key} is {wanted}, now and at boot")
         return
 
+    ours = atomic.body(files.get(sysctl_d.OURS))
     lines = [line for line in ours if line.partition("=")[0].strip() != key]
     lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
     if kept != wanted:
         show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)
     if running != wanted:
         show_change(path, [running], [wanted])
-    yield remember(setting, [Step("file", path, running)])
+    yield remember(name, [Step(setting.step, path, setting.before(running))])
     # First what the kernel may refuse: a value that it does not take is not written down either.
     if running != wanted:
         yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
@@ -244,21 +264,15 @@ def _set_sysctl(setting: str, key: str, wanted: str, may_be_absent: bool) -> Com
         yield atomic.write(sysctl_d.OURS, lines)
 
     def wrong() -> str | None:
-        now = host.get_fact(Contents, patterns=patterns)
-        if _running(now, path) != wanted:
-            return f"{path} is {_running(now, path)} after writing {wanted}"
-        at_boot, named_by = sysctl_d.at_boot(now, key)
+        _, now, at_boot, named_by = look()
+        if now != wanted:
+            return f"{path} is {now} after writing {wanted}"
         return None if at_boot == wanted else f"{key} will be {at_boot} at boot, not {wanted}: {named_by} says so"
 
     yield verify(wrong)
 
 
-def _running(files: sysctl_d.Files, path: str) -> str | None:
-    lines = files.get(path)
-    return " ".join(lines[0].split()) if lines else None
-
-
-def _lacking_limits(files: sysctl_d.Files, domains: list[str], wanted: dict[str, str]) -> list[str]:
+def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], wanted: dict[str, str]) -> list[str]:
     # The order of the files is pam_limits': limits.conf, then limits.d by name.
     paths = sorted((path for path in files if path.endswith(".conf")), key=lambda path: ("limits.d" in path, path))
     lines = [line for path in paths for line in files[path] or []]
@@ -273,3 +287,34 @@ def _members() -> dict[str, list[str]]:
 
 def _listed(wanted: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in wanted.items())
+
+
+def _operation(setting: Setting) -> Callable[..., object]:
+    """The operation of a setting that takes one value."""
+
+    def change(value: str | int) -> Commands:
+        yield from _set(setting, setting.word(value))
+
+    kept = "by the boot unit" if setting.by_unit else "by sysctl.d"
+    change.__doc__ = f"""
+    {setting.doc}: set now and, {kept}, at every boot.
+
+    + value: ``{setting.values}``
+
+    **Example:**
+
+    .. code:: python
+
+        from {__name__.rpartition(".")[0]} import tuning
+        tuning.{setting.name}(
+            value="{setting.values.partition("|")[0]}",
+        )
+    """
+    change.__name__ = change.__qualname__ = setting.name
+    return operation()(change)
+
+
+# tuning.thp, tuning.c2 and so on: one for each module of shakedown/node/settings that a node has once.
+for _setting in SETTINGS.values():
+    if not _setting.details and _setting.name not in globals():
+        globals()[_setting.name] = _operation(_setting)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks.pcie import max_read_request, pcie_acs
+from shakedown.checks import checks
+from shakedown.checks.pcie import max_read_request
 from shakedown.findings import Finding
 from tests.states import desired, healthy, with_
 
@@ -21,7 +22,7 @@ def seen(check: Any, changes: dict[Any, Any], **site: Any) -> Finding:
     ("count", "named"), [(1, "on at f0"), (4, "on at f0, f1, f2, f3"), (5, "on at f0, f1, f2, f3 and 1 more")]
 )
 def test_four_functions_are_named_and_the_rest_counted(count: int, named: str) -> None:
-    finding = seen(pcie_acs, {"acs.enabled": [f"f{number}" for number in range(count)]})
+    finding = seen(checks()["pcie_acs"], {"acs.enabled": [f"f{number}" for number in range(count)]})
     assert finding.verdict == "drift" and finding.evidence.endswith(named)
 
 

@@ -20,7 +20,7 @@ from shakedown.operations.atomic import HEADER
 from shakedown.operations.record import FOLDER
 
 ASSETS = Path(boot.__file__).parent / "assets"
-SCRIPT = (ASSETS / "shakedown-boot").read_text().splitlines()
+SCRIPT = boot.program()
 UNIT = (ASSETS / "shakedown-boot.service").read_text().splitlines()
 INSTALLED = {boot.SCRIPT: SCRIPT, boot.UNIT: UNIT, boot.ENABLED: UNIT, boot.SYSTEMD: []}
 GOVERNOR = "/sys/devices/system/cpu/cpu{}/cpufreq/scaling_governor"

@@ -1,0 +1,32 @@
+"""What decides about a setting at the next boot: our unit, the boot loader's kernel parameters, sysctl.d."""
+
+from __future__ import annotations
+
+from . import sysctl
+from .bootunit import setting_at_boot
+from .cmdline import argument
+from .tree import Part, Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+
+class NextBoot:
+    """Each method answers for one key, None where nothing is written down, and raises what reading it raises."""
+
+    def __init__(self, tree: Tree, unit: Part, parameters: object, systemd: bool) -> None:
+        self._tree, self._unit, self._parameters, self._systemd = tree, unit, parameters, systemd
+        self._assignments: Optional[list[sysctl.Assignment]] = None
+
+    def unit(self, key: str) -> Optional[str]:
+        return setting_at_boot(self._unit, key)
+
+    def parameter(self, name: str) -> Optional[str]:
+        """Of a boot loader that cannot be read nothing is known, as of one that says nothing of the parameter."""
+        return argument(self._parameters, name)
+
+    def sysctl(self, key: str) -> Optional[str]:
+        if self._assignments is None:
+            self._assignments = sysctl.assignments(self._tree, self._systemd)
+        return sysctl.settle(self._assignments, (key,))[key]

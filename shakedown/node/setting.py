@@ -1,0 +1,288 @@
+"""What there is to know about one host setting, in one class: see the modules of `settings/`, one for each.
+
+The probe reads by it, a check compares by it, an operation changes by it, the boot unit makes it again at every boot,
+and rollback puts back what it names. It travels in the probe's bundle, and as text in the boot unit's program
+(`boot.py`): each module defines nothing but its class, for all of them then share one namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .pci import put, registers
+from .tree import Tree, Unreadable, attempt, is_unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple, Type, TypeVar
+
+    class NextBoot(Protocol):
+        """What decides about the next boot; None: it says nothing about this one."""
+
+        def unit(self, key: str) -> Optional[str]: ...
+
+        def parameter(self, name: str) -> Optional[str]: ...
+
+        def sysctl(self, key: str) -> Optional[str]: ...
+
+    S = TypeVar("S", bound="Type[Setting]")
+
+CPUS = "/sys/devices/system/cpu"
+SETTINGS: Dict[str, Setting] = {}  # by name, filled by `setting`
+
+
+class Failed(Exception):
+    """A setting that could not be made; says why."""
+
+
+def setting(kind: S) -> S:
+    """Register the setting that a class describes."""
+    SETTINGS[kind.name] = kind()
+    return kind
+
+
+def find(key: str) -> Tuple[Setting, str]:
+    """The setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. KeyError: there is none."""
+    start, dot, detail = key.partition(".")
+    for each in SETTINGS.values():
+        if each.key() == start and bool(dot) == bool(detail) and each.is_about(detail):
+            return each, detail
+    raise KeyError(key)
+
+
+def chosen(text: str) -> str:
+    """What a file of the kernel is set to: of a choice the word in brackets, else its words, one blank between them."""
+    found = re.search(r"\[(\S+)\]", text)
+    return found.group(1) if found else " ".join(text.split())
+
+
+class Fetched(Tree):
+    """A node's files where they were fetched from it, and its PCI registers: what an operation compares with."""
+
+    def __init__(self, files: Mapping[str, Optional[List[str]]], words: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__("/nowhere")
+        self.files, self.words = files, words
+
+    def lines(self, path: str) -> List[str]:
+        if path not in self.files:
+            raise Unreadable("missing", path)
+        lines = self.files[path]
+        if lines is None:
+            raise Unreadable("not permitted", path)
+        return lines
+
+    def text(self, path: str) -> str:
+        return "\n".join(self.lines(path)).strip()
+
+    def names(self, path: str) -> List[str]:
+        below = path.rstrip("/") + "/"
+        return sorted({each[len(below) :].partition("/")[0] for each in self.files if each.startswith(below)})
+
+    def exists(self, path: str) -> bool:
+        return path in self.files
+
+    def registers(self, register: str) -> Dict[str, int]:
+        return {bdf: int(word, 16) for bdf, word in self.words[register].items()}
+
+
+class Setting:
+    """One setting. A value is a word: as the desired state, a finding and boot.conf have it. `raw` is what stands for
+    it where the node keeps it, in a file of the kernel or a register, called a target."""
+
+    name = ""  # in the desired state's `tuning`, and of its findings
+    boot_key = ""  # in boot.conf, where that is another than the name
+    doc = ""  # one line
+    source = ""  # of what is wanted, or of how it is read
+    risk = "safe"  # of changing it: "safe", "disruptive" (jobs notice), "reboot"
+    unit: Optional[str] = None  # of its values
+    values = r""  # pattern of the values that it takes
+    details = r""  # pattern of what may follow "key." in boot.conf
+    remedy = ""  # what an operation does: {0} the value, {1} the detail
+    evidence = ""  # where it is read, for people
+    place = ""  # of its reading in the node state, where that is not settings.<name>
+    switch = False  # on or off: true or false in the desired state, and "1" or "0" as a value
+    by_unit = True  # whether our boot unit keeps it; else a file that the system reads itself
+    waits = False  # whether reading it may wait for a device
+    step = "file"  # how a target is put back: a kind of operations/record.py
+    absent: Optional[str] = None  # the value of a node that has nothing of the kind; None: that is not known
+
+    def key(self) -> str:
+        return self.boot_key or self.name
+
+    def is_about(self, detail: str) -> bool:
+        return re.match("(?:" + self.details + r")\Z", detail, re.ASCII) is not None
+
+    def accepts(self, value: str) -> bool:
+        return re.match("(?:" + self.values + r")\Z", value, re.ASCII) is not None
+
+    def word(self, wanted: Any) -> str:
+        """The value for what a desired state has."""
+        return str(int(wanted)) if self.switch and wanted in (True, False) else " ".join(str(wanted).split())
+
+    def text(self, value: str, detail: str = "") -> str:
+        """What an operation does, in words."""
+        return self.remedy.format({"1": "on", "0": "off"}.get(value, value) if self.switch else value, detail)
+
+    def files(self, detail: str) -> List[str]:
+        """Shell patterns of all files that `read` looks at."""
+        return []
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        """What stands at each target. Raises Unreadable or OSError; empty: this node has nothing of the kind."""
+        raise NotImplementedError
+
+    def raw(self, value: str) -> str:
+        """What stands at a target for a value."""
+        return value
+
+    def before(self, raw: str) -> str:
+        """What is recorded to put a target back."""
+        return raw
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        """Write what differs. Raises Failed."""
+        raise NotImplementedError
+
+    def at_boot(self, boot: NextBoot) -> Optional[str]:
+        """The value after the next boot; None: nothing is written down. Raises Unreadable."""
+        return boot.unit(self.key())
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        """The reading, as the node state has it at `place`."""
+        return {"running": attempt(self.running, tree), "persisted": attempt(self.at_boot, boot)}
+
+    def running(self, tree: Tree) -> str:
+        """The value now, of a setting that has one target."""
+        (raw,) = self.read(tree, "").values()
+        return raw
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        """Of a reading over several targets: the value now, and what the evidence adds to say which differ."""
+        raise NotImplementedError
+
+
+class FileSetting(Setting):
+    """A setting in one file, or in one file of each thing that has it."""
+
+    path = ""  # {} for the detail
+
+    def files(self, detail: str) -> List[str]:
+        return [self.path.format(detail)]
+
+    def paths(self, tree: Tree, detail: str) -> List[str]:
+        return self.files(detail)
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        return {path: chosen(tree.text(path)) for path in self.paths(tree, detail)}
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        refused = [path for path in self.paths(tree, detail) if not self.put(tree, path, self.raw(value))]
+        if refused:
+            raise Failed("; ".join("{} does not take {}".format(path, self.raw(value)) for path in refused))
+
+    def put(self, tree: Tree, path: str, raw: str) -> bool:
+        """Write what differs; False where the file does not take it."""
+        if attempt(tree.text, path) == raw:
+            return True
+        return not is_unreadable(attempt(write, tree, path, raw))
+
+
+class CpuSetting(FileSetting):
+    """A setting in one file of each CPU that is online, below its folder."""
+
+    file = ""
+
+    def files(self, detail: str) -> List[str]:
+        return ["{}/cpu[0-9]*/{}".format(CPUS, self.file), CPUS + "/online"]
+
+    def paths(self, tree: Tree, detail: str) -> List[str]:
+        return ["{}/cpu{}/{}".format(CPUS, cpu, self.file) for cpu in online_cpus(tree)]
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        if not any(tree.exists(path) for path in self.paths(tree, detail)):
+            raise Failed("no CPU has " + self.file)
+        super().make(tree, detail, value)
+
+
+class RegisterSetting(Setting):
+    """A setting in a register of PCI functions. A target is what setpci(8) takes, "0000:c1:00.0 CAP_EXP+8.w"; what
+    stands there has four hexadecimal digits. An operation has the registers of a node from setpci, in the tree."""
+
+    register = ""
+    mask = 0xFFFF
+    step = "pci"
+
+    def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
+        """The register of each function that the setting is about, by BDF."""
+        return tree.registers(self.register) if isinstance(tree, Fetched) else registers(tree, self.register)
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        found = self.functions(tree, detail)
+        return {"{} {}".format(bdf, self.register): "{:04x}".format(word & self.mask) for bdf, word in found.items()}
+
+    def before(self, raw: str) -> str:
+        return raw if self.mask == 0xFFFF else "{}:{:04x}".format(raw, self.mask)
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        for bdf in self.functions(tree, detail):
+            put(tree, bdf, self.register, int(self.raw(value), 16), self.mask)
+
+
+class SysctlSetting(FileSetting):
+    """A key of sysctl(8) that has a name of its own here. sysctl.d comes after the kernel's parameters at boot, so it
+    decides where both speak."""
+
+    by_unit = False
+    sysctl = ""  # the key; empty: the detail is the key
+    parameter = ""  # of the kernel command line
+    parameter_values: Tuple[Tuple[str, str], ...] = ()  # its words, and the value of the key that each stands for
+
+    def files(self, detail: str) -> List[str]:
+        return [proc_path(self.sysctl or detail)]
+
+    def at_boot(self, boot: NextBoot) -> Optional[str]:
+        value = boot.sysctl(self.sysctl)
+        if value is None and self.parameter:
+            value = dict(self.parameter_values).get(boot.parameter(self.parameter) or "")
+        return value
+
+
+def run(words: List[str]) -> Optional[str]:
+    """Run a tool; its last words where it fails, else None."""
+    import subprocess  # costs the probe, which has no use for it, some 10 ms
+
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return None if done.returncode == 0 else said or "{} ended with {}".format(words[0], done.returncode)
+
+
+def write(tree: Tree, path: str, raw: str) -> None:
+    """Write a file of the kernel, in one piece."""
+    handle = os.open(tree.path(path), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        os.write(handle, (raw + "\n").encode())
+    finally:
+        os.close(handle)
+
+
+def proc_path(key: str) -> str:
+    """The file of a key of sysctl(8): net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
+    return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
+
+
+def online_cpus(tree: Tree) -> List[int]:
+    """The CPUs that are online; where the kernel does not list them all that are there."""
+    listed = attempt(lambda: parse_cpu_list(tree.text(CPUS + "/online")))
+    if isinstance(listed, list):
+        return listed
+    return sorted(int(name[3:]) for name in tree.names(CPUS) if re.match(r"cpu\d+$", name))
+
+
+def parse_cpu_list(text: str) -> List[int]:
+    """ "0-2,5" -> [0, 1, 2, 5]."""
+    numbers: List[int] = []
+    for span in text.split(","):
+        first, _, last = span.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers

@@ -1,0 +1,37 @@
+"""The CPUs' frequency governor."""
+
+from __future__ import annotations
+
+from ..setting import CpuSetting, setting
+from ..tree import Tree, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Tuple
+
+    from ..setting import NextBoot
+
+
+@setting
+class CpuGovernor(CpuSetting):
+    name = "cpu_governor"
+    doc = "Governor of every CPU that is online; which there are depends on the kernel's cpufreq driver"
+    source = "Linux, Documentation/admin-guide/pm/cpufreq.rst; ROCm's system optimization guides want `performance`"
+    values = r"\w+"
+    remedy = "governor {} on every CPU"
+    file = "cpufreq/scaling_governor"
+    evidence = "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"
+    place = "cpu.governors"
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        return attempt(self.counts, tree)
+
+    def counts(self, tree: Tree) -> Dict[str, int]:
+        """governor -> number of CPUs."""
+        governors = list(self.read(tree, "").values())
+        return {governor: governors.count(governor) for governor in dict.fromkeys(governors)}
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        others = ["{} CPUs {}".format(count, each) for each, count in sorted(part.items()) if each != wanted]
+        running = wanted if part and not others else ", ".join(sorted(part))
+        return running, ": " + ", ".join(others) if others else ""

@@ -1,0 +1,33 @@
+"""A kernel module that is loaded by name, in spite of a blacklist that keeps it from loading by itself."""
+
+from __future__ import annotations
+
+from ..setting import Failed, Setting, run, setting
+from ..tree import Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+
+@setting
+class Module(Setting):
+    name = "module"
+    doc = "One kernel module; what no blacklist keeps from loading stands in modules-load.d instead"
+    source = "modprobe(8), modprobe.d(5): a blacklist holds for aliases, and not for a module's own name"
+    values = "loaded"
+    details = r"\w+"
+    remedy = "load the module"
+    evidence = "/sys/module"
+    step = "module"
+
+    def files(self, detail: str) -> List[str]:
+        return ["/sys/module/" + detail]
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        return {detail: "loaded" if tree.exists("/sys/module/" + detail) else "absent"}
+
+    def make(self, tree: Tree, detail: str, value: str) -> None:
+        said = run([tree.tool("modprobe"), detail])
+        if said is not None:
+            raise Failed(said)

@@ -1,0 +1,42 @@
+"""PCI Express access control services (ACS)."""
+
+from __future__ import annotations
+
+from ..pci import ACS_CONTROL
+from ..setting import RegisterSetting, setting
+from ..tree import Tree, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List, Tuple
+
+    from ..setting import NextBoot
+
+
+@setting
+class PcieAcs(RegisterSetting):
+    name = "pcie_acs"
+    boot_key = "acs"
+    doc = "Access control on PCI functions, which sends transfers between devices through the root complex"
+    source = "PCI Express base specification, 7.7.8; ROCm's system optimization guides want it off"
+    values = "off"
+    remedy = "switch PCIe ACS {} on every function"
+    evidence = "PCI configuration space, ACS control"
+    place = "acs.enabled"
+    register = ACS_CONTROL
+    absent = "off"  # a function without the capability has none to switch off
+    waits = True
+
+    def raw(self, value: str) -> str:
+        return "0000"
+
+    def part(self, tree: Tree, boot: NextBoot) -> Any:
+        return attempt(self.enabled, tree)
+
+    def enabled(self, tree: Tree) -> List[str]:
+        """The functions (BDF) with any control on; of the 16 bits only the controls can be set."""
+        return [target.split()[0] for target, word in self.read(tree, "").items() if word != self.raw("off")]
+
+    def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
+        more = " and {} more".format(len(part) - 4) if len(part) > 4 else ""
+        return ("on", ": on at {}{}".format(", ".join(part[:4]), more)) if part else ("off", "")

@@ -1,0 +1,32 @@
+"""Transparent huge pages."""
+
+from __future__ import annotations
+
+from ..setting import FileSetting, setting
+from ..tree import Tree, Unreadable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Optional
+
+    from ..setting import NextBoot
+
+
+@setting
+class Thp(FileSetting):
+    name = "thp"
+    doc = "Whether the kernel backs anonymous memory with huge pages by itself"
+    source = "Linux, Documentation/admin-guide/mm/transhuge.rst; ROCm's system optimization guides want `always`"
+    values = "always|madvise|never"
+    remedy = "transparent huge pages: {}"
+    path = evidence = "/sys/kernel/mm/transparent_hugepage/enabled"
+    place = "memory.thp"
+
+    def read(self, tree: Tree, detail: str) -> Dict[str, str]:
+        text = tree.text(self.path)
+        if "[" not in text:
+            raise Unreadable("malformed", "{}: {}".format(self.path, text))
+        return super().read(tree, detail)
+
+    def at_boot(self, boot: NextBoot) -> Optional[str]:
+        return boot.unit("thp") or boot.parameter("transparent_hugepage")
