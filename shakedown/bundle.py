@@ -11,9 +11,10 @@ import base64
 import hashlib
 import io
 import json
+import shlex
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -92,8 +93,9 @@ def _script(digest: str, *names: str, last: str) -> str:
     return "\n".join([*(bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
 
 
-def _command(script: str, seconds: int) -> str:
-    """One line for any shell of a POSIX kind: the first Python that is new enough runs the script.
+def _command(script: str, seconds: int, asked: Sequence[str]) -> str:
+    """One line for any shell of a POSIX kind: the first Python that is new enough runs the script. `asked`: what the
+    probe is to read besides what it always does (`node/question.py`).
 
     The line holds no newline, which csh (a login shell on some sites) would not carry into `sh -c`. It always ends
     with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that the fact can
@@ -106,19 +108,19 @@ def _command(script: str, seconds: int) -> str:
     return (
         f"for python in {' '.join(PYTHONS)}; do "
         'command -v "$python" >/dev/null 2>&1 || continue; '
-        f'timeout -k 5 {seconds} "$python" -I -S -c {program} 2>&1; code=$?; '
+        f'timeout -k 5 {seconds} "$python" -I -S -c {program} {shlex.join(asked)} 2>&1; code=$?; '
         f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0; done; "
         f"echo '{complaint}'"
     )
 
 
 @cache
-def launch_command(seconds: int = 60) -> str:
+def launch_command(seconds: int = 60, asked: tuple[str, ...] = ()) -> str:
     """The shell command of the steady state: verify and run what is cached, or say that it is missing."""
-    return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds)
+    return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds, asked)
 
 
 @cache
-def install_command(seconds: int = 120) -> str:
+def install_command(seconds: int = 120, asked: tuple[str, ...] = ()) -> str:
     """The shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
-    return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds)
+    return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds, asked)

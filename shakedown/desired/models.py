@@ -15,6 +15,7 @@ from pydantic.config import JsonDict
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
+from shakedown.node import question
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -82,13 +83,17 @@ def key(
     unit: str | None = None,
     source: str | None = None,
     ge: int | None = None,
+    max_length: int | None = None,
 ) -> Any:
     """A key of the desired state with what docs/configuration.md says of it: what it asks for, a value that a site may
     write, the unit of its number, and the document (shakedown/smoke/documents.toml) that it comes from. `...` as the
     default: it has to be given."""
     more: JsonDict = {name: value for name, value in (("unit", unit), ("source", source)) if value is not None}
     examples = None if example is None else [example]
-    return Field(default, description=description, examples=examples, json_schema_extra=more or None, ge=ge)
+    extra = more or None
+    return Field(
+        default, description=description, examples=examples, json_schema_extra=extra, ge=ge, max_length=max_length
+    )
 
 
 class Tuning(Section):
@@ -123,7 +128,10 @@ class Tuning(Section):
     )
     groups: list[Group] = key([], "groups of the user who runs jobs", ["render", "video"])
     sysctl: dict[SysctlKey, int | Text] = key(
-        {}, "kernel settings by their sysctl names, now and at boot", {"net.ipv4.conf.all.rp_filter": 2}
+        {},
+        "kernel settings by their sysctl names, now and at boot",
+        {"net.ipv4.conf.all.rp_filter": 2},
+        max_length=question.MOST,
     )
     modules: list[Module] = key(
         [], "kernel modules that are loaded now and at every boot, besides those of gpu and rdma", ["nvme_tcp"]

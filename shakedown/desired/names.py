@@ -14,6 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from shakedown.node import question
 from shakedown.node.settings import SETTINGS
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -75,7 +76,11 @@ def _parameter(value: str) -> str:
 Text = Annotated[str, Field(min_length=1), AfterValidator(_text)]
 Group = Annotated[str, AfterValidator(_account)]
 Module = Annotated[str, AfterValidator(_matching(MODULE, "a name of a kernel module: letters, digits, _ and -"))]
-SysctlKey = Annotated[str, AfterValidator(_matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness"))]
+SysctlKey = Annotated[
+    str,
+    Field(max_length=question.LONGEST),
+    AfterValidator(_matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness")),
+]
 Parameter = Annotated[str, AfterValidator(_parameter)]
 Word = Annotated[str, AfterValidator(_matching(WORD, "one word of letters and digits"))]
 DevicePattern = Annotated[str, AfterValidator(_matching(PATTERN, "a name of a device, with *, ? and [...]"))]

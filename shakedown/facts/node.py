@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paramiko import SSHException
@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from shakedown import bundle
 from shakedown.facts.base import Fact
+from shakedown.node import question
 from shakedown.text import load_json, sound
 
 DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
@@ -62,7 +63,8 @@ class NodeState(Fact[dict[str, Any]]):
     Returns the whole state of a node as a dictionary, the shape of which is ``shakedown.state.NodeState``.
 
     One command in the steady state. A node that has not seen this version of the probe gets it first, over the same
-    connection, with a second command. A node that cannot be read fails alone, with a message.
+    connection, with a second command. A node that cannot be read fails alone, with a message. `sysctls`: keys of
+    sysctl(8) to be read besides those that always are.
 
     .. code:: python
 
@@ -74,6 +76,7 @@ class NodeState(Fact[dict[str, Any]]):
     """
 
     host: Host | None = None
+    asked: tuple[str, ...] = ()
 
     @override
     def check_preconditions(self, state: State, host: Host) -> str | None:
@@ -82,8 +85,9 @@ class NodeState(Fact[dict[str, Any]]):
         return None
 
     @override
-    def command(self, timeout: int = 60) -> str:
-        return bundle.launch_command(timeout)
+    def command(self, timeout: int = 60, sysctls: Sequence[str] = ()) -> str:
+        self.asked = tuple(question.sysctls(sysctls))
+        return bundle.launch_command(timeout, self.asked)
 
     @override
     def process(self, output: list[str]) -> dict[str, Any]:
@@ -95,7 +99,7 @@ class NodeState(Fact[dict[str, Any]]):
             raise FactProcessError("no node state: the probe is not on the node, and there is no connection to it")
         try:
             status, output = self.host.run_shell_command(
-                StringCommand(bundle.install_command()),
+                StringCommand(bundle.install_command(asked=self.asked)),
                 **{**arguments, "_stdin": bundle.build().archive().splitlines()},
             )
         except (OSError, EOFError, SSHException, PyinfraError) as error:
@@ -105,7 +109,7 @@ class NodeState(Fact[dict[str, Any]]):
         return output.stdout_lines
 
 
-def read_node(host: Host, timeout: int = 60) -> dict[str, Any]:
+def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dict[str, Any]:
     """The same document for a host at hand, with the host's own connector arguments (_sudo and its like). Unlike
     get_fact it says why there is none: raises FactProcessError, or what the connection raises."""
     fact = NodeState()
@@ -114,7 +118,7 @@ def read_node(host: Host, timeout: int = 60) -> dict[str, Any]:
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     # The probe bounds itself; this is for a node that stops answering altogether.
     connector["_timeout"] = timeout + 15
-    status, output = host.run_shell_command(StringCommand(fact.command(timeout)), **connector)
+    status, output = host.run_shell_command(StringCommand(fact.command(timeout, sysctls)), **connector)
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
     return _read(output.stdout_lines, lambda: fact._install(connector))

@@ -1,6 +1,8 @@
-"""`python3 -m shakedown.node [--root DIR] [--digest HEX] [--seconds N]`: print this node's state as one JSON document.
+"""`python3 -m shakedown.node [--root DIR] [--digest HEX] [--seconds N] [--ask "NAME..."]`: print this node's state as
+one JSON document.
 
-`--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server.
+`--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server. `--ask` names
+what is to be read besides what always is (`question.py`).
 """
 
 from __future__ import annotations
@@ -171,7 +173,8 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
 def main(arguments: list[str]) -> None:
     options = dict(zip(arguments[::2], arguments[1::2]))
     tree = Tree(options.get("--root", "/"))
-    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)))
+    asked = options.get("--ask", "").split()
+    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), asked)
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 

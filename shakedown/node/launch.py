@@ -73,7 +73,7 @@ def run(folder: str) -> None:
     sys.path.insert(0, place(folder))
     from shakedown.node.__main__ import main
 
-    main(["--digest", DIGEST])
+    main(["--digest", DIGEST, "--ask", " ".join(sys.argv[1:])])
 
 
 def launch() -> None:

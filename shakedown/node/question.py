@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable, Sequence
 
-MOST = 256  # names; a question goes on a command line
-LONGEST = 128  # characters of one
+MOST = 256  # names: a question goes on a command line
+LONGEST = 128  # characters of a key
 
 
 def sysctls(keys: Iterable[str]) -> list[str]:
@@ -25,9 +25,9 @@ def sysctl_keys(asked: Sequence[str]) -> list[str]:
     keys = []
     for name in asked[:MOST]:
         try:
-            setting, key = find(name[:LONGEST])
+            setting, key = find(name)
         except KeyError:
             continue
-        if setting.name == "sysctl" and len(name) <= LONGEST:
+        if setting.name == "sysctl" and len(key) <= LONGEST:
             keys.append(key)
     return keys

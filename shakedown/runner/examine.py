@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 
 from gevent.pool import Pool
 from paramiko import SSHException
@@ -37,20 +38,21 @@ def examine(state: State) -> Examination:
 def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     """Read the given hosts (again) and judge all. Pool slots of pyinfra are not used: this also runs inside them."""
     pool = Pool(state.config.PARALLEL or None)
-    for host, reading in zip(hosts, pool.imap(read, hosts), strict=True):
+    sysctls = [tuple(examination.desired[host.name].tuning.sysctl) for host in hosts]
+    for host, reading in zip(hosts, pool.imap(read, hosts, sysctls), strict=True):
         examination.keep(host.name, reading)
         if reading.state is None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
     examination.judge()
 
 
-def read(host: Host) -> Reading:
-    """One node's state, or why there is none."""
+def read(host: Host, sysctls: Sequence[str]) -> Reading:
+    """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
     if not host.connected:
         return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
     before = time.time()
     try:
-        document = read_node(host)
+        document = read_node(host, sysctls)
         after = time.time()
         return _reading(NodeState.model_validate(document, strict=False), before, after)
     except ValidationError as error:
