@@ -13,6 +13,7 @@ from pyinfra.context import host
 
 from shakedown.facts.records import Records
 from shakedown.facts.settings import Contents, Tools
+from shakedown.node.setting import chosen
 from shakedown.operations import atomic, boot, cmdline, devices, sysctl_d, tuning
 from shakedown.operations.commands import Commands, refuse, verify
 from shakedown.operations.provider import KEPT
@@ -197,10 +198,5 @@ def _undo(steps: list[Step]) -> Commands:
 def _wrong(steps: list[Step]) -> str | None:
     written = {step.target: step.value for step in steps if step.kind == "file"}
     now = host.get_fact(Contents, patterns=list(written)) if written else {}
-    bad = [path for path, lines in now.items() if not _stands(" ".join(lines or []), written[path])]
+    bad = [path for path, lines in now.items() if chosen(" ".join(lines or [])) != " ".join(written[path].split())]
     return f"not restored, so the records are kept: {', '.join(bad)}" if bad else None
-
-
-def _stands(content: str, value: str) -> bool:
-    """A choice shows the value in brackets: always [madvise] never."""
-    return content.split() == value.split() or f"[{value}]" in content.split()

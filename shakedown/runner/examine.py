@@ -46,7 +46,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
     examination.judge()
 
 
-def read(host: Host, sysctls: Sequence[str]) -> Reading:
+def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
     if not host.connected:
         return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
