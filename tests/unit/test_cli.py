@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, now
 from shakedown.smoke.gates.model import TOGETHER
 from shakedown.smoke.kept_logs import LogFile, LogQuota
+from tests import forks
 from tests.plans import small
 
 LOGS = Path(__file__).parents[1] / "data/logs"
@@ -110,10 +111,10 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
     if text is not None:
         inventory.write_text(text + "\n")
     shakedown = Path(sys.executable).with_name("shakedown")  # a process of its own: gevent patches this one otherwise
-    ran = subprocess.run([shakedown, "drift", inventory], capture_output=True, text=True, check=False)
-    assert ran.returncode == 2, ran.stderr
-    assert words in ran.stderr
-    assert "Traceback" not in ran.stderr
+    code, _out, err = forks.run([str(shakedown), "drift", str(inventory)], tmp_path, os.environ)
+    assert code == 2, err
+    assert words in err
+    assert "Traceback" not in err
 
 
 def test_help_teaches_the_exit_codes() -> None:

@@ -17,6 +17,7 @@ from pyinfra.api.exceptions import FactProcessError
 from shakedown import bundle
 from shakedown import state as contract
 from shakedown.facts.node import NodeState, parse
+from tests import forks
 from tests.sshd import SSHD, Node, start
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +36,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Node]]
 
 
 def pyinfra(inventory: Path | str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("pyinfra")), str(inventory), *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    command = [str(Path(sys.executable).with_name("pyinfra")), str(inventory), *arguments]
+    return subprocess.CompletedProcess(command, *forks.run(command, ROOT, os.environ))
 
 
 def inventory(folder: Path, nodes: dict[str, Node]) -> Path:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import forks
+
 PROJECT = Path(__file__).resolve().parents[2]
 DRIFT = PROJECT / "deploy/drift.py"
 
 
 def pyinfra(folder: Path, *argv: object) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).with_name("pyinfra"), *(str(word) for word in argv)]
+    command = [str(Path(sys.executable).with_name("pyinfra")), *(str(word) for word in argv)]
     environment = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(folder)}
-    return subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
+    return subprocess.CompletedProcess(command, *forks.run(command, folder, environment))
 
 
 def inventory(folder: Path, data: str = "{}") -> Path:

@@ -1,0 +1,165 @@
+"""Programs over pyinfra as processes of their own that begin at once.
+
+Importing pyinfra takes most of a second of CPU, and a hundred tests begin such a process. Here one process imports it
+(and what else comes from outside, but nothing of this project) and forks for each program: a child has its own
+arguments, environment, folder and files, and imports this project by itself, in the order that it always has.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+
+class Program:
+    """One that runs: as much of `subprocess.Popen` as its callers need. Its output goes to files, in no terminal."""
+
+    def __init__(self, argv: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        self.argv = argv
+        self.returncode: int | None = None
+        self._server = _server()
+        with contextlib.ExitStack() as files:
+            self._out, self._err = (files.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            names = [f"/proc/{os.getpid()}/fd/{file.fileno()}" for file in (self._out, self._err)]
+            self._server.say({"argv": argv, "cwd": str(cwd), "environment": dict(environment), "files": names})
+            self.pid: int = self._server.hear(60)["pid"]
+            files.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.returncode is None:
+            self.send_signal(signal.SIGKILL)
+            self.wait(60)
+        self._out.close()
+        self._err.close()
+
+    def send_signal(self, number: int) -> None:
+        """To the program alone."""
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float) -> int:
+        """Its exit code; negative: the signal that ended it."""
+        if self.returncode is None:
+            try:
+                self.returncode = self._server.hear(timeout)["code"]
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(
+                    self.argv, timeout, self._text(self._out), self._text(self._err)
+                ) from None
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it has said, when it has ended."""
+        self.wait(timeout)
+        return self._text(self._out), self._text(self._err)
+
+    @staticmethod
+    def _text(file: Any) -> str:
+        file.seek(0)
+        text: str = file.read().decode()
+        return text
+
+
+def run(argv: list[str], cwd: Path, environment: Mapping[str, str], timeout: float = 120) -> tuple[int, str, str]:
+    """A program's exit code, output and errors. `argv` begins with the path of a Python program."""
+    with Program(argv, cwd, environment) as program:
+        out, err = program.communicate(timeout)
+        return program.wait(0), out, err
+
+
+class _Server:
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        self._process.communicate()
+
+    def say(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def hear(self, timeout: float) -> dict[str, Any]:
+        assert self._process.stdout
+        descriptor = self._process.stdout.fileno()
+        until, line = time.monotonic() + timeout, b""
+        while not line.endswith(b"\n"):
+            if not select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0]:
+                assert not line
+                raise TimeoutError
+            chunk = os.read(descriptor, 1)
+            assert chunk, "the process that forks has ended"
+            line += chunk
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@functools.cache
+def _server() -> _Server:
+    return _Server()
+
+
+def _serve() -> dict[str, Any]:
+    """In the process that forks: never returns there. In each child: what to run.
+
+    Only calls that gevent has not replaced: its event loop is to begin in the child.
+    """
+    waiting = b""
+    while True:
+        while b"\n" not in waiting:
+            chunk = os.read(0, 65536)
+            if not chunk:
+                os._exit(0)
+            waiting += chunk
+        line, _, waiting = waiting.partition(b"\n")
+        request: dict[str, Any] = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            return request
+        os.write(1, json.dumps({"pid": pid}).encode() + b"\n")
+        _, status = os.waitpid(pid, 0)
+        os.write(1, json.dumps({"code": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
+
+
+def _become(request: dict[str, Any]) -> None:
+    """What exec would have made of this process."""
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    for target, (name, flags) in enumerate(
+        [(os.devnull, os.O_RDONLY), *((name, os.O_WRONLY | os.O_APPEND) for name in request["files"])]
+    ):
+        descriptor = os.open(name, flags)
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    sys.argv = request["argv"]
+    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+
+
+if __name__ == "__main__":
+    import runpy
+
+    import paramiko  # noqa: F401
+    import pydantic  # noqa: F401
+    import rich.console  # noqa: F401
+
+    _become(_serve())
+    runpy.run_path(sys.argv[0], run_name="__main__")
