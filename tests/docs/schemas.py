@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 from pydantic import BaseModel, TypeAdapter
 
 from shakedown.findings import Finding
@@ -13,10 +16,12 @@ from shakedown.smoke.log import Iteration
 from shakedown.state import NodeState
 from tests.docs.markdown import as_json, summary, table
 
+FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
+_ITERATIONS = "`iterations.jsonl`, `shakedown parse`"
 MODELS: dict[str, tuple[str, type[BaseModel]]] = {
     "run.json": ("run.schema.json", RunRecord),
     "evidence.json": ("evidence.schema.json", Evidence),
-    "`iterations.jsonl`, `shakedown parse`": ("iteration.schema.json", Iteration),
+    _ITERATIONS: ("iteration.schema.json", Iteration),
     "states/NODE.json": ("state.schema.json", NodeState),
     "`shakedown plan --format json`": ("plan.schema.json", LaunchPlan),
     "`shakedown drift --format jsonl`": ("finding.schema.json", Finding),
@@ -49,3 +54,20 @@ def listed() -> str:
 
 def _file(name: str) -> str:
     return name if "`" in name else f"`{name}`"
+
+
+def problems_of(run: Path) -> list[str]:
+    """What of a run directory is not as the published schemas have it. Every file that has one must be there."""
+    texts = [("run.json", "run.json", (run / "run.json").read_text("utf-8"))]
+    texts.append(("evidence.json", "evidence.json", (run / "evidence.json").read_text("utf-8")))
+    texts += [("states/NODE.json", path.name, path.read_text("utf-8")) for path in sorted((run / "states").iterdir())]
+    lines = (run / "iterations.jsonl").read_text("utf-8").splitlines()
+    texts += [(_ITERATIONS, f"iterations.jsonl:{number}", line) for number, line in enumerate(lines, 1)]
+    return [f"{where}: {why}" for kind, where, text in texts for why in problems(kind, text)]
+
+
+def problems(kind: str, text: str) -> list[str]:
+    """What of a document is not as the published schema of its kind has it."""
+    published = json.loads((FOLDER / MODELS[kind][0]).read_text("utf-8"))
+    validator = jsonschema.Draft202012Validator(published)
+    return [f"{error.json_path}: {error.message[:300]}" for error in validator.iter_errors(json.loads(text))]

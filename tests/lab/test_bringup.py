@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
@@ -56,6 +57,7 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     assert {gate["verdict"] for gate in record["gates"]} == {"ok"}
     assert [node["changes"] for node in record["nodes"]] == [["numa_balancing"]] * 3
     assert "iteration 20/20" in ran.err
+    assert schemas.problems_of(product.folder / "runs/latest") == []
 
     after = product.drift(inventory)
     assert after.code == 0, after.text

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
 from tests.lab.product import PROJECT, SMALL, Product, finish, one_rank, smoke, until
@@ -73,6 +74,7 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
     ]
     assert [len(job["iterations"]) for job in record["jobs"]] == [20, 20, 20]
     assert record["plan"] == record["jobs"][2]["plan"]
+    assert schemas.problems_of(product.folder / "runs/latest") == []
     for node in ("node1", "node2", None):
         assert set(gates(record, node).values()) == {"ok"}
     logs = sorted(
