@@ -14,7 +14,7 @@ from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
-@check("mtu")
+@check("mtu", "rdma.mtu")
 def mtu(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """One finding per network interface of an RDMA device of the family."""
     wanted = desired.rdma.mtu

@@ -12,7 +12,7 @@ from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
-@check("max_read_request")
+@check("max_read_request", "rdma.max_read_request")
 def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Of every RDMA device of the family on PCI. Devices in software have none, and a virtual function has no such
     field of its own."""

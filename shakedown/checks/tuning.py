@@ -49,10 +49,10 @@ def _now_and_later(known: Known, wanted: str, state: NodeState) -> tuple[Setting
 
 for _name in Tuning.model_fields:
     if _name in SETTINGS and not SETTINGS[_name].details:
-        check(_name)(partial(compare, SETTINGS[_name]))
+        check(_name, f"tuning.{_name}")(partial(compare, SETTINGS[_name]))
 
 
-@check("sysctl")
+@check("sysctl", "tuning.sysctl")
 def sysctl(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
     """One finding per key."""
     known = SETTINGS["sysctl"]

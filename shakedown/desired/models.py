@@ -16,6 +16,7 @@ from shakedown.desired.names import DevicePattern, Group, Module, MountPath, Nod
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
 from shakedown.node import question
+from shakedown.node.settings import SETTINGS
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -96,15 +97,15 @@ def key(
     )
 
 
-class Tuning(Section):
-    """Host settings: what each is for, and how it is read, stands in docs/configuration.md."""
+def doc_of(setting: str) -> str:
+    """What the module of a host setting (shakedown/node/settings) says of it."""
+    return SETTINGS[setting].doc
 
-    numa_balancing: bool | None = key(
-        None,
-        "whether the kernel balances memory between NUMA nodes (kernel.numa_balancing); training wants it off",
-        False,
-        source="system-optimization",
-    )
+
+class Tuning(Section):
+    """Host settings."""
+
+    numa_balancing: bool | None = key(None, doc_of("numa_balancing"), False, source="system-optimization")
     cmdline: list[Parameter] = key(
         [],
         'kernel parameters, merged into what stands there; "{cpu}_iommu=on" becomes amd_ or '
@@ -112,14 +113,10 @@ class Tuning(Section):
         ["iommu=pt", "{cpu}_iommu=on"],
         source="system-optimization",
     )
-    cpu_governor: Word | None = key(None, "frequency governor of every CPU", "performance")
-    c2: Literal["disabled"] | None = key(None, "idle state 2 of every CPU", "disabled", source="system-optimization")
-    thp: Literal["always", "madvise", "never"] | None = key(None, "transparent huge pages", "always")
-    pcie_acs: Literal["off"] | None = key(
-        None,
-        "PCIe Access Control Services of every function: on, they send traffic between devices by the root complex",
-        "off",
-    )
+    cpu_governor: Word | None = key(None, doc_of("cpu_governor"), "performance")
+    c2: Literal["disabled"] | None = key(None, doc_of("c2"), "disabled", source="system-optimization")
+    thp: Literal["always", "madvise", "never"] | None = key(None, doc_of("thp"), "always")
+    pcie_acs: Literal["off"] | None = key(None, doc_of("pcie_acs"), "off")
     memlock: Literal["unlimited"] | Positive | None = key(
         None, "locked memory that a session of the user who runs jobs may have", "unlimited", unit="KiB"
     )

@@ -14,6 +14,7 @@ DOCS = ROOT / "docs"
 BLOCKS: dict[str, Callable[[], str]] = {
     "sections": configuration.sections,
     "keys": configuration.keys,
+    "settings": judgement.settings,
     "commands": commands.commands,
     "deploys": commands.deploys,
     "verdicts": judgement.verdicts,

@@ -5,17 +5,20 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import CodeType
 from typing import Any
 
-from shakedown.checks import MODULES, checks
+from shakedown.checks import answers, checks
+from shakedown.checks.compare import remedy_of
 from shakedown.findings import Verdict
+from shakedown.node.settings import SETTINGS
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import rules
 from shakedown.smoke.signatures import Signature, load
 from tests.docs.markdown import summary, table
 
-# What a module of checks is about; a module that is not here is an error when the page is written.
+# What a module of checks is about.
 SUBJECTS = {
     "system": "system",
     "tuning": "host settings",
@@ -66,16 +69,21 @@ def findings() -> str:
     """Every check: a finding of that name, or several that begin with it and a dot."""
     rows = []
     for name, check in checks().items():
-        module = check.__module__.rpartition(".")[2]
-        rows.append((f"`{name}`", SUBJECTS[module], summary(check), _changed_by(check)))
-    assert set(MODULES) == set(SUBJECTS)
-    return table(("finding", "subject", "what has to be so", "changed by"), rows)
+        function = check.func if isinstance(check, partial) else check
+        subject = SUBJECTS.get(function.__module__.rpartition(".")[2], "")
+        asked = ", ".join(f"`{key}`" for key in answers()[name])
+        text = SETTINGS[name].doc if isinstance(check, partial) else summary(check)
+        rows.append((f"`{name}`", subject, text, asked, _changed_by(name, function)))
+    return table(("finding", "subject", "what is compared", "asked for by", "changed by"), rows)
 
 
-def _changed_by(check: Callable[..., object]) -> str:
-    """The operations that the check, and the functions of the checks that it uses, name in a remedy."""
-    seen: set[object] = set()
+def _changed_by(name: str, check: Callable[..., object]) -> str:
+    """The operations that the check, and the functions of the checks that it uses, name in a remedy. Those of a host
+    setting are named after it, or set by the unit that keeps it."""
+    seen: set[object] = {remedy_of}
     names: set[str] = set()
+    if name in SETTINGS:
+        names.add("boot.settings" if SETTINGS[name].by_unit else f"tuning.{name}")
     waiting: list[Any] = [check]
     while waiting:
         function = waiting.pop()
@@ -86,7 +94,8 @@ def _changed_by(check: Callable[..., object]) -> str:
         names |= {each for each in constants if _is_operation(each)}
         known = [function.__globals__.get(name) for name in used]
         waiting += [each for each in known if inspect.isfunction(each) and "shakedown.checks" in each.__module__]
-    return ", ".join(f"`{name}`" for name in sorted(names)) or "a person"
+    assert all(_is_operation(each) for each in names)
+    return ", ".join(f"`{each}`" for each in sorted(names)) or "a person"
 
 
 def _of_code(code: CodeType) -> tuple[set[str], set[str]]:
@@ -106,6 +115,15 @@ def _is_operation(name: str) -> bool:
     ):
         return False
     return hasattr(importlib.import_module(f"shakedown.operations.{module}"), function)
+
+
+def settings() -> str:
+    """Every host setting that has a module of its own."""
+    rows = []
+    for name, each in SETTINGS.items():
+        kept = "the boot unit" if each.by_unit else "a file that the system reads at boot"
+        rows.append((f"`{name}`", each.doc, each.evidence, each.risk, kept, each.source))
+    return table(("setting", "what it is", "read at", "risk of a change", "kept at boot by", "source"), rows)
 
 
 def gates() -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from shakedown.checks import answers
 from shakedown.desired import models
 from shakedown.secrets import is_secret
 from shakedown.smoke.documents import documents
@@ -44,3 +45,15 @@ def test_an_example_that_a_key_does_not_take_would_be_seen() -> None:
 def test_the_example_of_what_is_no_secret_looks_like_one() -> None:
     (name,) = models.Smoke.model_fields["not_secret"].examples[0]  # type: ignore[index]
     assert is_secret(name)
+
+
+def test_every_check_names_the_keys_that_ask_for_it() -> None:
+    for name, keys in answers().items():
+        assert keys, f"{name} answers nothing"
+        for key in keys:
+            section, _, rest = key.partition(".")
+            field = models.DesiredState.model_fields[section]
+            assert not rest or rest in getattr(field.annotation, "model_fields", SMOKE), key
+
+
+SMOKE = models.Smoke.model_fields  # the section may be absent, so its annotation is a union
