@@ -60,6 +60,10 @@ class Turns:
         self._turn.notify_all()
 
 
+PIECE = bytes(1000)
+"""Of a log that comes in pieces."""
+
+
 @dataclass
 class Script:
     """What a node does. Times are seconds after its leader's start, unless said otherwise."""
@@ -71,6 +75,7 @@ class Script:
     lost_from_the_beginning: bool = False
     stops_s: float = 0.5  # from being told to stop until it is over
     more: Callable[[float], dict[str, Any]] = lambda _since: {}  # further fields of a status
+    pieces: tuple[str, int, float] = ("", 0, 0.0)  # of a log: its name, how many, and how long each takes to come
 
 
 class Rack:
@@ -106,13 +111,26 @@ class Rack:
             self.stopped.setdefault(node, now)
             self.why[node] = options[options.index("--why") + 1]
         elif command == "fetch":
-            return True, ['{"missing": "no such file"}'], []
+            return True, [json.dumps(self._piece(script, options))], []
         elif command == "digest":
             return True, [json.dumps({"sha256": None, "size": int(options[-1])})], []
         elif command == "remove":
             self.removed.add(node)
             return True, ['{"left": []}'], []
         return True, [json.dumps(self._status(node, int(options[-1]) if command == "poll" else 0))], []
+
+    def _piece(self, script: Script, options: list[str]) -> dict[str, Any]:
+        name, count, seconds = script.pieces
+        offset = int(options[-1])
+        if options[options.index("--file") + 1] != name:
+            return {"missing": "no such file"}
+        self.turns.sleep(seconds)
+        data = PIECE if offset < count * len(PIECE) else b""
+        return {
+            "data": base64.b64encode(zlib.compress(data)).decode(),
+            "offset": offset + len(data),
+            "size": count * len(PIECE),
+        }
 
     def _status(self, node: str, offset: int) -> dict[str, Any]:
         script, now = self.nodes[node], self.turns.now

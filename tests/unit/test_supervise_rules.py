@@ -14,7 +14,7 @@ import pytest
 from shakedown.smoke.job import Event, JobResult, Timeouts
 from shakedown.smoke.supervise import run_job
 from tests.nodes import launch_plan
-from tests.turns import Rack, Script, Turns
+from tests.turns import PIECE, Rack, Script, Turns
 
 TIMEOUTS = Timeouts()  # the defaults, in seconds: polls 1, unreachable 20, prepare 300, last exit 30, stop 60, echo 1.5
 SLACK = 1.4  # a poll, and a look at what it brought
@@ -155,6 +155,8 @@ def test_a_node_that_never_comes_back_costs_its_time_and_is_left(play: Play) -> 
     assert failed(result)[:2] == ("b", "unreachable")
     assert result.nodes[1].left and result.nodes[0].left == []
     assert play.took < 5 + 20 + 60 + 20
+    other, lost = (node.kept[0] for node in result.nodes)
+    assert "could not be asked for the rest" in lost.incomplete and other.incomplete == ""
 
 
 @pytest.mark.parametrize(("ready_s", "starts"), [(298.0, True), (303.0, False)])
@@ -229,20 +231,30 @@ RESET = "RuntimeError: Connection reset by peer\n"
 def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
     told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
     alone = play(a=told, b=WAITS)
-    assert failed(alone)[0] == "a" and alone.first_failure is not None
+    assert failed(alone)[:2] == ("a", "traceback")
     assert play.at["failure"] == failed(alone)[2] + play.started + TIMEOUTS.echo_s + TIMEOUTS.poll_s
 
 
-def test_what_comes_while_an_echo_waits_is_the_first(play: Play) -> None:
+TORCHRUN = "E torch api.py:1002] failed (exitcode: -9) local_rank: 0\n"  # it notices a tenth of a second after the peer
+
+
+@pytest.mark.parametrize(
+    ("dead", "kind"),
+    [(Script(exits=(4.2, -9)), "exit"), (Script(says=[(4.0, TORCHRUN)], exits=(4.2, 1)), "killed")],
+)
+def test_what_comes_while_an_echo_waits_is_the_first(play: Play, dead: Script, kind: str) -> None:
     told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
-    result = play(a=told, b=Script(exits=(4.2, -9)))
-    assert failed(result)[:2] == ("b", "exit")
+    result = play(a=told, b=dead)
+    assert failed(result)[:2] == ("b", kind)
     assert {failure.node for failure in result.failures} == {"a", "b"}
 
 
 def test_a_cause_does_not_wait(play: Play) -> None:
-    result = play(a=Script(says=[(3.0, "torch.OutOfMemoryError: HIP out of memory.\n")]), b=WAITS)
-    assert failed(result)[:2] == ("a", "out_of_memory")
+    says = [(1.0, "fine\n"), (3.0, "torch.OutOfMemoryError: HIP out of memory.\n")]
+    result = play(a=Script(says=says), b=WAITS)
+    assert failed(result)[:2] == ("a", "out_of_memory") and result.first_failure is not None
+    assert result.first_failure.line_number == 2 and "HIP out of memory" in (result.first_failure.line or "")
+    assert result.first_failure.remedy
     assert play.rack.stopped["b"] - play.rack.went["b"] <= 3 + SLACK
 
 
@@ -263,6 +275,7 @@ def test_what_is_said_after_the_stop_is_no_failure(play: Play) -> None:
     late = Script(says=[(6.0, "Segmentation fault\n")], stops_s=3)
     result = play(a=late, b=Script(exits=(3, 7)))
     assert {failure.node for failure in result.failures} == {"b"}
+    assert "Segmentation fault" in (play.folder / "logs/a/leader.log").read_text()
 
 
 @pytest.mark.parametrize("stops_s", [50.0, 1e9])
@@ -278,10 +291,18 @@ def test_the_end_has_its_time(play: Play, stops_s: float) -> None:
 
 def test_an_interrupt_is_told_and_is_the_outcome(play: Play) -> None:
     play.interrupted = lambda: "stopped by Ctrl-C" if play.turns.now > play.began + 5 else None
-    result = play(a=WAITS, b=WAITS)
+    result = play(a=Script(says=[(1.0, "waiting\n")]), b=WAITS)
     assert (result.outcome, result.reason) == ("interrupted", "stopped by Ctrl-C")
     assert failed(result)[:2] == (None, "interrupted") and len(result.failures) == 1
     assert play.rack.removed == {"a", "b"}
+    assert (play.folder / "logs/a/leader.log").read_text() == "waiting\n"
+
+
+def test_an_interrupt_while_nodes_are_prepared_starts_nothing(play: Play) -> None:
+    play.interrupted = lambda: "stopped by Ctrl-C"
+    result = play(a=WAITS, b=WAITS)
+    assert failed(result)[:2] == (None, "interrupted")
+    assert result.started_at is None and play.rack.went == {} and play.rack.removed == {"a", "b"}
 
 
 def test_a_keyboard_interrupt_ends_the_job_like_that(play: Play) -> None:
@@ -302,3 +323,52 @@ def test_time_that_stands_still_is_no_sleep(play: Play) -> None:
     real = time.perf_counter()
     play(plan={"start_timeout_s": 3000, "timeout_s": 3000}, a=WAITS)
     assert play.took > 3000 and time.perf_counter() - real < 30
+
+
+def test_what_goes_wrong_in_showing_it_does_not_end_a_job(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a terminal that went away."""
+
+    def broken(event: Event) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(play, "_on_event", broken)
+    assert play(a=trains(1, 2, exits=3)).completed
+
+
+@pytest.fixture(params=[400, -400, 86400 * 3650])
+def stepping(request: pytest.FixtureRequest, play: Play, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """A controller whose wall clock steps in mid-run."""
+
+    def step() -> None:
+        if play.turns.now > play.began + 3:
+            monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0 + play.turns.now + request.param)
+
+    play.interrupted = step
+    return play
+
+
+def test_a_wall_clock_that_steps_changes_nothing(stepping: Play) -> None:
+    begin = time.time()
+    result = stepping(a=trains(1, 5, exits=8), b=Script(exits=(8, 0)))
+    assert result.completed and abs(time.time() - begin) > 380
+    for node in result.nodes:
+        assert node.started_at and node.ended_at
+        assert begin < node.started_at.timestamp() < node.ended_at.timestamp() < begin + 15
+    assert begin < result.finished_at.timestamp() < begin + 15
+
+
+def test_a_failure_is_placed_rightly_though_the_clock_stepped_before_it(stepping: Play) -> None:
+    node, kind, when = failed(stepping(a=WAITS, b=Script(exits=(5, -9))))
+    assert (node, kind, when) == ("b", "exit", pytest.approx(5, abs=0.01))
+
+
+@pytest.mark.parametrize(("collect_s", "whole"), [(1000, True), (100, False)])
+def test_a_long_log_may_come_for_as_long_as_it_comes(play: Play, collect_s: float, whole: bool) -> None:
+    """Longer than the time for ending, which counts from the last piece of it."""
+    node = Script(exits=(3, 0), pieces=("trace", 8, 50.0))
+    timeouts = replace(TIMEOUTS, collect_s=collect_s, poll_timeout_s=55)
+    kept = play(timeouts, plan={"logs": ["trace"]}, a=node).nodes[0]
+    assert kept.kept[-1].name == "trace"
+    assert (kept.kept[-1].kept == 8 * len(PIECE), kept.kept[-1].incomplete == "") == (whole, whole)
+    assert any("trace" in note for note in kept.notes) is not whole
+    assert (play.took > 400) is whole
