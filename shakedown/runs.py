@@ -27,7 +27,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, FailFast, ValidationError, computed_field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    ValidationError,
+    computed_field,
+    field_validator,
+    model_validator,
+)
 
 from shakedown import copies, private
 from shakedown import secrets as masking
@@ -60,14 +68,20 @@ class RunNode(BaseModel):
 
     name: str
     verdict: Verdict  # its worst finding
-    part: Literal["trained", "left out", "unreached", "examined"]
-    why: str = ""  # why it was left out
+    part: Literal["trained", "excluded", "unreached", "examined"]
+    why: str = ""  # why it was excluded
     node_rank: int | None = None
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
     new_host_key: str = ""  # its SSH host key, where it was taken for the first time in this run
     notes: list[str] = []  # what is left on the node, logs that could not be fetched
+
+    @field_validator("part", mode="before")
+    @classmethod
+    def _former_name(cls, part: object) -> object:
+        """Older records say "left out"."""
+        return "excluded" if part == "left out" else part
 
 
 class JobRecord(BaseModel):
@@ -343,7 +357,7 @@ def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
     """What a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One that took
     no part, and a run that nobody finished, are never better than unknown."""
     verdicts = [finding.verdict for finding in record.findings] + [gate.verdict for gate in judged]
-    verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("left out", "unreached")]
+    verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("excluded", "unreached")]
     if record.finished_at is None or not judged:
         verdicts.append(Verdict.UNKNOWN)
     return worst(verdicts)

@@ -13,8 +13,8 @@ from shakedown.text import printable
 if TYPE_CHECKING:
     from shakedown.smoke.gates import Gate
 
-Became = Literal["failed", "interrupted", "unreached", "left out", "fail", "unknown", "drift", "ok"]
-ORDER: tuple[Became, ...] = ("failed", "interrupted", "unreached", "left out", "fail", "unknown", "drift", "ok")
+Became = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok"]
+ORDER: tuple[Became, ...] = ("failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok")
 NAMED = 8  # of the nodes of which the same is to be said; the others are a number
 WHY = 500  # characters of one reason
 

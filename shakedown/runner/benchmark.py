@@ -61,7 +61,7 @@ def _open(current: Session) -> None:
         why = "the run ended before it was judged"
         record.gates = [Gate(name="benchmark", verdict=Verdict.UNKNOWN, wanted="judged", evidence=why)]
     for name in current.examination.states:
-        if current.examination.desired[name].benchmark is None or name in current.left_out:
+        if current.examination.desired[name].benchmark is None or name in current.excluded:
             continue
         current.jobs.append(_job(current, name))
         if invocation.dry:
@@ -128,7 +128,7 @@ def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
     """What the record keeps of one node's job: enough to judge it again."""
     kept = JobRecord(node=name, benchmark=current.examination.desired[name].benchmark)
     if job is None or job.result is None:
-        why = current.left_out.get(name) or (job.error if job else None) or "it was never run"
+        why = current.excluded.get(name) or (job.error if job else None) or "it was never run"
         return kept.model_copy(update={"error": why})
     invocation.interrupted |= job.result.outcome == "interrupted"
     (node,) = job.result.nodes

@@ -144,12 +144,12 @@ def _name(state: State, op_hash: str) -> str:
     return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
 
 
-def fates(state: State, examination: Examination | None, left_out: Mapping[str, str], interrupted: bool) -> list[Fate]:
+def fates(state: State, examination: Examination | None, excluded: Mapping[str, str], interrupted: bool) -> list[Fate]:
     """What became of each host."""
-    return [_fate(state, host, examination, left_out.get(host.name, ""), interrupted) for host in hosts_in_limit(state)]
+    return [_fate(state, host, examination, excluded.get(host.name, ""), interrupted) for host in hosts_in_limit(state)]
 
 
-def _fate(state: State, host: Host, examination: Examination | None, left_out: str, interrupted: bool) -> Fate:
+def _fate(state: State, host: Host, examination: Examination | None, excluded: str, interrupted: bool) -> Fate:
     kept, name = course(state), host.name
     reading = examination.readings.get(name) if examination is not None else None
     if kept.why(name):
@@ -162,8 +162,8 @@ def _fate(state: State, host: Host, examination: Examination | None, left_out: s
         return Fate(name, "interrupted", f'in "{kept.under_way[name]}"', under_way=True)
     if interrupted and reading is None:
         return Fate(name, "interrupted", "before it was examined")
-    if left_out:
-        return Fate(name, "left out", left_out)
+    if excluded:
+        return Fate(name, "excluded", excluded)
     if host in state.failed_hosts:
         return Fate(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
     if examination is None:
@@ -198,7 +198,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     gates = current.record.gates if current and current.record else []
     ending = Ending(
         verdict=verdict,
-        fates=fates(state, examination, current.left_out if current else {}, invocation.interrupted),
+        fates=fates(state, examination, current.excluded if current else {}, invocation.interrupted),
         changed=changed,
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,

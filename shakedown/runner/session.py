@@ -58,8 +58,8 @@ class Session:
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
-    left_out: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
-    failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was left out
+    excluded: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
+    failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was excluded
     directory: RunDirectory | None = None
     quota: LogQuota = field(default_factory=LogQuota)  # for the logs of all jobs of this run
     record: RunRecord | None = None
@@ -84,7 +84,7 @@ class Session:
     def may_change(self, name: str, as_root: bool = True) -> bool:
         """Whether operations may be declared on a node: it answered, has not failed, and we are root if need be."""
         state = self.examination.states.get(name)
-        return state is not None and name not in self.left_out and (state.probe.uid == 0 or not as_root)
+        return state is not None and name not in self.excluded and (state.probe.uid == 0 or not as_root)
 
     def fixable(self, name: str) -> list[Finding]:
         """The findings of a node that an operation of ours would fix, as the user that we are there."""
@@ -162,7 +162,7 @@ class Session:
         verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
         judged = {gate.job for gate in self.record.gates} if self.record else set()
-        asked = [job.name for job in self.jobs if job.node not in self.left_out]
+        asked = [job.name for job in self.jobs if job.node not in self.excluded]
         if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:
             verdicts.append(Verdict.FAIL)
         return worst(verdicts)
@@ -174,15 +174,15 @@ class Session:
         part = "examined"
         if name not in self.examination.states:
             part = "unreached"
-        elif name in self.left_out:
-            part = "left out"
+        elif name in self.excluded:
+            part = "excluded"
         elif ranks or outcomes:
             part = "trained"
         return RunNode(
             name=name,
             verdict=self.examination.verdict_of(name),
             part=part,
-            why=course(self.state).why(name) or self.left_out.get(name, ""),
+            why=course(self.state).why(name) or self.excluded.get(name, ""),
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes else None,
             changes=self.changed(name),
@@ -209,19 +209,19 @@ class Session:
         assert self.directory is not None
         return str(path.relative_to(self.directory.path)) if path.is_relative_to(self.directory.path) else str(path)
 
-    def leave_out(self, name: str, why: str, verdict: Verdict) -> None:
+    def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """A node takes no part in what follows; the first reason counts."""
-        self.left_out.setdefault(name, why)
+        self.excluded.setdefault(name, why)
         self.failed_as.setdefault(name, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
-        """Fail one host for pyinfra, with the reason as its message, and leave it out of what follows. The others go
+        """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows. The others go
         on; when none is left pyinfra ends the run, so everything worth keeping is written first."""
         for finding in findings or []:
             host.log_styled(terminal.finding_line(finding), fg="red", log_func=_complain)
         if not findings:
             host.log_styled(why, fg="red", log_func=_complain)
-        self.leave_out(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
+        self.exclude(host.name, why, worst([f.verdict for f in findings]) if findings else Verdict.FAIL)
         self.save()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})

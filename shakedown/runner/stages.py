@@ -196,7 +196,7 @@ def _recheck(state: State, host: Host) -> bool:
     new = [finding for finding in _ours(current, host.name) if _key(finding) not in current.declared]
     if new:
         if not all(_fix_now(current, host, finding) for finding in new):
-            current.leave_out(host.name, "an operation failed", Verdict.FAIL)
+            current.exclude(host.name, "an operation failed", Verdict.FAIL)
             return False
         reread(state, current.examination, [host])
     ours, blockers = _ours(current, host.name), current.examination.blockers(host.name)
@@ -210,7 +210,7 @@ def _recheck(state: State, host: Host) -> bool:
             _tell(host, finding, f"still drift ({finding.pending})" if finding.pending else "still drift", "yellow")
     if ours or blockers:
         verdict = Verdict.FAIL if ours else worst([finding.verdict for finding in blockers])
-        current.leave_out(host.name, "not in its desired state after the changes", verdict)
+        current.exclude(host.name, "not in its desired state after the changes", verdict)
     current.save()
     return not (ours or blockers)
 

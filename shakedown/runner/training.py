@@ -37,12 +37,12 @@ def jobs_of(examination: Examination) -> list[str | None]:
 def plan_of(
     examination: Examination,
     run_id: str | None = None,
-    left_out: Mapping[str, str] | None = None,
+    excluded: Mapping[str, str] | None = None,
     alone: str | None = None,
 ) -> LaunchPlan:
     """The launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`, which
     has an id of its own. Raises PlanError with everything that cannot be derived or does not fit."""
-    missing = dict(left_out or {})
+    missing = dict(excluded or {})
     for node in examination.desired:
         blockers = examination.blockers(node)
         if blockers:
@@ -110,8 +110,8 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     for host in current.hosts:
         if host not in current.state.active_hosts:
             why = course(current.state).why(host.name) or "failed before the smoke run"
-            current.left_out.setdefault(host.name, why)
-    plan = plan_of(current.examination, record.run_id, current.left_out, job.node)
+            current.excluded.setdefault(host.name, why)
+    plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
     evidence = current.evidence[job.name]
@@ -157,13 +157,13 @@ def judge_each(current: Session) -> None:
 
 def judge_jobs(current: Session, scope: str | None = None) -> None:
     """Judge the jobs (of one scope) that are not yet: read the counters of their nodes again, and apply all gates to
-    each. A node that has not passed by itself is left out of what follows; one that was left out before its job has
+    each. A node that has not passed by itself is excluded from what follows; one that was excluded before its job has
     nothing to be judged."""
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
     judged = {gate.job for gate in record.gates}
     begun = [job for job in current.jobs if job.name not in judged and scope in (None, job.scope)]
-    begun = [job for job in begun if job.result or job.error or job.node not in current.left_out]
+    begun = [job for job in begun if job.result or job.error or job.node not in current.excluded]
     _counters_after(current, begun)
     kept_of = {job.name: _keep(current, job) for job in begun}
     current.save()
@@ -174,7 +174,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
-            current.leave_out(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
+            current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
     current.save()
 
 
@@ -201,8 +201,8 @@ def _keep(current: Session, job: Job) -> JobRecord:
 def shortfall(current: Session, node: str) -> str:
     """Why a node has not passed, by itself and together with the others as far as either was asked for; empty: it
     has."""
-    if node in current.left_out:
-        return current.left_out[node]
+    if node in current.excluded:
+        return current.excluded[node]
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
     wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
@@ -234,7 +234,7 @@ def show_judgement(current: Session) -> None:
     for job in current.jobs:
         if job.result and job.result.first_failure:
             out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
-    for name, why in current.left_out.items():
+    for name, why in current.excluded.items():
         out.print(f"{name} took no part{' in what followed' if name in own else ''}: {why}", markup=False)
     show_notes(current)
     for line in terminal.closing(record.gates):

@@ -213,5 +213,5 @@ def test_what_is_left_after_the_changes_decides_exit_codes_and_verdict_alike(
     record = product.record()
     assert record["verdict"] == verdict
     assert [node["changes"] for node in record["nodes"]] == [changes, []]
-    assert [node["part"] for node in record["nodes"]] == ["left out" if verdict == "fail" else "examined", "examined"]
+    assert [node["part"] for node in record["nodes"]] == ["excluded" if verdict == "fail" else "examined", "examined"]
     assert lab["node1"].read(NUMA).strip() == ("1" if verdict == "fail" else "0")

@@ -104,7 +104,7 @@ def test_a_node_that_dies_by_itself_is_left_out_and_the_others_train_together(
     assert record["verdict"] == "fail"
     assert {node["name"]: node["part"] for node in record["nodes"]} == {
         "node1": "trained",
-        "node2": "left out",
+        "node2": "excluded",
         "node3": "trained",
     }
     assert gates(record, "node2")["ran_to_its_end"] == "fail"

@@ -25,7 +25,7 @@ def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
         Fate("e", "drift", "thp"),
         Fate("f", "unreached", "refused"),
         Fate("g", "interrupted", 'in "mtu"'),
-        Fate("h", "left out", "not in its desired state"),
+        Fate("h", "excluded", "not in its desired state"),
         Fate("i", "unknown", "clock"),
         Fate("j", "fail", "gpu_count"),
     ]
@@ -33,7 +33,7 @@ def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
         '  failed: c: in "mtu": no answer',
         '  interrupted: g: in "mtu"',
         "  unreached: f: refused",
-        "  left out: h: not in its desired state",
+        "  excluded: h: not in its desired state",
         "  fail: j: gpu_count",
         "  unknown: i: clock",
         "  drift: b, d: mtu",

@@ -158,7 +158,7 @@ def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path
     assert json.loads(out)["verdict"] == "drift"
     code, out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/drift.py", "-y")
     assert (code, closing(err)[0], closing(err)[2:]) == (1, told[0], told[2:])
-    assert closing(err)[1] == "  left out: @local: drifted: sysctl.kernel.pid_max"
+    assert closing(err)[1] == "  excluded: @local: drifted: sysctl.kernel.pid_max"
 
 
 NOTHING_ASKED = {

@@ -26,6 +26,7 @@ from shakedown.runs import (
     judge_run,
     new_run_id,
     now,
+    verdict_of,
 )
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
@@ -139,6 +140,17 @@ def test_a_record_cut_short_or_of_another_schema_is_refused(directory: RunDirect
     (directory.path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json"):
         directory.load()
+
+
+def test_a_node_that_an_older_record_calls_left_out_is_excluded(directory: RunDirectory) -> None:
+    record, _ = a_run(directory)
+    older = record.model_dump(mode="json") | {"nodes": [{"name": "n", "verdict": "ok", "part": "left out"}]}
+    directory.write("run.json", json.dumps(older))
+    found = directory.load()
+    assert [node.part for node in found.nodes] == ["excluded"]
+    assert verdict_of(found, found.gates) == "unknown"
+    directory.save(found)
+    assert "left out" not in (directory.path / "run.json").read_text()
 
 
 def test_a_write_that_fails_leaves_the_old_file_whole(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,8 +91,8 @@ def test_there_is_a_job_for_each_node_and_then_one_over_all() -> None:
     assert jobs_of(Examination({})) == [None], "a plan that says what is missing, and not no plan"
 
 
-def plan(examination: Examination, alone: str | None = None, **left_out: str) -> LaunchPlan:
-    return plan_of(examination, RUN, left_out, alone)
+def plan(examination: Examination, alone: str | None = None, **excluded: str) -> LaunchPlan:
+    return plan_of(examination, RUN, excluded, alone)
 
 
 def test_a_node_by_itself_has_an_id_and_a_port_of_its_own_and_stays_on_the_node() -> None:
@@ -335,7 +335,7 @@ def test_a_node_falls_short_by_its_own_gates_and_those_of_all(current: Session) 
     assert (shortfall(current, "node01"), shortfall(current, "node02")) == ("", "did not hold: loss_finite")
     current.record.gates.append(gate("counters", Verdict.FAIL))
     assert shortfall(current, "node01") == "did not hold: counters"
-    current.leave_out("node01", "down", Verdict.FAIL)
+    current.exclude("node01", "down", Verdict.FAIL)
     assert shortfall(current, "node01") == "down"
     current.record.gates = []
     assert shortfall(current, "node02"), "nothing was judged, so nothing has passed"
@@ -346,7 +346,7 @@ def test_a_run_of_which_a_job_was_never_judged_has_failed(current: Session) -> N
     assert current.verdict() == Verdict.OK
     del current.record.gates[1]
     assert current.verdict() == Verdict.FAIL
-    current.leave_out("node02", "was not reached", Verdict.UNKNOWN)
+    current.exclude("node02", "was not reached", Verdict.UNKNOWN)
     assert current.verdict() == Verdict.OK, "its findings and its failure say it"
     del current.record.gates[-1]
     assert current.verdict() == Verdict.FAIL

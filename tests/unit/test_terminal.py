@@ -31,7 +31,7 @@ def shown(*parts: object) -> str:
 def record(text: str) -> RunRecord:
     made = RunRecord(run_id="r", started_at=now(), inventory=text, desired_digest="0")
     made.nodes = [
-        RunNode(name=f"name {text}", verdict=Verdict.OK, part="left out", why=f"why {text}", notes=[f"note {text}"])
+        RunNode(name=f"name {text}", verdict=Verdict.OK, part="excluded", why=f"why {text}", notes=[f"note {text}"])
     ]
     made.nodes[0].changes = [f"change {text}"]
     made.findings = [
