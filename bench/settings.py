@@ -1,4 +1,4 @@
-"""What is asked of the nodes, said twice: as a desired state of ours, and as tasks for Ansible."""
+"""What is asked of the nodes, said twice: as a desired state of Shakedown, and as tasks for Ansible."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _NODE = Path(__file__).parent / "node"
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py", "boot.py"}
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
-# preferred, so ours is kept off the ordinary search path.
+# preferred, so the carried one is kept off the ordinary search path.
 _PACKAGES = {"psutil": ("", {".so"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
 # Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
 _NOT_THIS_ONE = "97|126|127"

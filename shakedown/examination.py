@@ -98,7 +98,7 @@ class Examination:
         return {node: names for node, names in found.items() if names}
 
     def fixable(self, node: str) -> list[Finding]:
-        """The findings of a node that an operation of ours would fix."""
+        """The findings of a node that an operation would fix."""
         return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
 
 

@@ -24,8 +24,8 @@ class Verdict(StrEnum):
 
     OK = "ok"
     WARN = "warn"  # advice: nothing stands in the way, and a person may want to know
-    DRIFT = "drift"  # differs from the desired state, and an operation of ours (or a reboot) would fix it
-    FAIL = "fail"  # differs, and no operation of ours can fix it: a GPU is missing, a port is down
+    DRIFT = "drift"  # differs from the desired state, and an operation (or a reboot) would fix it
+    FAIL = "fail"  # differs, and no operation can fix it: a GPU is missing, a port is down
     UNKNOWN = "unknown"  # the reading could not be taken
 
     @property
@@ -59,20 +59,20 @@ class Risk(StrEnum):
 
 
 class FixedBy(StrEnum):
-    """What fixes a finding. A deploy answers for what its operations fix; the rest it can only tell."""
+    """What fixes a finding. A deploy is responsible for what its operations fix; the rest it can only report."""
 
-    OPERATION = "operation"  # one of ours, when a deploy declares it
+    OPERATION = "operation"  # one of shakedown/operations, when a deploy declares it
     LOGIN = "login"  # nothing is left to do: it is written down, and new sessions have it
-    REBOOT = "reboot"  # nothing is left to do but a boot, which is not ours to start
-    PERSON = "person"  # nothing of ours can fix it, or not on this node
+    REBOOT = "reboot"  # nothing is left to do but a boot, which the desired state does not allow
+    PERSON = "person"  # no operation can fix it, or not on this node
 
 
 class Remedy(BaseModel):
     """What would fix a finding.
 
-    `operation` names a function of `operations/` as `module.function` ("tuning.numa_balancing") and `arguments` are
-    its keyword arguments; None where none of ours is to be run, and then `text` says what to do. `as_root` says whether
-    the operation needs root.
+    `operation` names a function of `shakedown/operations` as `module.function` ("tuning.numa_balancing") and
+    `arguments` are its keyword arguments; None where none is to be run, and then `text` says what to do. `as_root` says
+    whether the operation needs root.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -36,8 +36,8 @@ def devices_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
 
 def others_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
     """The rest of the node's RDMA devices: of another family, not chosen, or a part of one that is counted."""
-    ours = {device.name for device in devices_of(wanted, devices)}
-    return [device for device in devices if device.name not in ours]
+    chosen = {device.name for device in devices_of(wanted, devices)}
+    return [device for device in devices if device.name not in chosen]
 
 
 def none_there(wanted: Rdma) -> str:

@@ -42,7 +42,7 @@ class Resolved:
 
     states: dict[str, DesiredState]
     merged: dict[str, Merged]
-    told: dict[str, None] = field(default_factory=dict)  # in order, each once
+    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
 
 
 def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = False) -> Resolved:
@@ -57,7 +57,7 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
         imported, problems = _import_cvs(host.layers)
         lacking = {"smoke"} if problems else set()  # sections that a file was to bring
         if imported is not None:
-            resolved.told.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
+            resolved.notes.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
         merged, more = merge_host(host, imported)
         problems += more
         resolved.merged[host.name] = merged
@@ -160,7 +160,7 @@ def _is_here(key: object, item: object) -> bool:
 
 
 def _misspelt(layer: Layer) -> list[Problem]:
-    """Host data holds other people's keys too, so only a key that is nearly one of ours is refused."""
+    """Host data holds other people's keys too, so only a key that is nearly one of this project's is refused."""
     problems = []
     for key, value in layer.values.items():
         near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.75) if key not in KEYS else []

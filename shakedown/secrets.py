@@ -1,7 +1,7 @@
 """Values that must not be shown or kept: which variables hold them, and what stands in their place.
 
 A secret belongs into the environment of the controller or a file of its own. Where a site wrote one into a variable
-all the same, the variable's name gives it away, and no output, record or digest of ours holds the value.
+all the same, the variable's name gives it away, and no output, record or digest of this project holds the value.
 """
 
 from __future__ import annotations

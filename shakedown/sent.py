@@ -1,4 +1,4 @@
-"""Programs that go to a node as text: the code alone, with the modules of ours that it needs in front of it."""
+"""Programs that go to a node as text: the code alone, with the modules of this package that it needs in front of it."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _compare(wanted: list[str], desired: DesiredState, state: NodeState, node: s
 
     verdict = Verdict.DRIFT if lacks_now or lacks_later else Verdict.OK
     if verdict == Verdict.DRIFT and no_loader and (is_unreadable(persisted) or lacks_later):
-        verdict = Verdict.FAIL  # no operation of ours can reach whatever boots this machine
+        verdict = Verdict.FAIL  # no operation can reach whatever boots this machine
     return Finding(
         name="cmdline",
         node=node,

@@ -49,7 +49,7 @@ def compare_setting(
     persisted = None if is_unreadable(setting.persisted) else setting.persisted
     kept = persisted == str(wanted)
     if runs and persisted is None:
-        persisted = NOT_SET  # this is what differs, so it is told
+        persisted = NOT_SET  # this is what differs, so it is shown
     return Finding(
         name=name,
         node=node,
@@ -96,8 +96,8 @@ def boot_remedy(
     what is `right_now` is then a person's to keep, and the finding stays drift."""
     systemd = state.system.service_manager == "systemd"
     if right_now and not systemd:
-        return Remedy(text=f"{text}, where this node sets things at boot: without systemd nothing of ours runs there")
-    when = "now and at boot" if systemd else "now only: without systemd nothing of ours runs at boot"
+        return Remedy(text=f"{text}, where this node sets things at boot: without systemd there is no unit that would")
+    when = "now and at boot" if systemd else "now only: without systemd there is no boot unit"
     return Remedy(text=f"{text}, {when}", operation="boot.settings", arguments={"settings": dict(settings)}, risk=risk)
 
 

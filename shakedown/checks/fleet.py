@@ -1,7 +1,7 @@
 """Across nodes: every value that should be equal on the nodes of a group, and the odd one out.
 
 The most frequent value of a group is what the others are held to; where two values are equally frequent nobody can say
-which is right, so every node of the group is a suspect. No operation of ours fixes a difference in what a node is made
+which is right, so every node of the group is a suspect. No operation fixes a difference in what a node is made
 of, so an odd one out is a fail.
 """
 

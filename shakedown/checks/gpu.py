@@ -144,7 +144,7 @@ def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 @check("gpu_xgmi", "gpu.xgmi_links")
 def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
     """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers and
-    knows nothing of them is told as drift, since such a node may train and nobody should read it as a pass."""
+    knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
     wanted = desired.gpu.xgmi_links
     if wanted is None:
         return []
@@ -156,7 +156,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding
                 node=node,
                 verdict=Verdict.DRIFT,
                 wanted=wanted,
-                actual="not told",
+                actual="not reported",
                 unit="links up",
                 evidence=f"amdsmi {state.gpu_tool} knows nothing of links",
                 remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
@@ -202,7 +202,7 @@ def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | No
 
 @check("gpu_idle", "gpu.count")
 def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
-    """Nobody else's process holds a GPU: it would be measured with ours."""
+    """Nobody else's process holds a GPU: it would be measured together with the job."""
     if not desired.gpu.count:
         return None
     if is_unreadable(state.gpu_processes):

@@ -27,19 +27,19 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
         return None
     if is_unreadable(state.rdma):
         return unknown("rdma_count", node, wanted, state.rdma, evidence="/sys/class/infiniband")
-    ours = [device.name for device in devices_of(desired.rdma, state.rdma)]
+    found = [device.name for device in devices_of(desired.rdma, state.rdma)]
     others = [device.name for device in others_of(desired.rdma, state.rdma)]
-    evidence = ", ".join(ours) or "no device of the family in /sys/class/infiniband"
+    evidence = ", ".join(found) or "no device of the family in /sys/class/infiniband"
     if others:
         evidence += f"; not counted for the family {desired.rdma.family}: {', '.join(others)}"
-    right = len(ours) == wanted
+    right = len(found) == wanted
     text = "compare `lspci` and `rdma link` with a sound node; the driver may not be loaded, or the NIC is gone"
     return Finding(
         name="rdma_count",
         node=node,
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
-        actual=len(ours),
+        actual=len(found),
         evidence=evidence,
         remedy=None if right else Remedy(text=text),
     )
@@ -120,7 +120,7 @@ def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Findin
 @check("rdma_gid", "rdma.count")
 def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
-    differs from the published one, or from device to device, is told and is no fault."""
+    differs from the published one, or from device to device, is noted as evidence and is no fault."""
     if not desired.rdma.count:
         return None
     wanted = "a RoCE v2 GID of the interface's IPv4 address"
@@ -133,7 +133,7 @@ def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     found = {name: index for name, index in results.items() if not isinstance(index, NoGid)}
     reasons = [result for result in results.values() if isinstance(result, NoGid)]
     evidence = [] if devices else [none_there(desired.rdma)]
-    evidence += [str(reason) for reason in reasons] + _told(found, desired.rdma.usual_gid_index)
+    evidence += [str(reason) for reason in reasons] + _remarks(found, desired.rdma.usual_gid_index)
     without = {name: "none" for name, result in results.items() if isinstance(result, NoGid) and not result.unread}
     verdict = Verdict.FAIL if without else Verdict.UNKNOWN if reasons or not found else Verdict.OK
     remedy = Remedy(
@@ -167,14 +167,14 @@ def rdma_firmware(desired: DesiredState, state: NodeState, node: str) -> Finding
     return compare_several("rdma_firmware", node, usual, versions, usual.__eq__, remedy=remedy)
 
 
-def _told(found: dict[str, int], usual: int | None) -> list[str]:
+def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
     different = sorted(set(found.values()))
-    told = []
+    remarks = []
     if len(different) > 1:
-        told.append("the index differs from device to device: " + ", ".join(f"{k} {v}" for k, v in found.items()))
+        remarks.append("the index differs from device to device: " + ", ".join(f"{k} {v}" for k, v in found.items()))
     if usual is not None and different and different != [usual]:
-        told.append(f"published settings for this family say {usual}; the table decides")
-    return told
+        remarks.append(f"published settings for this family say {usual}; the table decides")
+    return remarks
 
 
 def _per_device(

@@ -75,18 +75,18 @@ def image_version(desired: DesiredState, state: NodeState, node: str) -> Finding
 
 
 def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | None, str]:
-    told: dict[str, str] = {}
+    labelled: dict[str, str] = {}
     for label, value in image.labels.items():
         part = re.sub(r"[_-]", ".", label.lower()).removesuffix(".version").rpartition(".")[2]
         if part in versions:
-            told[part] = value
-    wrong = [part for part, value in told.items() if not re.match(re.escape(versions[part]) + r"(?!\d)", value)]
-    silent = [part for part in versions if part not in told]
-    shown = ", ".join(f"{part} {value}" for part, value in told.items()) or None
+            labelled[part] = value
+    wrong = [part for part, value in labelled.items() if not re.match(re.escape(versions[part]) + r"(?!\d)", value)]
+    silent = [part for part in versions if part not in labelled]
+    shown = ", ".join(f"{part} {value}" for part, value in labelled.items()) or None
     if wrong:
         return Verdict.FAIL, shown, f"by the image's labels another {' and '.join(wrong)}"
     if silent:
-        return Verdict.UNKNOWN, shown, f"another digest than the document's, and no label tells of {', '.join(silent)}"
+        return Verdict.UNKNOWN, shown, f"another digest than the document's, and no label names {', '.join(silent)}"
     return Verdict.OK, shown, "by the image's labels"
 
 

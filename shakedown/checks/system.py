@@ -64,7 +64,7 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     service = "no time service" if is_unreadable(state.clock.service) else state.clock.service
     offset = "" if is_unreadable(state.clock.offset_s) else f", offset {state.clock.offset_s:+.6f} s"
     right = reading or not wanted
-    # A service that runs and is not synchronised reaches no server, and no operation of ours can change that.
+    # A service that runs and is not synchronised reaches no server, and no operation can change that.
     start = Remedy(
         text="start the node's time service, now and at boot",
         operation="services.running",

@@ -23,7 +23,7 @@ def import_cvs(
 ) -> None:
     """One job of a CVS configuration FILE as a site's layer, on standard output.
 
-    What the nodes answer, what is not taken over and what may not hold is told, each with the reason. A value that is
+    What the nodes answer, what is not taken over and what may not hold is listed, each with the reason. A value that is
     left open (<changeme>) stays so in the layer: all of them are listed, and the exit code is 2.
     The same file can be named by an inventory: "cvs": {"file": FILE, "model": MODEL, "gpu": GPU}.
 

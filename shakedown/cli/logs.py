@@ -33,7 +33,7 @@ def parse(log: str) -> None:
     """One JSON object per iteration line of a training LOG (- for standard input); null where the line has no value.
 
     Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second; plain,
-    gzip, bzip2 or UTF-16. A log that is not whole is told, and exits with 4.
+    gzip, bzip2 or UTF-16. A log that is not whole is reported, and exits with 4.
 
     \b
     shakedown parse train.log

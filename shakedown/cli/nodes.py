@@ -169,7 +169,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     """The smoke run as it would be started now: ranks, addresses, devices, and each node's exact command, job by job.
 
     With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
-    Reads the nodes and starts nothing. What cannot be derived or does not fit is told, all of it, with exit code 1.
+    Reads the nodes and starts nothing. What cannot be derived or does not fit is listed, all of it, with exit code 1.
 
     \b
     shakedown plan inventories/rack.py

@@ -1,4 +1,4 @@
-"""What every fact of ours is."""
+"""What every fact of this package is."""
 
 from __future__ import annotations
 

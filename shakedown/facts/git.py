@@ -41,8 +41,8 @@ else echo rejected; git -C "$p" apply --check --reject --verbose "$t" 2>&1 | gre
 class Checkout(Fact[dict[str, Any]]):
     """
     Returns what stands at a path: `kind` is absent, empty, checkout or foreign (something else); `changes` are the
-    tracked files that differ from `head`, and `ours` says that all of the difference is patches of ours, whose SHA-256
-    `patches` names. `error` says why git cannot tell.
+    tracked files that differ from `head`, and `patched_only` says that all of the difference is recorded patches, whose
+    SHA-256 `patches` names. `error` says why git cannot tell.
 
     .. code:: python
 
@@ -51,7 +51,7 @@ class Checkout(Fact[dict[str, Any]]):
             "head": "c3a1b2...",
             "has_commit": True,
             "changes": ["M  megatron/training.py"],
-            "ours": True,
+            "patched_only": True,
             "patches": ["9f86d081884c7d65..."],
             "error": None,
         }
@@ -77,7 +77,7 @@ class Checkout(Fact[dict[str, Any]]):
             "head": said.get("head", [None])[0],
             "has_commit": "has" in said,
             "changes": changes,
-            "ours": bool(changes) and [value for key, value in record if key == "diff"] == said.get("diff"),
+            "patched_only": bool(changes) and [value for key, value in record if key == "diff"] == said.get("diff"),
             "patches": [value for key, value in record if key == "patch"],
             "error": said.get("error", [None])[0],
         }

@@ -18,9 +18,9 @@ def guarded(path: str, command: str) -> str:
     something there, it ends with a line `error WHY`, and nothing there is run. Where there is no such folder it ends
     with `kind absent`, for what is there a moment later was not looked at."""
     program = sent.program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
-    told = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
+    failed = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
     absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"
-    return f"why=$( ({sent.command(program, path)}) 2>&1) || {told}; {absent}; {command}"
+    return f"why=$( ({sent.command(program, path)}) 2>&1) || {failed}; {absent}; {command}"
 
 
 class Records(Fact[dict[str, Any]]):

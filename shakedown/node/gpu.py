@@ -110,9 +110,9 @@ def merge(tree: Tree, gpus: Any, library: Any) -> Any:
     described = {} if is_unreadable(library) else {part["bdf"]: part for part in library["gpus"]}
     why = library if is_unreadable(library) else Unreadable("missing", "amdsmi does not list this GPU").as_part()
     for gpu in gpus:
-        told = described.get(gpu["bdf"], {})
+        of_library = described.get(gpu["bdf"], {})
         for field in _FROM_LIBRARY:
-            value = told.get(field, why)
+            value = of_library.get(field, why)
             if not is_unreadable(value) or is_unreadable(gpu[field]):
                 gpu[field] = value
         if is_unreadable(gpu["model"]) and tree.live:

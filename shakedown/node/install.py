@@ -62,8 +62,8 @@ def forget_old(parent: str, current: str) -> None:
     """Remove our other versions, unless somebody installed them within a day: two controllers may share a node."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
-        ours = re.match(r"[0-9a-f]{64}-\w+-\d+$|\.new-\w+$", name)
-        if ours and path != current and time.time() - os.lstat(path).st_mtime > FORGOTTEN_AFTER_S:
+        temporary = re.match(r"[0-9a-f]{64}-\w+-\d+$|\.new-\w+$", name)
+        if temporary and path != current and time.time() - os.lstat(path).st_mtime > FORGOTTEN_AFTER_S:
             shutil.rmtree(path, ignore_errors=True)
 
 

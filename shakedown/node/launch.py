@@ -54,8 +54,8 @@ def cache_folder() -> str:
 
 
 def is_whole(folder: str) -> bool:
-    """Ours alone, where nobody else can put another, with the very sources of DIGEST, and with the byte code that was
-    compiled from them here."""
+    """Writable by this user alone, so that nobody else can put another there, with the very sources of DIGEST, and
+    with the byte code that was compiled from them here."""
     try:
         info = os.lstat(place(folder))
         if info.st_uid != os.geteuid() or info.st_mode & 0o170077 != 0o040000:

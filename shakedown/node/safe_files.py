@@ -1,9 +1,9 @@
 """Files and folders on a node, opened so that no other user can turn a write elsewhere. Travels as text (Python 3.8).
 
 A path is walked one component at a time from `/`, each opened in the one before it and never by its name again, so
-that what is swapped later changes nothing. A link is followed where only root or we could have laid it. A folder is
-`sound` where that holds for every component on the way and for itself; sticky folders such as /tmp count for what is
-ours in them.
+that what is swapped later changes nothing. A link is followed where only root or this user could have made it. A folder
+is `sound` where that holds for every component on the way and for itself; sticky folders such as /tmp count for what
+root or this user owns in them.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Folder:
     def lock(self, name: str, patience_s: float, waiting: Callable[[str], Any] = lambda holder: None) -> int:
         """Keep others on this node out, until the descriptor that comes back is closed. Busy names the holder."""
         fd = self.open_ours(name, os.O_RDWR | os.O_CREAT)
-        deadline, told = time.monotonic() + patience_s, False
+        deadline, announced = time.monotonic() + patience_s, False
         while True:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,8 +154,8 @@ class Folder:
                 if time.monotonic() >= deadline:
                     os.close(fd)
                     raise Busy("{}/{} is held by {}".format(self.path, name, holder)) from None
-            if not told:
-                told = True
+            if not announced:
+                announced = True
                 waiting(holder)
             time.sleep(0.2)
 
@@ -199,7 +199,7 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
     """Open a folder by its absolute path; missing ones are made with the mode `make`.
 
     Raises Unsafe where a link stands in the way that another user could have laid, OSError where there is no such
-    folder. That other users can write on the way is told by `problem`; with `strict` it is Unsafe, and nothing is made.
+    folder. `problem` says that other users can write on the way; with `strict` it is Unsafe, and nothing is made.
     """
     if not path.startswith("/"):
         raise Unsafe("{!r} is no absolute path".format(path))
@@ -278,7 +278,7 @@ def open_to_others(path: str, found: os.stat_result) -> str:
 
 
 def sticky(found: os.stat_result) -> bool:
-    """Whether everybody may write there, and nobody can touch what is ours: /tmp, and the scratch of many a cluster."""
+    """Whether everybody may write there, and nobody can touch another user's files: /tmp, many a cluster's scratch."""
     return trusted(found.st_uid) and bool(found.st_mode & stat.S_ISVTX)
 
 

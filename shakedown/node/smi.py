@@ -1,6 +1,6 @@
 """What AMD's library (libamd_smi.so, by its Python package) tells of the GPUs. Always in a child: it may hang or crash.
 
-The node's own package is preferred, since it matches the library that is installed; ours is the last resort.
+The node's own package is preferred, since it matches the library that is installed; the carried one is the last resort.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def _import_package(tree: Tree) -> Any:
     if home:
         os.environ["ROCM_PATH"] = tree.path(home)
         os.environ.pop("ROCM_HOME", None)
-    ours = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")
+    carried = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "fallback")
     own = [tree.path(home + "/share/amd_smi")] if home else []
     if tree.live:
         import site  # the probe starts without it (-S), which hides the node's site-packages
 
         own += [*site.getsitepackages(), "/usr/lib/python3/dist-packages", "/usr/share/amd_smi"]  # the last: Debian's
-    sys.path[:] = own + sys.path + [ours]
+    sys.path[:] = own + sys.path + [carried]
     try:
         import amdsmi
     except Exception as error:  # KeyError where the library is missing, AttributeError where it is of another version

@@ -163,7 +163,7 @@ class Tree:
         raise Unreadable("missing", name)
 
     def recorded(self, subject: str) -> Any:
-        """What a system call would have told, for a tree that is not the live one."""
+        """What a system call would have returned, for a tree that is not the live one."""
         if self._recorded is None:
             self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
         if subject not in self._recorded:

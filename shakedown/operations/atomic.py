@@ -1,4 +1,4 @@
-"""Files of ours on a node: written whole or not at all, marked with a header, foreign lines kept.
+"""Files that this project keeps on a node: written whole or not at all, marked with a header, foreign lines kept.
 
 All of them go through assets/files.py on the node, which follows no link and writes nothing where another user than
 root, or the one who connects, could redirect it.

@@ -25,7 +25,7 @@ _FETCH = (
 def git(url: str, path: str, commit: str) -> Commands:
     """
     Have a repository checked out at one commit. The network is used only where the commit is missing, and nobody's
-    local changes are overwritten: changes that patches of ours made are, when the commit moves.
+    local changes are overwritten: changes that recorded patches made are, when the commit moves.
 
     + url: where the repository is
     + path: the checkout on the node; absent, empty or a git checkout
@@ -64,7 +64,7 @@ def git(url: str, path: str, commit: str) -> Commands:
         parts = re.split(r"(\{[puc]\})", _FETCH)
         words = {"{p}": where, "{u}": QuoteString(url), "{c}": what}
         yield StringCommand(*(words.get(part, part) for part in parts), _separator="", _timeout=INSTALL_S)
-    force = ["--force"] if now["ours"] else []
+    force = ["--force"] if now["patched_only"] else []
     yield StringCommand("git -C", where, "-c advice.detachedHead=false checkout --quiet --detach", *force, what)
     yield atomic.remove(f"{path}/{RECORD}")
 
@@ -76,14 +76,14 @@ def git(url: str, path: str, commit: str) -> Commands:
 
 
 def _obstacle(path: str, now: dict[str, object]) -> str | None:
-    """Why a path cannot be ours to change."""
+    """Why a path may not be changed."""
     if now["error"]:
         return f"{path}: {now['error']}"
     if now["kind"] == "foreign":
         return f"{path} is there and is no git checkout: move it away, or name another path"
     changes = now["changes"]
-    if changes and not now["ours"]:
+    if changes and not now["patched_only"]:
         assert isinstance(changes, list)
         shown = ", ".join(str(change).strip() for change in changes[:8]) + (" ..." if len(changes) > 8 else "")
-        return f"{path} has local changes that are not ours ({shown}): keep them as a patch, or undo them"
+        return f"{path} has local changes that no recorded patch made ({shown}): keep them as a patch, or undo them"
     return None

@@ -87,8 +87,8 @@ def _with_dropin(parameters: Sequence[str], update_grub: str) -> Commands:
         return
     if to_write:
         found = [_OURS.match(line) for line in files.get(DROPIN) or []]
-        ours = [word for match in found if match for word in match[1].split()]
-        lines = [atomic.HEADER, f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join([*ours, *to_write])}"']
+        present = [word for match in found if match for word in match[1].split()]
+        lines = [atomic.HEADER, f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {" ".join([*present, *to_write])}"']
         show_change(DROPIN, files.get(DROPIN), lines)
         yield remember("cmdline", [])
         yield atomic.write(DROPIN, lines)

@@ -48,7 +48,7 @@ def download(
     in /var/lib/shakedown, or in the user's own state folder. Files of root's stay root's there, for all to read.
 
     + files: ``url``, and ``sha256`` and ``size`` (bytes) where they are known; without them the size is the server's,
-      and the checksum that was found is told and recorded
+      and the checksum that was found is shown and recorded
     + folder: on the node
     + tries: in a row without getting further
     + stall_s: seconds without a byte that count as a broken connection

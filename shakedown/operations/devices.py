@@ -1,6 +1,6 @@
 """
 The files under /dev that a job opens, and the partitions of the GPUs. A driver that is not loaded is loaded; mode and
-group are set now, and at every boot by a udev rule of ours.
+group are set now, and at every boot by a udev rule of this project.
 """
 
 from __future__ import annotations
@@ -193,9 +193,9 @@ def _open(files: _Files, closed: dict[str, list[str]]) -> Commands:
     if files.group:
         yield StringCommand("chgrp", QuoteString(files.group), *paths)
     yield StringCommand("chmod", files.mode, *paths)
-    ours = atomic.body(host.get_fact(Contents, patterns=[RULES]).get(RULES))
-    lines = [*ours, *(rule for rule in files.rules() if rule not in ours)]
-    if lines != ours:
+    rules = atomic.body(host.get_fact(Contents, patterns=[RULES]).get(RULES))
+    lines = [*rules, *(rule for rule in files.rules() if rule not in rules)]
+    if lines != rules:
         yield atomic.write(RULES, [atomic.HEADER, *lines])
         udevadm = host.get_fact(Tools, names=["udevadm"]).get("udevadm")
         if udevadm:

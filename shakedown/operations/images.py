@@ -41,9 +41,9 @@ ASKING_TRIES = 3  # nodes that ask a registry in vain before the others stop ask
 # What to do about each kind of failure that assets/pull.py and assets/registry.py tell apart.
 ADVICE = {
     "plain": "the registry speaks http: set insecure=True on the image; docker also needs it in `insecure-registries`"
-    " of /etc/docker/daemon.json, which is not ours to edit",
+    " of /etc/docker/daemon.json, which this project does not edit",
     "certificate": "the registry's certificate is not trusted: name its authority as ca_file (or set insecure=True;"
-    " docker then needs `insecure-registries` in /etc/docker/daemon.json, which is not ours to edit)",
+    " docker then needs `insecure-registries` in /etc/docker/daemon.json, which this project does not edit)",
     "login": "the registry refuses: check username and password, and whether this user may pull the image",
     "unknown": "the registry has no such image: check name, tag and digest",
     "downgrade": "nothing was sent in clear: the registry must keep to https; for one without TLS set insecure=True",
@@ -222,7 +222,7 @@ def said_by_node(lines: list[str]) -> dict[str, Any]:
 
 
 def _trust(registry: str, authority: str) -> Commands:
-    """Let docker trust a registry's authority: a file of ours beside any other of that registry."""
+    """Let docker trust a registry's authority: a file of its own beside any other of that registry."""
     path = f"{CERTIFICATES}/{registry}/shakedown.crt"
     lines = [atomic.HEADER, *authority.splitlines()]
     if host.get_fact(Contents, patterns=[path]).get(path) == lines:

@@ -56,7 +56,7 @@ def apply(path: str, patch_file: str) -> Commands:
     if now["error"] or now["kind"] != "checkout":
         yield refuse(f"{path}: {now['error'] or 'no git checkout, so there is nothing to patch'}")
         return
-    if now["ours"] and digest in now["patches"]:
+    if now["patched_only"] and digest in now["patches"]:
         host.noop(f"{patch_file} is applied to {path}")
         return
     state, *errors = host.get_fact(PatchFits, path=path, patch=text) or ["unknown"]

@@ -134,27 +134,27 @@ def rollback() -> Commands:
     """
     records = host.get_fact(Records, folder=FOLDER)
     files = host.get_fact(Contents, patterns=[boot.ENABLED, *OUR_FILES])
-    ours = [path for path in OUR_FILES if atomic.is_ours(files.get(path))]
+    written = [path for path in OUR_FILES if atomic.is_ours(files.get(path))]
     if records["problem"]:
         yield refuse(f"nothing is restored: {records['problem']}")
         return
-    if not records["there"] and not ours:
-        host.noop("nothing of ours is on this node")
+    if not records["there"] and not written:
+        host.noop("shakedown has changed nothing on this node")
         return
     steps, broken = _steps(records["files"])
     if broken:
-        yield refuse(f"not a record of ours, so nothing is restored: {', '.join(broken)}")
+        yield refuse(f"not a record of shakedown, so nothing is restored: {', '.join(broken)}")
         return
 
     if boot.ENABLED in files:
         yield StringCommand("systemctl disable --now shakedown-boot.service")
-    if ours:
-        yield atomic.remove(*ours, marked=True)
-    if boot.UNIT in ours:
+    if written:
+        yield atomic.remove(*written, marked=True)
+    if boot.UNIT in written:
         yield StringCommand("systemctl daemon-reload")
-    if boot.CONF in ours:
+    if boot.CONF in written:
         yield StringCommand("rmdir /etc/shakedown 2>/dev/null || true")
-    if cmdline.DROPIN in ours:
+    if cmdline.DROPIN in written:
         yield StringCommand(host.get_fact(Tools, names=["update-grub"]).get("update-grub", "update-grub"))
     yield from _undo(steps)
     yield verify(lambda: _wrong(steps))

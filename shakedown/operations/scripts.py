@@ -1,4 +1,4 @@
-"""Scripts of ours that run under a node's own Python."""
+"""Scripts that run under a node's own Python."""
 
 from __future__ import annotations
 

@@ -249,8 +249,8 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
         host.noop(f"{key} is {wanted}, now and at boot")
         return
 
-    ours = atomic.body(files.get(sysctl_d.OURS))
-    lines = [line for line in ours if line.partition("=")[0].strip() != key]
+    present = atomic.body(files.get(sysctl_d.OURS))
+    lines = [line for line in present if line.partition("=")[0].strip() != key]
     lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
     if kept != wanted:
         show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)

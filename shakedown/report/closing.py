@@ -96,8 +96,8 @@ def _changes(ending: Ending) -> Iterator[str]:
     if not changed:
         yield f"changed: nothing{' (dry run)' if ending.dry else ''}"
     for node, names in changed.items():
-        told = [f"{name} (not to its end)" if name == unfinished.get(node) else name for name in names]
-        yield f"changed: {printable(node)}: {printable(', '.join(told))}"
+        shown = [f"{name} (not to its end)" if name == unfinished.get(node) else name for name in names]
+        yield f"changed: {printable(node)}: {printable(', '.join(shown))}"
 
 
 def _listed(names: Sequence[str]) -> str:

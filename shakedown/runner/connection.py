@@ -1,4 +1,4 @@
-"""The one way to the nodes: whatever pyinfra runs on a host of ours, and whatever a host answers, is bounded here.
+"""The one way to the nodes: whatever pyinfra runs on a host, and whatever a host answers, is bounded here.
 
 pyinfra 3.10 waits without end for a command that says nothing, for a channel that does not open and for a peer that is
 gone, keeps all that a node prints, and drops the rest of an output at the first byte that is no UTF-8. `bind` puts each

@@ -1,4 +1,4 @@
-"""Deploy files: where the shipped ones are, and what a file is to be guarded for, told by what it calls."""
+"""Deploy files: where the shipped ones are, and which checks a file needs, by what it calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy"
-RUNNER = "shakedown.runner."  # a deploy of ours is one that calls something of this package, wherever the file lies
+RUNNER = (
+    "shakedown.runner."  # a deploy of this project is one that calls something of this package, wherever the file lies
+)
 SECTIONS = {"datasets": "datasets", "pytorch_training": "benchmark"}  # the deploys that are for one section
 
 
@@ -29,7 +31,7 @@ class Deploy:
         return any(call.startswith(RUNNER) and call != f"{RUNNER}rollback.restore" for call in self.calls)
 
 
-def deploys_of_ours(files: tuple[str, ...]) -> list[Deploy]:
+def own_deploys(files: tuple[str, ...]) -> list[Deploy]:
     """Those of the files that run our stages: shipped, copied by `shakedown init`, or a user's own. One that cannot be
     read or parsed is none: pyinfra says so itself."""
     found = []

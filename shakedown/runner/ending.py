@@ -1,4 +1,4 @@
-"""What each host of a run is at, what was done to it, and why it failed: kept while pyinfra runs, told at the end."""
+"""What each host of a run is at, what was done to it, and why it failed: kept while pyinfra runs, shown at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NO_CHANGE = (
     f"{_OPERATIONS}.shared_folder",
 )
 
-# So pyinfra repeats what a connection said inside a function of ours, after the connection has said it itself.
+# So pyinfra repeats what a connection said inside a function of this package, after the connection has said it itself.
 _NODE_ERROR = "Unexpected error in Python callback: NodeError("
 
 
@@ -46,7 +46,7 @@ class Course:
     under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
     changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
 
-    told: bool = False  # how it ended was said
+    announced: bool = False  # how it ended was said
     session: Session | None = None  # a drift check loads no runner/session.py, which costs a tenth of it
 
     def unfinished(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ def watch(state: State) -> None:
 
 
 def _heard(host: Host) -> Callable[..., None]:
-    """What is said of a host in red, by pyinfra or by an operation of ours, is why it fails."""
+    """What is said of a host in red, by pyinfra or by an operation of this package, is why it fails."""
     say = host.log_styled
 
     def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
@@ -190,9 +190,9 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         current.close()
         examination = current.examination
     verdict = Verdict.FAIL if lacking else _verdict(state, current, examination)
-    if kept.told:
+    if kept.announced:
         return verdict
-    kept.told = True
+    kept.announced = True
     hosts = hosts_in_limit(state)
     changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
     gates = current.record.gates if current and current.record else []

@@ -93,8 +93,8 @@ def connected(state: State) -> Iterator[State]:
 
 
 def run_deploy(state: State, name: str, dry: bool = False) -> None:
-    """Run a deploy of ours on a connected state (dry: only prepare it). Failed hosts are in state.failed_hosts;
-    raises nothing for them."""
+    """Run one of this project's deploys on a connected state (dry: only prepare it). Failed hosts are in
+    state.failed_hosts; raises nothing for them."""
     from pyinfra_cli.util import load_deploy_file
 
     # In API mode pyinfra names an operation by its place in each host's own list, so that on nodes of which different

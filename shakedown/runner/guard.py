@@ -2,9 +2,9 @@
 
 pyinfra has no hook between "the inventory is there" and "connect". It does load every connector that is registered
 under the entry point `pyinfra.connectors` when it builds an inventory, so this module is imported in every pyinfra
-process; unless the command line names one of our deploys it does nothing at all. For ours it sees to it that
+process; unless the command line names a deploy of this project it does nothing at all. For those it sees to it that
 
-* every error of the desired state is told before the first connection (exit 2);
+* every error of the desired state is shown before the first connection (exit 2);
 * no hosts, and hosts that were never examined, do not exit with 0;
 * an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
 * options under which one distributed job cannot run (--serial, --no-wait) are refused;
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shakedown.runner.deploys import SECTIONS, deploys_of_ours
+from shakedown.runner.deploys import SECTIONS, own_deploys
 from shakedown.runner.invocation import INTERRUPTED, USAGE, heed_signals, invocation
 
 
@@ -36,23 +36,23 @@ class Guard:
 
 
 def _arm() -> None:
-    """Look at pyinfra's command line; if it runs a deploy of ours, take up post."""
+    """Look at pyinfra's command line; if it runs a deploy of this project, install the hooks."""
     import click
 
     context = click.get_current_context(silent=True)
     if context is None or invocation.inventory or not {"inventory", "operations", "dry"} <= context.params.keys():
         return
     params = context.params
-    ours = deploys_of_ours(params["operations"])
-    if not ours:
+    deploys = own_deploys(params["operations"])
+    if not deploys:
         return
     invocation.inventory = params["inventory"]
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
-    invocation.trains = any(deploy.trains for deploy in ours)
-    invocation.deploys = [deploy.name for deploy in ours]
+    invocation.trains = any(deploy.trains for deploy in deploys)
+    invocation.deploys = [deploy.name for deploy in deploys]
     for option in ("serial", "no_wait"):
-        if params[option] and any(deploy.compares for deploy in ours):
+        if params[option] and any(deploy.compares for deploy in deploys):
             _refuse(
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."

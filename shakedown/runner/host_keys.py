@@ -1,7 +1,7 @@
 """Host keys of SSH nodes that nobody has vouched for.
 
 pyinfra's default is `accept-new`: the key of a node that known_hosts does not know is taken and written down, one that
-has changed is refused. We leave it at that and say so: each new key is told with its fingerprint, for a person to
+has changed is refused. We leave it at that and say so: each new key is shown with its fingerprint, for a person to
 compare, and is in the run's evidence. `ssh_strict_host_key_checking: "yes"` refuses them.
 """
 
@@ -37,10 +37,10 @@ def watch(client: SSHClient, host: Host) -> None:
     """Have the client tell of keys that its policy accepts."""
     choose = client.set_missing_host_key_policy
 
-    def told(policy: MissingHostKeyPolicy | type[MissingHostKeyPolicy]) -> None:
+    def set_policy(policy: MissingHostKeyPolicy | type[MissingHostKeyPolicy]) -> None:
         choose(_Told(policy() if isinstance(policy, type) else policy, host))
 
-    client.set_missing_host_key_policy = told  # type: ignore[method-assign]
+    client.set_missing_host_key_policy = set_policy  # type: ignore[method-assign]
 
 
 def heed_ssh_config(data: dict[str, Any], host: Host) -> None:

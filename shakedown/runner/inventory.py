@@ -31,7 +31,7 @@ def desired_states(state: State, to_train: bool = False) -> Resolved:
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
         whole = len(hosts) == len(list(state.inventory))
         _resolved[state] = resolve([layers_of(host) for host in hosts], whole, to_train)
-        for line in _resolved[state].told:
+        for line in _resolved[state].notes:
             click.echo(line, err=True)
         if to_train and not any(desired.smoke for desired in _resolved[state].states.values()):
             click.echo("no host of this run has a section smoke: nothing will be trained", err=True)

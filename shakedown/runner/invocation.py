@@ -28,8 +28,8 @@ class Invocation:
     dry: bool = False
     json: bool = False
     trains: bool = False  # a smoke run is part of it
-    deploys: list[str] = field(default_factory=list)  # of ours, by name
-    examined: bool = False  # a deploy of ours has looked at every host
+    deploys: list[str] = field(default_factory=list)  # of this project, by name
+    examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
@@ -48,8 +48,8 @@ invocation = Invocation()
 
 
 def heed_signals() -> None:
-    """Ctrl-C, and being told to end or losing the terminal, end a run as its own end does: with its record closed and
-    with the words how it ended. What is ignored (nohup) stays ignored."""
+    """Ctrl-C, SIGTERM and losing the terminal end a run as its own end does: with its record closed, and with the
+    words how it ended. What is ignored (nohup) stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupt)

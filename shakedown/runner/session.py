@@ -87,7 +87,7 @@ class Session:
         return state is not None and name not in self.excluded and (state.probe.uid == 0 or not as_root)
 
     def fixable(self, name: str) -> list[Finding]:
-        """The findings of a node that an operation of ours would fix, as the user that we are there."""
+        """The findings of a node that an operation would fix, as the user that we are there."""
         return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
     def open_run(self) -> RunRecord:
@@ -111,7 +111,7 @@ class Session:
 
     def save(self) -> None:
         """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
-        is told, and stays `unknown` on disk: the run has then failed, unless a later attempt succeeds."""
+        is reported, and stays `unknown` on disk: the run has then failed, unless a later attempt succeeds."""
         if self.record is None or self.directory is None:
             return
         self.record.findings = self.examination.all_findings()

@@ -189,37 +189,37 @@ def _recheck(state: State, host: Host) -> bool:
     """Read the node again. What its operations were to fix must be fixed: pyinfra's exit code 0 would otherwise be
     said of a node that is not as it was asked for. What has come up only now (a driver that was loaded shows devices
     with settings of their own) is fixed in a second round, once. What waits for a login, for a reboot that the desired
-    state does not allow, for root or for a person is no failure of this run: it is told, and is `drift` in its verdict.
+    state does not allow, for root or for a person is no failure of this run: it is shown, and its verdict is `drift`.
     """
     current = session()
     reread(state, current.examination, [host])
-    new = [finding for finding in _ours(current, host.name) if _key(finding) not in current.declared]
+    new = [finding for finding in _fixable_drift(current, host.name) if _key(finding) not in current.declared]
     if new:
         if not all(_fix_now(current, host, finding) for finding in new):
             current.exclude(host.name, "an operation failed", Verdict.FAIL)
             return False
         reread(state, current.examination, [host])
-    ours, blockers = _ours(current, host.name), current.examination.blockers(host.name)
+    remaining, blockers = _fixable_drift(current, host.name), current.examination.blockers(host.name)
     for finding in current.examination.findings[host.name]:
-        if finding in ours:
+        if finding in remaining:
             why = "although its operation ran" if _key(finding) in current.declared else "came up only now: run again"
             _tell(host, finding, f"still drift, {why}", "red")
         elif finding in blockers:
             _tell(host, finding, str(finding.verdict), "red")
         elif finding.verdict == Verdict.DRIFT:
             _tell(host, finding, f"still drift ({finding.pending})" if finding.pending else "still drift", "yellow")
-    if ours or blockers:
-        verdict = Verdict.FAIL if ours else worst([finding.verdict for finding in blockers])
+    if remaining or blockers:
+        verdict = Verdict.FAIL if remaining else worst([finding.verdict for finding in blockers])
         current.exclude(host.name, "not in its desired state after the changes", verdict)
     current.save()
-    return not (ours or blockers)
+    return not (remaining or blockers)
 
 
 def _tell(host: Host, finding: Finding, what: str, colour: str) -> None:
     host.log_styled(terminal.finding_line(finding, what), fg=colour)
 
 
-def _ours(current: Session, name: str) -> list[Finding]:
+def _fixable_drift(current: Session, name: str) -> list[Finding]:
     """The drift of a node that this deploy has an operation for, and that it may run there."""
     fixable = [finding for finding in current.fixable(name) if finding.verdict == Verdict.DRIFT]
     return [finding for finding in fixable if finding.remedy and finding.remedy.operation in current.remediations]

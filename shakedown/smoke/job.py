@@ -150,7 +150,7 @@ class Job:
 
 class Clock:
     """The controller's time. Every duration and every order goes by the monotonic clock, which nobody can set; the wall
-    clock is read once, so that a step of it in mid-run changes nothing, not even the times that are told."""
+    clock is read once, so that a step of it in mid-run changes nothing, not even the times that are shown."""
 
     def __init__(self) -> None:
         self._wall, self._began = time.time(), time.monotonic()

@@ -1,7 +1,8 @@
 """What of a node's log was kept on the controller: how much there was, how much came, and the digest of that.
 
 A verdict rests on logs, so whether a log is whole is evidence like the log itself. Nothing that a node sends can fill
-the controller: `LOG_LIMIT` for one log, `RUN_LIMIT` for all logs of one job; what is beyond is not kept, and told.
+the controller: `LOG_LIMIT` for one log, `RUN_LIMIT` for all logs of one job; what is beyond is not kept, as the
+record then says.
 """
 
 from __future__ import annotations
@@ -110,10 +111,10 @@ class LogFile:
                 size=self.size,
                 kept=self._kept,
                 sha256=self.sha256,
-                incomplete=self._told(),
+                incomplete=self._incomplete(),
             )
 
-    def _told(self) -> str:
+    def _incomplete(self) -> str:
         if not self.why:
             return ""
         of = "an unknown number" if self.size is None else self.size

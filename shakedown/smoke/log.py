@@ -139,7 +139,7 @@ def _words(name: str) -> str:
 
 
 def _split(segment: str) -> tuple[str, _Field | None, str]:
-    """A field's name, how it is read (None: not one of ours), and its text."""
+    """A field's name, how it is read (None: not one of log_fields.toml), and its text."""
     if len(segment) > _MAX_FIELD:
         return "", None, segment
     name, colon, text = segment.partition(":")

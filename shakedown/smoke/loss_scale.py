@@ -1,4 +1,4 @@
-"""The search for a loss scale, with which every fp16 run begins, told apart from iterations that really went wrong.
+"""The search for a loss scale, with which every fp16 run begins, distinguished from iterations that really went wrong.
 
 Dynamic loss scaling starts with a scale that is far too high (2^32 in Megatron-LM) and halves it at every overflow;
 each such iteration is skipped, and Megatron leaves the loss out of its line. That is how it is meant to be, as long as

@@ -1,5 +1,5 @@
 """Logs from anywhere, judged without a plan: what a plan would say is taken from the logs, from who asks, or from a
-recipe, in this order, and what could not be held against anything is told."""
+recipe, in this order, and what could not be compared with anything is named."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def _expected(
         own = _of_recipe(chosen, role)
         if own is not None and value is not None and value != own:
             chosen.changed.append(f"{chosen.recipe.family.roles.items()[role]} = {own}, and the run had {value}")
-    figures, told = published(chosen, [asked.gpu], sizes.nodes)
-    return figures, [f"{each.name} {each.value}: {each.why}" for each in told]
+    figures, derived = published(chosen, [asked.gpu], sizes.nodes)
+    return figures, [f"{each.name} {each.value}: {each.why}" for each in derived]
 
 
 def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int) -> bool:

@@ -32,8 +32,8 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
         yield Problem("smoke", "smoke.runtime", repr(runtime), expected)
     elif runtime == "container" and smoke.image is None:
         documented = recipe.family.container.image
-        told = f" (documented: {documented})" if documented else ""
-        yield Problem("smoke", "smoke.image", "nothing", f"the name of an image in images{told}")
+        hint = f" (documented: {documented})" if documented else ""
+        yield Problem("smoke", "smoke.image", "nothing", f"the name of an image in images{hint}")
     chosen, problems = choose(recipe, smoke)
     yield from problems
     yield from environment_problems(chosen, smoke)

@@ -224,7 +224,7 @@ class ProgramLimits(_Data):
 
     max_nodes: int | None = None
     gpus: list[Text] = []  # profiles that it supports; empty: any
-    partial_gpus: list[Text] = []  # profiles that it supports in part: told
+    partial_gpus: list[Text] = []  # profiles that it supports in part: a warning in the plan
     ranks_per_node: int | None = None  # the only number that works
     why: Text
 
@@ -252,7 +252,7 @@ class Entry(_Data):
 
     description: Text
     document: DocumentName | None = None  # when it is another than the family's
-    nodes: int | None = None  # documented for this many; another number is told
+    nodes: int | None = None  # documented for this many; another number is noted in the plan
     ranks_per_node: int | None = None  # documented, over the family's
     options: dict[Text, Value] = {}
     corrected: dict[Text, Text] = {}  # options whose documented value cannot work -> what it is, and why not

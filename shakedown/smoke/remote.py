@@ -199,7 +199,7 @@ class Node:
         self._job = plan
         self._remote = remote
         self._timeout_s = poll_timeout_s
-        self._asked = False  # whether it was told to prepare, whatever came back
+        self._asked = False  # whether `prepare` was sent, whatever came back
         self._visit: list[str] = []  # how the launcher on the node is called, known after prepare
 
     def prepare(self, secrets: dict[str, str], lease_s: float, grace_s: float) -> list[str]:

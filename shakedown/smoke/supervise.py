@@ -194,7 +194,7 @@ class _Supervisor:
     # -- judging ---------------------------------------------------------------------------------------------------
 
     def _trouble(self) -> list[Failure]:
-        """Every failure so far, in the order of time. What a job says after it was told to stop is none."""
+        """Every failure so far, in the order of time. What a job says after it was stopped is none."""
         why = self._interrupted()
         if why and not any(failure.kind == "interrupted" for failure in self._failures):
             self._fail("interrupted", why)

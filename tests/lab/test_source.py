@@ -120,7 +120,7 @@ def test_local_changes_of_others_stay(lab: Rack, upstream: Upstream, tmp_path: P
     lab["node1"].exec(f"echo mine >> {PATH}/megatron/fused.py; mkdir /opt/data; touch /opt/data/precious")
     for commit in (upstream.first, second):
         done = run(lab, tmp_path, at(upstream, commit))
-        assert done.code == 1 and "local changes that are not ours (M megatron/fused.py)" in done.text
+        assert done.code == 1 and "local changes that no recorded patch made (M megatron/fused.py)" in done.text
     assert lab["node1"].read(f"{PATH}/megatron/fused.py").endswith("mine\n")
     assert lab["node2"].exec(f"git -C {PATH} rev-parse HEAD").stdout.strip() == second
     done = run(lab, tmp_path, at(upstream, second).replace(PATH, "/opt/data"))
@@ -214,7 +214,7 @@ def test_the_deploy_builds_what_the_desired_state_names(lab: Rack, upstream: Ups
     assert "# five" in lab["node1"].read(f"{PATH}/megatron/fused.py")
     lab["node1"].exec(f"echo mine >> {PATH}/setup.py")
     done = product.deploy(inventory, "megatron_source", "-y")
-    assert done.code == 1 and "local changes that are not ours" in done.text
+    assert done.code == 1 and "local changes that no recorded patch made" in done.text
     smoke = {"gpu": "cpu", "source": source, "smoke": {"recipe": "gpt-small"}}
     done = product.deploy(lab.inventory(tmp_path / "other.py", smoke), "megatron_source", "-y")
     assert done.code == 2 and "expected one of radeon-gpt-1gpu" in done.text

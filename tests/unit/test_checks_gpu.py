@@ -134,7 +134,7 @@ def test_a_gpu_with_a_link_down_is_named() -> None:
 def test_links_are_asked_of_a_library_that_tells_of_them() -> None:
     old = {f"gpus.{index}.xgmi_links": unreadable("missing") for index in range(8)}
     finding = found(old)["gpu_xgmi"]
-    assert (finding.verdict, finding.actual, finding.fixed_by) == ("drift", "not told", "person")
+    assert (finding.verdict, finding.actual, finding.fixed_by) == ("drift", "not reported", "person")
     assert "25.2.0" in finding.evidence, "before ROCm 6.4 the library knows nothing of them"
     assert verdicts({"gpus.2.xgmi_links": unreadable("missing")}) == {"gpu_xgmi": "unknown"}
     assert verdicts({"gpus.2.xgmi_links": unreadable("failed")}) == {"gpu_xgmi": "unknown"}

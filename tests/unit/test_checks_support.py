@@ -101,8 +101,8 @@ def test_the_documents_own_image_is_ok_by_its_digest_under_any_name() -> None:
     ("labels", "verdict", "actual", "says"),
     [
         (ALL, "ok", "rocm 6.3.0.60300-39, pytorch 2.4.0+rocm6.3, python 3.12.9, ubuntu 24.04", "labels"),
-        ({}, "unknown", None, "no label tells of rocm, pytorch, python, ubuntu"),
-        ({**ALL, "ubuntu.version": DELETED}, "unknown", None, "no label tells of ubuntu"),
+        ({}, "unknown", None, "no label names rocm, pytorch, python, ubuntu"),
+        ({**ALL, "ubuntu.version": DELETED}, "unknown", None, "no label names ubuntu"),
         ({**ALL, "rocm_version": "6.4.0"}, "fail", None, "another rocm"),
         ({**ALL, "python.version": "3.120"}, "fail", None, "another python"),
         ({"rocm_version": "6.3.01"}, "fail", "rocm 6.3.01", "another rocm"),

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.runner.deploys import FOLDER, SECTIONS, Deploy, deploys_of_ours
+from shakedown.runner.deploys import FOLDER, SECTIONS, Deploy, own_deploys
 
 
 def of(folder: Path, text: str) -> list[Deploy]:
     file = folder / "own.py"
     file.write_text(text)
-    return deploys_of_ours((str(file),))
+    return own_deploys((str(file),))
 
 
 def test_the_shipped_ones() -> None:
-    shipped = {deploy.name: deploy for deploy in deploys_of_ours(tuple(map(str, FOLDER.glob("*.py"))))}
+    shipped = {deploy.name: deploy for deploy in own_deploys(tuple(map(str, FOLDER.glob("*.py"))))}
     assert shipped.keys() == {file.stem for file in FOLDER.glob("*.py")} and shipped.keys() > SECTIONS.keys()
     assert {name for name, each in shipped.items() if each.trains} == {
         "megatron",
@@ -57,4 +57,4 @@ def test_other_peoples_deploys_are_none(tmp_path: Path, text: str) -> None:
 
 def test_what_is_no_deploy_file_is_none(tmp_path: Path) -> None:
     (tmp_path / "latin.py").write_bytes(b"# \xe4\n")
-    assert deploys_of_ours(("server.shell", "uptime", "nowhere.py", str(tmp_path / "latin.py"), "fact")) == []
+    assert own_deploys(("server.shell", "uptime", "nowhere.py", str(tmp_path / "latin.py"), "fact")) == []

@@ -79,13 +79,13 @@ def test_changes_are_ours_only_when_all_of_them_are(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     git("add", ".")
     git("commit", "--quiet", "-m", "one")
-    assert read()["changes"] == [] and not read()["ours"]
+    assert read()["changes"] == [] and not read()["patched_only"]
     (tmp_path / "a").write_text("two\n")
     digest = subprocess.check_output(f"git -C {tmp_path} diff --binary HEAD | sha256sum", shell=True, text=True)[:64]
     (tmp_path / ".git/shakedown").write_text(f"diff {digest}\npatch abc\n")
-    assert read()["ours"] and read()["patches"] == ["abc"]
+    assert read()["patched_only"] and read()["patches"] == ["abc"]
     (tmp_path / "a").write_text("three\n")
-    assert read()["changes"] and not read()["ours"]
+    assert read()["changes"] and not read()["patched_only"]
 
 
 def before(patch: str) -> dict[str, str]:

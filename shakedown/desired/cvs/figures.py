@@ -133,7 +133,7 @@ def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> f
 
 
 def _bound(given: Given, notes: Notes) -> float | None:
-    """A bound above 0; None for 0, which is told, and for what is no bound, which is an error."""
+    """A bound above 0; None for 0, which is listed as refused, and for what is no bound, which is an error."""
     bound = number(given.value)
     if bound is None or bound < 0:
         notes.wrong(given, "a number above 0")

@@ -175,7 +175,7 @@ class Wanted:
         self.folder.remove(self.part)
 
     def left_by_others(self) -> List[str]:
-        """By runs of ours on other nodes: another user's is his affair, and he could make removing it take for ever."""
+        """By this user's (or root's) runs on other nodes: to remove another user's could take for ever."""
         names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
         return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]
 
@@ -307,7 +307,7 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
 
 
 def expect(file: Wanted, whole: Optional[int]) -> None:
-    """The server's length against ours; without either and without a checksum nothing could be proved."""
+    """The server's length against the expected one; without either and without a checksum nothing could be proved."""
     if whole is None and file.size is None and file.sha256 is None:
         raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
     if None not in (whole, file.size) and whole != file.size:

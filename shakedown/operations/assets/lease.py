@@ -45,18 +45,18 @@ class Lease:
         while not self.ended.wait(BEAT_S):
             try:
                 self.beat()
-                self.lost = self.lost or not self.ours()
+                self.lost = self.lost or not self.is_held()
             except (OSError, Unsafe):  # also where something else stands in its place
                 self.lost = True
 
-    def ours(self) -> bool:
+    def is_held(self) -> bool:
         said = read(self.folder, self.name)
         return said is not None and said.get("token") == self.token
 
     def release(self) -> None:
         self.ended.set()
         self.thread.join(5)
-        if self.ours():
+        if self.is_held():
             self.folder.remove(self.name)
         os.close(self.fd)
 
@@ -97,7 +97,7 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
     token = os.urandom(12).hex()
     deadline = time.monotonic() + patience_s
     seen: Any = None
-    since, told = time.monotonic(), False
+    since, announced = time.monotonic(), False
     while True:
         try:
             fd = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
@@ -125,8 +125,8 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             continue
         if time.monotonic() > deadline:
             raise Busy("{}/{} is held by {}".format(folder.path, name, holder(said)))
-        if not told:
-            told = True
+        if not announced:
+            announced = True
             tell("{}: waiting for {}, who is at work there".format(folder.path, holder(said)))
         time.sleep(min(1.0, lease_s / 10))
 

@@ -158,7 +158,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         check(inner)
         mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
         inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
-        if not lease.ours():
+        if not lease.is_held():
             raise PrepareError("another node has taken over, after this one did not stir")
         found = parent.look(name)
         if found is not None and stat.S_ISDIR(found.st_mode):

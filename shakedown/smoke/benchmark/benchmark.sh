@@ -24,7 +24,7 @@ rm -f "$found"/../perf_*.csv
 
 # Of what the document's setup leaves, that which this commit's setup names has to be there afterwards: newer images
 # bring some of it themselves. A library that Python does not know is missing, another version than the document's is
-# told. A model or a data set is a folder of its name, as Hugging Face's cache or a download of its own calls it.
+# named in the log. A model or a data set is a folder of its name, as Hugging Face's cache or a download of its own calls it.
 verify() {
     local kind name version found lacking=()
     while read -r kind name version; do

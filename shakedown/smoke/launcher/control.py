@@ -158,7 +158,7 @@ class Ear:
         self._connections = [each for each in self._connections if each.fileno() >= 0]
 
     def close(self) -> None:
-        """Leave nothing behind; who was spoken with last is still told the end of it by the kernel."""
+        """Leave nothing behind; the last client still gets the end of it from the kernel."""
         self._server.close()
         self._drop(self._connections)
         _remove(self.folder)
@@ -175,12 +175,12 @@ def _answered(request: bytes, answer: Answer) -> Dict[str, Any]:
 
 
 def _open_folder(path: str) -> int:
-    """The folder, if it is ours alone. Raises OSError."""
+    """The folder, if it belongs to this user alone. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) != 0o700:
         os.close(descriptor)
-        raise PermissionError("%s is not ours alone" % path)
+        raise PermissionError("%s can be changed by others" % path)
     return descriptor
 
 

@@ -65,7 +65,7 @@ def _open_to_others(about: os.stat_result) -> bool:
 
 
 def _make_parent() -> str:
-    """`parent`, made where it is not there. What is executed from in there is ours, so nobody else may write there."""
+    """`parent`, made where it is not there. Files in there are executed, so nobody else may write there."""
     path = parent()
     stranger = _stranger(path) if os.geteuid() == 0 else None
     if stranger:

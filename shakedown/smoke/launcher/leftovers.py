@@ -2,7 +2,7 @@
 
 They stay for a person to fetch, but not without end. The newest few stay; any other goes once nothing in it has changed
 for a day, and after two weeks each one goes. Only this user's own are touched, never one whose watchdog lives, and what
-is there is told at every run.
+is there is reported at every run.
 """
 
 from __future__ import annotations

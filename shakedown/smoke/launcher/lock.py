@@ -6,8 +6,9 @@ word, and whose run it is in the record beside it, which is root's.
 
 Ordinary users have no folder that they share and trust. Their lock is an abstract Unix socket: binding its name is
 atomic, the kernel lets go of it with its last holder, and a connection tells the holder's uid and pid. Anybody can bind
-a name, and what runs for another user cannot be told from what only holds it. So a user is refused by it, and told uid
-and pid as the kernel has them; root is not refused, and is told. A user who finds root's lock held is refused always.
+a name, and what runs for another user cannot be distinguished from what only holds it. So a user is refused by it, with
+uid and pid as the kernel has them; root is not refused, and gets a note. A user who finds root's lock held is refused
+always.
 
 Neither leaves anything behind that could be stale: the kernel releases both when the last process that has the
 descriptor is gone. The watchdog hands it to the leader: a node stays locked while a leader lives, come what may. The

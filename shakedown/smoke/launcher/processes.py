@@ -107,7 +107,7 @@ def _signal(process: Process, number: int) -> None:
         try:
             os.kill(process.pid, number)
         except OSError:
-            pass  # ended meanwhile, or not ours: it then stays among the survivors
+            pass  # ended meanwhile, or another user's: it then stays among the survivors
 
 
 def end(

@@ -233,7 +233,7 @@ class Watchdog:
     # -- answers -------------------------------------------------------------------------------------------------
 
     def _answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """What a user of this run is told. The lease begins anew with each request that is one of this run."""
+        """The answer to a client of this run. The lease begins anew with each request that is one of this run."""
         command, offset = request.get("command"), request.get("offset", 0)
         if request.get("run_id") != self._job["run_id"]:
             return {"error": "this node runs %s" % self._job["run_id"]}
@@ -253,7 +253,7 @@ class Watchdog:
             return {"error": "the run is not over"}
         left = folder.remove(self._path)
         self._removed = True
-        self._lock.release()  # before the answer: who is told that the node is free finds it free
+        self._lock.release()  # before the answer: a client that hears that the node is free finds it free
         return {"left": left}
 
     def _status(self, offset: int) -> Dict[str, Any]:
