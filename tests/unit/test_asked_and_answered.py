@@ -125,14 +125,11 @@ def test_every_field_is_asked_or_is_no_check() -> None:
     assert not (set(ASKED) | set(NO_CHECK)) - paths, "a field that is no more"
 
 
-OF_SETTINGS = {"numa_balancing", "sysctl", "cpu_governor", "c2", "thp", "pcie_acs", "max_read_request", "mtu"}
-
-
 def test_each_check_says_which_keys_it_answers() -> None:
-    answers = {name: keys for name, keys in checks.answers().items() if name not in OF_SETTINGS}
+    answers = checks.answers()
     assert {key for keys in answers.values() for key in keys} <= set(fields(DesiredState)), "a key that is no more"
     for path, (_, names) in ASKED.items():
-        for name in {name.partition(".")[0] for name in names} - OF_SETTINGS - {"fleet"}:
+        for name in {name.partition(".")[0] for name in names} - {"fleet"}:
             assert any(f"{path}.".startswith(f"{key}.") for key in answers[name]), f"{name} does not name {path}"
     assert all(answers.values())
 

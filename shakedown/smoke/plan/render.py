@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from shakedown.desired.models import TOGETHER
 from shakedown.smoke.launch import LaunchPlan, NodePlan
@@ -52,7 +52,7 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
 def _range(names: list[str]) -> str:
     """node[01-08]; names that are no node set (@local) as they are."""
     try:
-        return str(NodeSet.fromlist(names))
+        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))  # @local is a name
     except NodeSetException:
         return ", ".join(names)
 

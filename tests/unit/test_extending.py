@@ -1,0 +1,118 @@
+"""The examples of docs/extending.md, performed: their files are laid into a copy of the package, their commands run,
+and what the page shows has to be there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "extending.md").read_text("utf-8")
+SECTIONS: dict[str, str] = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+_FILE = re.compile(r"^In `([^`]+)`:\n\n```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+# How many files of the product an example may add, and how many it may change.
+TOUCHED = {
+    "A sysctl key": (0, 0),
+    "A host setting": (1, 1),
+    "A finding": (1, 0),
+    "A gate": (1, 0),
+    "An output format": (1, 0),
+    "A NIC family": (1, 0),
+    "A recipe": (1, 0),
+}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A checkout whose package is a copy; the rest of it is the real one."""
+    left_out = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "shakedown", tmp_path / "shakedown", ignore=left_out)
+    (tmp_path / "tests").symlink_to(ROOT / "tests")
+    return tmp_path
+
+
+def lay(copy: Path, section: str) -> tuple[int, int]:
+    """Write the files of a section: how many of the product are new, and how many are changed."""
+    added = changed = 0
+    for name, language, text in _FILE.findall(SECTIONS[section]):
+        path, product = copy / name, name.startswith("shakedown/")
+        if language == "diff":
+            lines = text.splitlines(keepends=True)
+            before = "".join(line[1:] for line in lines if line[0] in " -")
+            whole = path.read_text("utf-8")
+            assert whole.count(before) == 1, f"{name} has no such lines"
+            path.write_text(whole.replace(before, "".join(line[1:] for line in lines if line[0] in " +")))
+            changed += product
+        else:
+            assert not path.exists()
+            path.write_text(text)
+            added += product
+    return added, changed
+
+
+def run(copy: Path, *command: str) -> tuple[int, str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(copy),
+        "COLUMNS": "300",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        command, cwd=copy, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def shown(output: str, line: str) -> bool:
+    """Whether a line of a page is in an output, however wide its columns are; "..." stands for anything."""
+    words = [re.escape(word).replace(r"\.\.\.", ".*") for word in line.split()]
+    return re.search(r"^\s*" + r"\s+".join(words) + r"\s*$", output, re.MULTILINE) is not None
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_an_example_works_as_the_page_shows_it(section: str, copy: Path) -> None:
+    assert lay(copy, section) == TOUCHED[section]
+    commands = 0
+    for block in _CONSOLE.findall(SECTIONS[section]):
+        for command, lines in re.findall(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
+            code, output = run(copy, *command.split())
+            assert code != 2 and "Traceback" not in output, output
+            assert [line for line in lines.splitlines() if not shown(output, line)] == [], output
+            commands += 1
+    assert commands
+
+
+COUNT = """
+from shakedown.checks import evaluate
+from shakedown.desired.cvs.tables import known_parameters
+from tests.states import desired, healthy, with_
+state = healthy()
+there = with_(state, {f"rdma.{n}.vendor": "8086" for n in range(8)} | {f"rdma.{n}.name": f"irdma{n}" for n in range(8)})
+for name, each in (("ours", there), ("others", state)):
+    (count,) = [found for found in evaluate(desired(nic="e810"), each, "n") if found.name == "rdma_count"]
+    print(name, count.verdict, count.actual)
+print(known_parameters()["config.nic_type"].parse("e810"))
+"""
+
+
+def test_the_devices_of_a_new_nic_family_are_counted_and_a_cvs_file_may_name_it(copy: Path) -> None:
+    lay(copy, "A NIC family")
+    code, output = run(copy, sys.executable, "-c", COUNT)
+    assert (code, output.splitlines()) == (0, ["ours ok 8", "others fail 0", "e810"])
+
+
+def test_a_page_that_shows_what_is_not_so_is_seen() -> None:
+    output = "node    finding  verdict\n@local  ksm      drift  0 (next boot: not set)\n"
+    assert shown(output, "@local  ksm  drift  0 ...")
+    assert shown(output, "node finding verdict")
+    assert not shown(output, "@local  ksm  ok  0 ...")
+    assert not shown(output, "finding verdict")
