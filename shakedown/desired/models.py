@@ -97,15 +97,16 @@ def key(
     )
 
 
-def doc_of(setting: str) -> str:
-    """What the module of a host setting (shakedown/node/settings) says of it."""
-    return SETTINGS[setting].doc
+def setting(name: str) -> Any:
+    """A key for a host setting, of which its module in shakedown/node/settings says what it is."""
+    known = SETTINGS[name]
+    return key(None, known.doc, False if known.switch else known.example, unit=known.unit, source=known.document)
 
 
 class Tuning(Section):
     """Host settings."""
 
-    numa_balancing: bool | None = key(None, doc_of("numa_balancing"), False, source="system-optimization")
+    numa_balancing: bool | None = setting("numa_balancing")
     cmdline: list[Parameter] = key(
         [],
         'kernel parameters, merged into what stands there; "{cpu}_iommu=on" becomes amd_ or '
@@ -113,10 +114,10 @@ class Tuning(Section):
         ["iommu=pt", "{cpu}_iommu=on"],
         source="system-optimization",
     )
-    cpu_governor: Word | None = key(None, doc_of("cpu_governor"), "performance")
-    c2: Literal["disabled"] | None = key(None, doc_of("c2"), "disabled", source="system-optimization")
-    thp: Literal["always", "madvise", "never"] | None = key(None, doc_of("thp"), "always")
-    pcie_acs: Literal["off"] | None = key(None, doc_of("pcie_acs"), "off")
+    cpu_governor: Word | None = setting("cpu_governor")
+    c2: Literal["disabled"] | None = setting("c2")
+    thp: Literal["always", "madvise", "never"] | None = setting("thp")
+    pcie_acs: Literal["off"] | None = setting("pcie_acs")
     memlock: Literal["unlimited"] | Positive | None = key(
         None, "locked memory that a session of the user who runs jobs may have", "unlimited", unit="KiB"
     )

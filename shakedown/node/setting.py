@@ -93,7 +93,9 @@ class Setting:
     name = ""  # in the desired state's `tuning`, and of its findings
     boot_key = ""  # in boot.conf, where that is another than the name
     doc = ""  # one line
-    source = ""  # of what is wanted, or of how it is read
+    example = ""  # a value that a site may write
+    source = ""  # where it is documented
+    document: Optional[str] = None  # that wants a value of it: a key of smoke/documents.toml
     risk = "safe"  # of changing it: "safe", "disruptive" (jobs notice), "reboot"
     unit: Optional[str] = None  # of its values
     values = r""  # pattern of the values that it takes

@@ -6,7 +6,7 @@ reboot; what stood there before is recorded for rollback.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.exceptions import OperationValueError
@@ -28,29 +28,6 @@ LIMITS_FILES = ["/etc/security/limits.conf", "/etc/security/limits.d/*.conf"]
 NR_OPEN = "/proc/sys/fs/nr_open"
 MODULES = "/etc/modules-load.d/shakedown.conf"
 MODULES_FILES = ["/etc/modules", *(f"{folder}/modules-load.d/*.conf" for folder in ("/etc", "/run", "/usr/lib"))]
-
-
-@operation()
-def numa_balancing(enabled: bool = False) -> Commands:
-    """
-    Switch automatic NUMA balancing on or off, now and at every boot.
-
-    + enabled: whether the kernel may move pages between NUMA nodes; training wants it off
-
-    A kernel without NUMA balancing has nothing to switch off.
-
-    **Example:**
-
-    .. code:: python
-
-        from shakedown.operations import tuning
-        tuning.numa_balancing(
-            name="No automatic NUMA balancing",
-            enabled=False,
-        )
-    """
-    setting = SETTINGS["numa_balancing"]
-    yield from _set(setting, setting.word(enabled))
 
 
 @operation()
@@ -289,32 +266,36 @@ def _listed(wanted: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in wanted.items())
 
 
-def _operation(setting: Setting) -> Callable[..., object]:
-    """The operation of a setting that takes one value."""
+def _operation(setting: Setting) -> Callable[..., Any]:
+    """The operation of a setting that a node has once."""
+
+    def switch(enabled: bool | int = False) -> Commands:
+        yield from _set(setting, setting.word(enabled))
 
     def change(value: str | int) -> Commands:
         yield from _set(setting, setting.word(value))
 
-    kept = "by the boot unit" if setting.by_unit else "by sysctl.d"
-    change.__doc__ = f"""
-    {setting.doc}: set now and, {kept}, at every boot.
+    argument, example = ("enabled", "False") if setting.switch else ("value", repr(setting.example))
+    function = switch if setting.switch else change
+    function.__name__ = function.__qualname__ = setting.name
+    function.__doc__ = f"""
+    Set now and at every boot: {setting.doc}.
 
-    + value: ``{setting.values}``
+    + {argument}: {"on or off" if setting.switch else f"``{setting.values}``"}
 
     **Example:**
 
     .. code:: python
 
-        from {__name__.rpartition(".")[0]} import tuning
+        from shakedown.operations import tuning
         tuning.{setting.name}(
-            value="{setting.values.partition("|")[0]}",
+            {argument}={example},
         )
     """
-    change.__name__ = change.__qualname__ = setting.name
-    return operation()(change)
+    return operation()(function)
 
 
 # tuning.thp, tuning.c2 and so on: one for each module of shakedown/node/settings that a node has once.
-for _setting in SETTINGS.values():
-    if not _setting.details and _setting.name not in globals():
-        globals()[_setting.name] = _operation(_setting)
+OF_SETTINGS: list[Callable[..., Any]] = [
+    globals().setdefault(each.name, _operation(each)) for each in SETTINGS.values() if not each.details
+]

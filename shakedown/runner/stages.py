@@ -52,7 +52,8 @@ def drifted() -> None:
 
 def tune() -> None:
     """Host settings: now, and at every boot."""
-    fix(tuning.numa_balancing)
+    for operation in tuning.OF_SETTINGS:
+        fix(operation)
     fix(tuning.sysctl)
     fix(tuning.limits)
     fix(tuning.groups)

@@ -17,6 +17,8 @@ class C2(CpuSetting):
     name = "c2"
     doc = "Whether CPUs that are online may enter idle state 2, which takes hundreds of microseconds to leave"
     source = "Linux, Documentation/admin-guide/pm/cpuidle.rst; ROCm's system optimization guides want it disabled"
+    example = "disabled"
+    document = "system-optimization"
     values = "disabled|enabled"
     remedy = "{} idle state C2 on every CPU"
     file = "cpuidle/state2/disable"

@@ -17,6 +17,7 @@ class CpuGovernor(CpuSetting):
     name = "cpu_governor"
     doc = "Governor of every CPU that is online; which there are depends on the kernel's cpufreq driver"
     source = "Linux, Documentation/admin-guide/pm/cpufreq.rst; ROCm's system optimization guides want `performance`"
+    example = "performance"
     values = r"\w+"
     remedy = "governor {} on every CPU"
     file = "cpufreq/scaling_governor"

@@ -10,6 +10,7 @@ class NumaBalancing(SysctlSetting):
     name = "numa_balancing"
     doc = "Whether the kernel moves pages between NUMA nodes by itself"
     source = "Linux, Documentation/admin-guide/sysctl/kernel.rst; ROCm's system optimization guides want it off"
+    document = "system-optimization"
     switch = True
     values = "0|1"
     remedy = "switch automatic NUMA balancing {}"

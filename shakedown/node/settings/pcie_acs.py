@@ -19,6 +19,7 @@ class PcieAcs(RegisterSetting):
     boot_key = "acs"
     doc = "Access control on PCI functions, which sends transfers between devices through the root complex"
     source = "PCI Express base specification, 7.7.8; ROCm's system optimization guides want it off"
+    example = "off"
     values = "off"
     remedy = "switch PCIe ACS {} on every function"
     evidence = "PCI configuration space, ACS control"

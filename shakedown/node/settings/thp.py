@@ -17,6 +17,7 @@ class Thp(FileSetting):
     name = "thp"
     doc = "Whether the kernel backs anonymous memory with huge pages by itself"
     source = "Linux, Documentation/admin-guide/mm/transhuge.rst; ROCm's system optimization guides want `always`"
+    example = "always"
     values = "always|madvise|never"
     remedy = "transparent huge pages: {}"
     path = evidence = "/sys/kernel/mm/transparent_hugepage/enabled"
