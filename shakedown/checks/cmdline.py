@@ -50,7 +50,7 @@ def _compare(wanted: list[str], desired: DesiredState, state: NodeState, node: s
         evidence.append(f"the boot loader ({state.cmdline.loader}) lacks {' '.join(lacks_later)}")
 
     verdict = Verdict.DRIFT if lacks_now or lacks_later else Verdict.OK
-    if verdict == Verdict.DRIFT and no_loader and (is_unreadable(persisted) or lacks_later):
+    if no_loader and lacks_later:
         verdict = Verdict.FAIL  # no operation can reach whatever boots this machine
     return Finding(
         name="cmdline",
