@@ -182,7 +182,7 @@ def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Pro
     # A union reports one error per member, at paths that end in the member's name: fold them into one.
     grouped: dict[str, list[tuple[str, Any]]] = defaultdict(list)
     for item in error.errors():
-        path = ".".join(str(part) for part in _real_path(item["loc"], merged.values))
+        path = ".".join(str(part) for part in _real_path(item, merged.values))
         grouped[path].append((_expectation(item), item["input"]))
     for path, items in grouped.items():
         expected = " or ".join(dict.fromkeys(text for text, _ in items))
@@ -190,18 +190,16 @@ def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Pro
         yield Problem(merged.origin_of(path), path, "nothing" if missing else _shown(items[0][1]), expected)
 
 
-def _real_path(location: tuple[str | int, ...], values: Any) -> Iterable[str | int]:
-    """The part of an error's location that stands in the document (pydantic adds the names of union members), and a
-    last part that is missing from it."""
+def _real_path(item: Any, values: Any) -> Iterable[str | int]:
+    """The part of an error's location that stands in the document (pydantic adds the names of union members), and the
+    key that is missing from it."""
     path: list[str | int] = []
-    for index, part in enumerate(location):
-        inside = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
-        if inside:
-            values = values[part]
+    for part in item["loc"]:
+        inside = dict(enumerate(values)) if isinstance(values, list) else values
+        if isinstance(inside, dict) and part in inside:
+            values = inside[part]
             path.append(part)
-        elif isinstance(values, dict) and index == len(location) - 1:
-            path.append(part)
-    return path
+    return [*path, item["loc"][-1]] if item["type"] == "missing" else path
 
 
 def _expectation(item: Any) -> str:

@@ -49,6 +49,7 @@ from shakedown.smoke.benchmark.plan import REPORT
 from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed
+from shakedown.smoke.gates.model import some
 from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
@@ -223,7 +224,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if len(begin) == 1:
         return root / begin[0]
     if begin:
-        raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {_few(begin)}")
+        raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {some(begin)}")
     if path.name == "run.json" and path.is_file():
         return path.parent
     if (path / "run.json").is_file():
@@ -264,11 +265,7 @@ def _there_are(root: Path) -> str:
     except OSError as error:  # another user's, most likely: a run is its owner's alone
         return f"{root} cannot be read: {error.strerror}"
     found = _runs_in(root)
-    return f"In {root} there are {_few(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"In {root} there are {some(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"
 
 
 class RunDirectory:

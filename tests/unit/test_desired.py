@@ -105,6 +105,8 @@ def test_user_and_home_are_resolved_for_the_nodes_user():
     assert state.smoke.volumes == {"{home}/data": "/data", "/home/ada": "/h"}, "the node knows where ada is at home"
     assert at_home(state, "/export/ada").smoke.volumes == {"/export/ada/data": "/data", "/home/ada": "/h"}
     assert at_home(state, None) is state
+    venv = ("group all", {"smoke": {"recipe": "gpt-small", "venv": "{home}/venv"}})
+    assert one(venv, user="ada").states["n1"].smoke.venv == "{home}/venv"
     assert "/root/data" in one(layers, user="root").states["n1"].smoke.volumes
     disk = one(("group all", {"system": {"disk_free": {"{home}/x": "1G"}}}), user="ada").states["n1"]
     assert at_home(disk, "/export/ada").system.disk_free["/export/ada/x"] == 2**30
@@ -121,9 +123,8 @@ def test_contradictions_that_no_single_field_shows():
 
 
 def test_half_of_a_contradiction_is_none():
-    for half in ({"insecure": True}, {"ca_file": "/ca"}, {"username": "u", "password_env": "P"}, {"password_env": "P"}):
-        image = {"reference": "r.example/x", **half}
-        assert "images.a" not in problems(("group all", {"images": {"a": image}, "smoke": {"image": "a"}})), half
+    for half in ({"insecure": True}, {"username": "u", "password_env": "P"}, {"password_env": "P"}):
+        assert one(("group all", {"images": {"a": {"reference": "r.example/x", **half}}})), half
     both = {"reference": "r.example/x", "password_file": "/p", "password_env": "P"}
     assert "one of the two" in problems(("group all", {"images": {"a": both}}))["images.a"]
 
@@ -144,3 +145,18 @@ def test_sizes(text, size):
 
 def test_sizes_for_people():
     assert [format_size(n) for n in (512, 1536, 64 * 2**30)] == ["512", "1.5K", "64.0G"]
+
+
+@pytest.mark.parametrize("value", ["much", ["a"], {"a": 1}])
+def test_a_value_of_no_kind_that_a_key_takes_is_named_by_the_key_alone(value):
+    assert set(problems(("group all", {"tuning": {"memlock": value}}))) == {"tuning.memlock"}
+
+
+def test_an_item_of_a_list_is_named_by_its_place():
+    assert set(problems(("group all", {"tuning": {"groups": ["render", 7]}}))) == {"tuning.groups.1"}
+
+
+def test_a_long_value_is_shown_by_its_beginning():
+    for length, shown in ((78, repr("x" * 78)), (79, "'" + "x" * 76 + "...")):
+        (problem,) = problems(("group all", {"tuning": {"thp": "x" * length}})).values()
+        assert f"tuning.thp = {shown}: expected" in problem

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shakedown import copies
+from shakedown import copies, runs
 from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
@@ -245,9 +245,13 @@ def test_a_record_leads_nobody_out_of_its_directory(directory: RunDirectory, pat
 
 def test_logs_that_only_one_of_the_two_documents_names_are_unknown(directory: RunDirectory) -> None:
     record, evidence = a_run(directory)
-    assert verdicts(directory, record, evidence.model_copy(update={"logs": {}}))["logs_complete"] == "unknown"
+    without = evidence.model_copy(update={"logs": {}})
+    one_of_two = gates_of(directory, record, without)["logs_complete"]
     record.jobs[0].logs["node01"] = []
-    assert verdicts(directory, record, evidence)["logs_complete"] == "unknown"
+    other_of_two = gates_of(directory, record, evidence)["logs_complete"]
+    for gate in (one_of_two, other_of_two):
+        assert gate.verdict == "unknown" and "do not name the same logs" in gate.evidence
+    assert "no log of node01" in gates_of(directory, record, without)["logs_complete"].evidence
 
 
 def test_a_further_log_that_changed_is_named_and_no_gate_rests_on_it(directory: RunDirectory) -> None:
@@ -411,3 +415,41 @@ def test_runs_that_cannot_be_read_are_not_said_to_be_none(tmp_path: Path) -> Non
             find_run(name, tmp_path / "runs")
     with pytest.raises(ValueError, match="there are none"):
         find_run("latest", tmp_path / "not there")
+
+
+def test_a_run_is_no_better_than_unknown_while_nobody_finished_or_judged_it(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory)
+    judged = judge_run(directory, record, {TOGETHER: evidence})
+    assert verdict_of(record, judged) is Verdict.UNKNOWN
+    record.finished_at = now()
+    assert verdict_of(record, judged) is Verdict.OK
+    assert verdict_of(record, []) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("error", "said"), [("no port is free", "no port is free"), ("", "plan was never made")])
+def test_a_job_without_a_plan_says_why(directory: RunDirectory, error: str, said: str) -> None:
+    (gate,) = judge_job(directory, JobRecord(error=error), Evidence()).gates
+    assert gate.verdict == "fail" and said in gate.evidence
+
+
+def test_a_document_is_bounded(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    record, _ = a_run(directory)
+    directory.save(record)
+    assert not (directory.path / "iterations.jsonl").exists(), "there are none"
+    size = (directory.path / "run.json").stat().st_size
+    monkeypatch.setattr(runs, "_DOCUMENT_LIMIT", size)
+    assert directory.load() == record
+    monkeypatch.setattr(runs, "_DOCUMENT_LIMIT", size - 1)
+    with pytest.raises(ValueError, match=r"run\.json: not a whole JSON document"):
+        directory.load()
+
+
+@pytest.mark.parametrize(("wrong", "end"), [({"inventory": 1}, "string"), ({"inventory": 1, "run_id": 2}, "1 more)")])
+def test_the_first_mistake_of_a_document_is_named_and_the_rest_counted(
+    directory: RunDirectory, wrong: dict[str, int], end: str
+) -> None:
+    record, _ = a_run(directory)
+    (directory.path / "run.json").write_text(json.dumps(record.model_dump(mode="json") | wrong))
+    with pytest.raises(ValueError, match=r"run\.json") as refused:
+        directory.load()
+    assert str(refused.value).endswith(end)
