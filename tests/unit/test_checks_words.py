@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks import evaluate
-from shakedown.checks.fleet import odd_ones_out
+from shakedown.checks.fleet import outliers
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Verdict
 from tests.states import CMDLINE, GIB, desired, healthy, unreadable, with_
@@ -76,7 +76,7 @@ def test_a_number_tells_what_it_counts_and_where_it_was_read() -> None:
 
 def fleet(*changes: dict[Any, Any], group: str = "rack7", clocks: Any = None) -> list[Finding]:
     states = {f"node{n:02d}": with_(healthy(n), each) for n, each in enumerate(changes, start=1)}
-    return odd_ones_out(states, dict.fromkeys(states, group), dict.fromkeys(states, desired()), clocks)
+    return outliers(states, dict.fromkeys(states, group), dict.fromkeys(states, desired()), clocks)
 
 
 def test_what_was_compared_is_told_with_whom() -> None:
