@@ -307,6 +307,7 @@ class Family(_Data):
         used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in self.conditional]
         used += [("models", {**model.when, **model.sharded}) for model in self.models]
         used += [("launch.real_data", self.launch.real_data)]
+        used += [("launch.cache_dir", dict.fromkeys(filter(None, (self.launch.cache_dir,))))]
         used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
         corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
         used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]

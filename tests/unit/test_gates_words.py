@@ -146,3 +146,57 @@ def test_an_infinite_loss_in_the_part_of_a_log_that_is_there_stays_a_failure() -
     infinite[6] = infinite[6].model_copy(update={"lm_loss": float("inf")})
     assert gate("loss_finite", infinite, "node01: 3 of 9 bytes").verdict is Verdict.FAIL
     assert gate("loss_finite", lines(20), "node01: 3 of 9 bytes").verdict is Verdict.UNKNOWN
+
+
+def with_losses(*losses: float) -> list[Iteration]:
+    return [line.model_copy(update={"lm_loss": loss}) for line, loss in zip(lines(len(losses)), losses, strict=True)]
+
+
+def test_a_curve_that_may_be_flat_does_not_fall() -> None:
+    assert loss_falling(with_losses(8.0, 7.0, 6.0, 5.0)).verdict is Verdict.OK
+    assert loss_falling(with_losses(8.0, 7.0, 7.0, 6.0)).verdict is Verdict.FAIL
+
+
+def test_a_curve_of_too_few_or_doubled_lines_is_told_which() -> None:
+    assert loss_falling(lines(3)).evidence == "only 3 finite losses"
+    assert loss_falling([*lines(3), lines(3)[-1]]).evidence == "iterations stand there twice"
+
+
+def test_a_long_curve_falls_from_its_first_block_to_its_last() -> None:
+    found = loss_falling(with_losses(*(1000.0 - number for number in range(1, 801))))
+    assert found.evidence.startswith("998.5 to 200.5 over 800 iterations, a fall of 79.9%; ")
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict"),
+    [
+        ({}, Verdict.UNKNOWN),
+        ({"grad_norm": 1.0}, Verdict.UNKNOWN),
+        ({"grad_norm": float("nan")}, Verdict.FAIL),
+        ({"nan_iterations": 1}, Verdict.FAIL),
+        ({"skipped_iterations": 1}, Verdict.FAIL),
+    ],
+)
+def test_lines_without_any_loss_fail_only_where_they_tell_of_nan(told: dict[str, float], verdict: Verdict) -> None:
+    found = gate("loss_finite", lines(20, lm_loss=None, **told))
+    assert found.verdict is verdict
+    known = "no loss on the line" if verdict is Verdict.FAIL else "no line has a loss by a name that is known"
+    assert found.evidence.startswith(known)
+
+
+def test_a_part_of_a_log_has_its_own_remedy_and_a_gate_that_fails_keeps_its_own() -> None:
+    assert gate("loss_finite", lines(20), "3 of 9 bytes").remedy == advice("incomplete")
+    assert gate("iterations_complete", lines(20)[:-1], "3 of 9 bytes").remedy == advice("unfinished")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "hole"),
+    [
+        ([b"x" * 20 + b"\0" * 16 + b"\n"], True),
+        ([b"x" * 20 + b"\0" * 8, b"\0" * 8 + b"y" * 20 + b"\n"], True),
+        ([b"x" * 20 + b"\0" * 8, b"y" + b"\0" * 8 + b"\n"], False),
+        ([b"x" * 20 + b"\0" * 15 + b"\n"], False),
+    ],
+)
+def test_a_stretch_of_nul_bytes_is_a_part_that_was_lost(chunks: list[bytes], hole: bool) -> None:
+    assert ("NUL bytes" in read_log(chunks).incomplete) == hole

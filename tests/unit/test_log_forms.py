@@ -12,7 +12,7 @@ import pytest
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import measure
 from shakedown.smoke.gates import Gate, judge_log, read_log
-from shakedown.smoke.log import Iteration, field_names, parse, parse_line
+from shakedown.smoke.log import Iteration, field_names, has_preview, parse, parse_line
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
@@ -355,3 +355,37 @@ def test_a_search_for_a_loss_scale_is_no_sign_of_nan_in_a_form_that_is_not_known
         for i in range(1, 21)
     ]
     assert judged(lines)["loss_finite"].verdict is UNKNOWN
+
+
+def test_a_throughput_counts_for_a_step_that_took_the_same_time_but_for_rounding() -> None:
+    for elapsed, tflops in (("9090.0", 663.5), ("9090.1", None)):
+        line = BRIDGE.replace("9089.0", elapsed)
+        (found,) = parse([BRIDGE_STEP.replace("9.09s", "9.08s"), line])
+        assert found.tflops_per_gpu == tflops
+
+
+def test_a_field_that_is_longer_than_any_program_s_is_somebody_else_s() -> None:
+    for length, loss in ((200, 2.5), (201, None)):
+        field = f" lm loss: {'2.5'.rjust(length - len(' lm loss: '))}"
+        assert len(field) == length
+        assert parse_line(f" iteration 1/2 |{field}|\n").lm_loss == loss
+
+
+def test_nemo_s_later_epochs_are_counted_within_themselves_where_no_step_is_told() -> None:
+    found = parse_line("Training epoch 1, iteration 3/9 | reduced_train_loss: 2.0\n")
+    assert (found.iteration, found.total_iterations) == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "preview"),
+    [
+        ([1, 10, 20], True),
+        ([2, 10, 20], False),
+        ([1, 2, 4], False),
+        ([1, 10, 21], False),
+        ([1, 10], False),
+        ([1, 3, 6, 7], True),
+    ],
+)
+def test_a_first_line_ahead_of_its_interval_is_known(numbers: list[int], preview: bool) -> None:
+    assert has_preview([Iteration(iteration=number, total_iterations=99) for number in numbers]) is preview

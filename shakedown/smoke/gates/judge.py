@@ -149,7 +149,7 @@ def _shows_failure(seen: Sequence[Iteration]) -> bool:
     """Whether what a gate found wrong is on the lines: not so where there are none, or where the log ends while
     the loss scale was still being searched and nothing else is wrong."""
     scale = loss_scale(seen)
-    return bool(seen) and (scale.ended or bool(scale.later) or any(line.nan_iterations for line in seen))
+    return bool(seen) and (scale.ended or any(line.nan_iterations for line in seen))
 
 
 def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:

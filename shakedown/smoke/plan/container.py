@@ -155,7 +155,7 @@ def shared_cache(
     """Global rank 0 writes the index cache and every rank reads it. Mock data needs none."""
     launch = chosen.recipe.family.launch
     option = launch.cache_dir
-    if option is None or option not in chosen.recipe.family.options:
+    if option is None:
         return [], []
     if not chosen.matches(launch.real_data):
         return [Derived(name=option, value="not shared", why="mock data needs no cache that all nodes see")], []
@@ -197,7 +197,7 @@ def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, stat
 def cache_folder(chosen: ResolvedOptions, volumes: Mapping[str, str]) -> str | None:
     """Where the cache of a run with real data lies on a node; None where the run needs none, or has it in no volume."""
     launch = chosen.recipe.family.launch
-    if launch.cache_dir is None or launch.cache_dir not in chosen.recipe.family.options:
+    if launch.cache_dir is None:
         return None
     return host_path(str(chosen.value(launch.cache_dir)), volumes) if chosen.matches(launch.real_data) else None
 

@@ -84,7 +84,7 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     found = {**node.desired.gpu.environment, **family.environment}
     for part in job.chosen.conditions():
         found |= part.environment
-    if job.nodes > 1 and node.hca:
+    if node.hca:  # only a job that spans nodes has any
         found |= node.desired.rdma.environment
     found |= _network(job, node)
     found |= _launch(job, node, run_dir)
@@ -128,7 +128,7 @@ def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, st
         names.log_dir: f"{run_dir}/logs",
     }
     gpus = node.state.gpus
-    if not is_unreadable(gpus) and 0 < job.ranks < len(gpus) and not gpu_variables(node.smoke.environment):
+    if not is_unreadable(gpus) and job.ranks < len(gpus) and not gpu_variables(node.smoke.environment):
         values |= dict.fromkeys(names.visible_devices, ",".join(str(index) for index in range(job.ranks)))
     return {name: value for name, value in values.items() if name is not None}
 

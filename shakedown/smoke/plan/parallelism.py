@@ -58,7 +58,7 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
         near = " or ".join(str(n * replica) for n in sorted({max(1, total // replica), total // replica + 1}))
         expected = f"a multiple of micro batch {micro} x data parallel {data} = {replica}, such as {near}"
         problems.append(Problem("smoke", f"smoke.options.{roles.global_batch}", str(total), expected))
-    return Split(world_size, tensor, pipeline, context, data, micro, total), problems
+    return (None if problems else Split(world_size, tensor, pipeline, context, data, micro, total)), problems
 
 
 def size_of(chosen: ResolvedOptions, role: str) -> int | None:
@@ -137,7 +137,7 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     nodes = len(draft.states)
     sizes, problems = split(chosen, nodes * ranks)
     draft.problems += problems
-    if sizes is None or problems:
+    if sizes is None:
         return None
     draft.note("world size", sizes.world_size, f"{_count(nodes, 'node')} x {_count(ranks, 'rank')}")
     parts = f"tensor {sizes.tensor} x pipeline {sizes.pipeline} x context {sizes.context}"

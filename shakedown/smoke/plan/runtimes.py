@@ -37,7 +37,7 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     name = f"shakedown-{job.run_id}-{node.node_rank}"
     command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *copies, *program(job, node, FOLDER)])
     setup = []
-    if job.nodes > 1 and node.hca:
+    if node.hca:
         written["verbs.sh"] = _VERBS
         setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.hca], "--rm"))
     log = family.launch.log
