@@ -10,6 +10,7 @@ the training image, else as processes.
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 _standing = sorted(Path("/run/sdlab").glob("*/standing"))
 _folder = os.environ.get("SHAKEDOWN_LAB") or (_standing[0].parent if _standing else None)
@@ -18,7 +19,7 @@ if _folder is None:
 
 _card = json.loads(Path(_folder, "rack.json").read_text())
 
-_data = {
+_data: dict[str, Any] = {
     "gpu": "cpu",
     "smoke": {
         "recipe": "gpt-small",

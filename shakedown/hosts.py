@@ -9,17 +9,17 @@ A range is written as ClusterShell writes it.
 
 from __future__ import annotations
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 
 def nodes(*patterns: str) -> list[str]:
     """The hosts of the patterns, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b"), in order.
 
     Raises ValueError for a pattern that cannot be read or that names no host: an inventory without hosts must never
-    look like a rack in which all is well. Groups of a ClusterShell configuration ("@name") are not resolved.
+    look like a rack in which all is well. "@name" is a name, and no group of a ClusterShell configuration.
     """
     try:
-        names = [name for pattern in patterns for name in NodeSet(pattern, resolver=None)]
+        names = [name for pattern in patterns for name in NodeSet(pattern, resolver=RESOLVER_NOGROUP)]
     except NodeSetException as error:
         raise ValueError(f"nodes{patterns}: {error}") from error
     if not names:

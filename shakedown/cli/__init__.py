@@ -22,6 +22,7 @@ COMMANDS = {
     "judge": "logs",
     "report": "logs",
     "import-cvs": "cvs",
+    "init": "site",
 }
 
 EXIT_CODES = """

@@ -1,4 +1,4 @@
-"""Deploy files: where the shipped ones are, and which checks a file needs, by what it calls."""
+"""Deploy files, and which checks each needs, by what it calls."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy"
-RUNNER = (
-    "shakedown.runner."  # a deploy of this project is one that calls something of this package, wherever the file lies
-)
+# A deploy of this project is one that calls something of this package, wherever the file lies.
+RUNNER = "shakedown.runner."
 SECTIONS = {"datasets": "datasets", "pytorch_training": "benchmark"}  # the deploys that are for one section
 
 

@@ -26,9 +26,9 @@ from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
 from shakedown.runner.connection import bind  # noqa: E402
-from shakedown.runner.deploys import FOLDER  # noqa: E402
 from shakedown.runner.ending import watch  # noqa: E402
 from shakedown.runner.invocation import invocation  # noqa: E402
+from shakedown.site_files import DEPLOYS  # noqa: E402
 
 
 class InventoryError(ValueError):
@@ -101,7 +101,7 @@ def run_deploy(state: State, name: str, dry: bool = False) -> None:
     # things are asked different operations would run as one. Of a deploy file it takes the line, as its command does.
     pyinfra.is_cli = True
     try:
-        load_deploy_file(state, str(FOLDER / f"{name}.py"))
+        load_deploy_file(state, str(DEPLOYS / f"{name}.py"))
         if dry:
             return
         state.set_stage(StateStage.Execute)

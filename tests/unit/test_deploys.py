@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.runner.deploys import FOLDER, SECTIONS, Deploy, own_deploys
+from shakedown.runner.deploys import SECTIONS, Deploy, own_deploys
+from shakedown.site_files import DEPLOYS
 
 
 def of(folder: Path, text: str) -> list[Deploy]:
@@ -16,8 +17,8 @@ def of(folder: Path, text: str) -> list[Deploy]:
 
 
 def test_the_shipped_ones() -> None:
-    shipped = {deploy.name: deploy for deploy in own_deploys(tuple(map(str, FOLDER.glob("*.py"))))}
-    assert shipped.keys() == {file.stem for file in FOLDER.glob("*.py")} and shipped.keys() > SECTIONS.keys()
+    shipped = {deploy.name: deploy for deploy in own_deploys(tuple(map(str, DEPLOYS.glob("*.py"))))}
+    assert shipped.keys() == {file.stem for file in DEPLOYS.glob("*.py")} and shipped.keys() > SECTIONS.keys()
     assert {name for name, each in shipped.items() if each.trains} == {
         "megatron",
         "megatron_source",

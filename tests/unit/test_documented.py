@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.runner.deploys import FOLDER
 from shakedown.runner.documented import DOCUMENTED, problems
+from shakedown.site_files import DEPLOYS
 from tests.states import desired
 
 TAG = "rocm/stanford-megatron-lm:latest"
@@ -31,4 +31,4 @@ def test_another_documents_recipe_is_refused() -> None:
 
 
 def test_each_deploy_of_a_document_is_there() -> None:
-    assert all((FOLDER / f"{deploy}.py").is_file() for deploy in DOCUMENTED)
+    assert all((DEPLOYS / f"{deploy}.py").is_file() for deploy in DOCUMENTED)

@@ -14,3 +14,8 @@ def test_ranges_in_order_without_repeats():
 def test_a_pattern_that_names_no_host_is_an_error(pattern):
     with pytest.raises(ValueError, match="nodes"):
         nodes(pattern)
+
+
+def test_groups_of_clustershell_are_not_asked_for():
+    """What such a configuration says, and whether there is one, must not decide what an inventory names."""
+    assert nodes("@local", "n[1-2]") == ["@local", "n1", "n2"]

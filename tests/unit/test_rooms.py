@@ -16,7 +16,14 @@ ROOT = PACKAGE.parent
 # above all that it imports. Rooms of one line do not import each other.
 LEVELS = (
     ("shakedown.node", "shakedown.smoke.launcher"),  # travel to the nodes
-    ("shakedown.hosts", "shakedown.log", "shakedown.private", "shakedown.secrets", "shakedown.text"),
+    (
+        "shakedown.hosts",
+        "shakedown.log",
+        "shakedown.private",
+        "shakedown.secrets",
+        "shakedown.site_files",
+        "shakedown.text",
+    ),
     ("shakedown.sent", "shakedown.secret_file"),
     ("shakedown.bundle", "shakedown.findings", "shakedown.state"),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
@@ -31,7 +38,7 @@ LEVELS = (
     ("shakedown.operations",),
     ("shakedown.runner",),
     ("shakedown.cli", "shakedown.guard"),  # what others start: the command, and pyinfra's entry point
-    ("deploy", "inventories"),
+    ("deploy", "inventories", "shakedown.site"),  # what a site has, too
 )
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 WITH_PYINFRA = {"shakedown.facts", "shakedown.operations", "shakedown.runner", "shakedown.cli"}

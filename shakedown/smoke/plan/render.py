@@ -50,9 +50,9 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
 
 
 def _range(names: list[str]) -> str:
-    """node[01-08]; names that are no node set (@local) as they are."""
+    """node[01-08]; names that are no node set as they are. @local is a name, and no group of ClusterShell's."""
     try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))  # @local is a name
+        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ", ".join(names)
 

@@ -1,0 +1,47 @@
+"""What pyproject.toml asks for is what the package imports, no more and no less."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import shakedown
+
+PACKAGE = Path(shakedown.__file__).parent
+PROJECT: dict[str, Any] = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+# Run under the nodes' own python, from packages that are carried there or stand there.
+ON_NODES = ("node", "smoke/launcher", "smoke/workload", "smoke/benchmark", "operations/assets")
+
+
+def distribution(requirement: str) -> str:
+    """The name in a requirement, in its normal form."""
+    name = requirement.split(";")[0]
+    for mark in "<>=!~[ ":
+        name = name.split(mark)[0]
+    return name.strip().lower().replace("_", "-")
+
+
+def imported(files: list[Path]) -> set[str]:
+    """The top-level modules of others that files import, wherever in them."""
+    found: set[str] = set()
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"shakedown"}
+
+
+def test_each_dependency_is_imported_and_each_import_is_one() -> None:
+    files = [file for file in PACKAGE.rglob("*.py") if not str(file.relative_to(PACKAGE)).startswith(ON_NODES)]
+    names = packages_distributions()
+    used = {distribution(names[module][0]) for module in imported(files) if module in names}
+    asked = {distribution(requirement) for requirement in PROJECT["dependencies"]}
+    carried = {"psutil", "pyudev", "amdsmi"}  # in the bundle, not imported here
+    assert len(used) > 5, "the search works"
+    assert used == asked - carried and carried < asked
