@@ -107,6 +107,7 @@ class Tuning(Section):
     """Host settings."""
 
     numa_balancing: bool | None = setting("numa_balancing")
+    nmi_watchdog: bool | None = setting("nmi_watchdog")
     cmdline: list[Parameter] = key(
         [],
         'kernel parameters, merged into what stands there; "{cpu}_iommu=on" becomes amd_ or '

@@ -29,6 +29,7 @@ DIGEST = "sha256:" + "a" * 64
 # Dotted path -> what is asked for, and the findings that answer it.
 ASKED: dict[str, tuple[Any, list[str]]] = {
     "tuning.numa_balancing": (False, ["numa_balancing"]),
+    "tuning.nmi_watchdog": (False, ["nmi_watchdog"]),
     "tuning.cmdline": (["iommu=pt", "{cpu}_iommu=on"], ["cmdline"]),
     "tuning.cpu_governor": ("performance", ["cpu_governor"]),
     "tuning.c2": ("disabled", ["c2"]),
