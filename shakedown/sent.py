@@ -48,7 +48,7 @@ def bare(path: Path) -> str:
     out, but for those inside a function."""
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
-    tree.body = [node for node in tree.body if not _left_out(node)]
+    tree.body = [node for node in tree.body if not _is_omitted(node)]
     return ast.unparse(ast.fix_missing_locations(_Bare().visit(tree)))
 
 
@@ -96,7 +96,7 @@ def _modules(path: Path) -> list[Path]:
     """The files of our own modules that a file imports."""
     found = []
     for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.module and _ours(node):
+        if isinstance(node, ast.ImportFrom) and node.module and _is_own(node):
             folder = path.parents[node.level - 1] if node.level else ROOT
             found.append(folder / (node.module.replace(".", "/") + ".py"))
     return found
@@ -113,9 +113,9 @@ def _defined(text: str) -> set[str]:
     return found
 
 
-def _ours(node: ast.ImportFrom) -> bool:
+def _is_own(node: ast.ImportFrom) -> bool:
     return bool(node.level) or (node.module or "").startswith("shakedown.")
 
 
-def _left_out(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (_ours(node) or node.module in ("typing", "__future__"))
+def _is_omitted(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and (_is_own(node) or node.module in ("typing", "__future__"))

@@ -61,10 +61,10 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
 
     from shakedown.runner import engine
     from shakedown.runner.ending import finish
-    from shakedown.runner.invocation import INTERRUPTED, heed_signals, invocation
+    from shakedown.runner.invocation import INTERRUPTED, install_signal_handlers, invocation
 
     kept: list[Any] = []
-    heed_signals()
+    install_signal_handlers()
     try:
         with engine.connected(state):
             yield lambda *known: kept.extend(known)

@@ -37,7 +37,7 @@ from . import (
     system,
     verbs,
 )
-from .children import Child, Here, gather
+from .children import Child, Inline, gather
 from .next_boot import NextBoot
 from .settings import SETTINGS
 from .tree import Part, Tree, attempt, is_unreadable
@@ -69,14 +69,14 @@ def _pci(tree: Tree, boot: NextBoot) -> list[Any]:
     return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
 
 
-def _start(tree: Tree, boot: NextBoot, unit: Part, most: float) -> dict[str, Child | Here]:
+def _start(tree: Tree, boot: NextBoot, unit: Part, most: float) -> dict[str, Child | Inline]:
     """Everything that may wait for a device, a daemon or a file server, all at once, in children of their own. Where
     there is no such thing the reading has nothing to wait for, and no child is paid for."""
 
-    def start(waits: bool, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child | Here:
+    def start(waits: bool, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child | Inline:
         if waits:
             return Child(what, min(seconds, most), function, tree, *arguments)
-        return Here(function, tree, *arguments)
+        return Inline(function, tree, *arguments)
 
     has_pci = bool(tree.names(pci.DEVICES))
     has_devices = any(tree.exists("/dev/" + name) for name in ("kfd", "dri", "infiniband"))
@@ -127,7 +127,7 @@ def _each(answer: Any, *fields: str) -> Part:
     return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
 
 
-def _collect(tree: Tree, state: Part, children: dict[str, Child | Here]) -> None:
+def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline]) -> None:
     gather([child for child in children.values() if isinstance(child, Child)])
     answers = {name: attempt(child.value) for name, child in children.items()}
     state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")

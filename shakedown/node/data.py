@@ -43,7 +43,7 @@ def recorded(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
     if found is None or not stat.S_ISREG(found.st_mode):
         return None
     try:
-        record = json.loads((records().read_ours(key_of(folder, name)) or b"{}").decode())
+        record = json.loads((records().read_own(key_of(folder, name)) or b"{}").decode())
     except (OSError, ValueError, RecursionError, Unsafe):
         return None
     same = isinstance(record, dict) and all(record.get(key) == value for key, value in signs(found).items())
@@ -87,7 +87,7 @@ def prepared(path: str) -> str:
     if folder.problem:
         return "has a mark that proves nothing: " + folder.problem
     try:
-        mark = json.loads((folder.read_ours(MARK, 64 << 20) or b"").decode())
+        mark = json.loads((folder.read_own(MARK, 64 << 20) or b"").decode())
         said = mark["files"]
     except (Unsafe, OSError) as error:
         return str(error)

@@ -16,7 +16,7 @@ def records(path: str) -> Dict[str, Any]:
     """The text of each record by its name; `problem` says why they cannot be gone by."""
     try:
         folder = sound(path)
-        found = {name: folder.read_ours(name, LIMIT) for name in sorted(folder.names()) if name.endswith(".json")}
+        found = {name: folder.read_own(name, LIMIT) for name in sorted(folder.names()) if name.endswith(".json")}
     except FileNotFoundError:
         return {"there": False, "problem": "", "files": {}}
     except PermissionError:

@@ -70,7 +70,7 @@ class Folder:
             self.path.rstrip("/"), name, kind(found.st_mode), who(found.st_uid)
         )
 
-    def open_ours(self, name: str, flags: int) -> int:
+    def open_own(self, name: str, flags: int) -> int:
         """A file that root or we made, that nobody else may write and that has no other name."""
         fd = self.open(name, flags)
         found = os.fstat(fd)
@@ -81,10 +81,10 @@ class Folder:
             raise Unsafe(words.format(path, name, who(found.st_uid), mode, found.st_nlink))
         return fd
 
-    def read_ours(self, name: str, limit: int = 1 << 20) -> Optional[bytes]:
+    def read_own(self, name: str, limit: int = 1 << 20) -> Optional[bytes]:
         """The content of such a file; None where there is none."""
         try:
-            fd = self.open_ours(name, os.O_RDONLY)
+            fd = self.open_own(name, os.O_RDONLY)
         except FileNotFoundError:
             return None
         with os.fdopen(fd, "rb") as handle:
@@ -143,7 +143,7 @@ class Folder:
 
     def lock(self, name: str, patience_s: float, waiting: Callable[[str], Any] = lambda holder: None) -> int:
         """Keep others on this node out, until the descriptor that comes back is closed. Busy names the holder."""
-        fd = self.open_ours(name, os.O_RDWR | os.O_CREAT)
+        fd = self.open_own(name, os.O_RDWR | os.O_CREAT)
         deadline, announced = time.monotonic() + patience_s, False
         while True:
             try:

@@ -24,7 +24,7 @@ HEADER = "# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/ro
 MARK = "# Written by shakedown"
 
 
-def is_ours(lines: Iterable[str] | None) -> bool:
+def is_marked(lines: Iterable[str] | None) -> bool:
     """True for the lines of a file that carries our header."""
     return any(line.startswith(MARK) for line in lines or ())
 

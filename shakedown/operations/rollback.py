@@ -23,13 +23,13 @@ from shakedown.text import load_json, printable
 RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
 
 # Removed where they carry our header. The unit goes first: it must not run without its script.
-OUR_FILES = [
+WRITTEN_FILES = [
     boot.UNIT,
     boot.SCRIPT,
     boot.CONF,
     cmdline.DROPIN,
     devices.RULES,
-    sysctl_d.OURS,
+    sysctl_d.FILE,
     tuning.LIMITS,
     tuning.MODULES,
 ]
@@ -133,8 +133,8 @@ def rollback() -> Commands:
         rollback.rollback(name="As it was before")
     """
     records = host.get_fact(Records, folder=FOLDER)
-    files = host.get_fact(Contents, patterns=[boot.ENABLED, *OUR_FILES])
-    written = [path for path in OUR_FILES if atomic.is_ours(files.get(path))]
+    files = host.get_fact(Contents, patterns=[boot.ENABLED, *WRITTEN_FILES])
+    written = [path for path in WRITTEN_FILES if atomic.is_marked(files.get(path))]
     if records["problem"]:
         yield refuse(f"nothing is restored: {records['problem']}")
         return

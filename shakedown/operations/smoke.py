@@ -194,8 +194,8 @@ def interrupts() -> Generator[Callable[[], str | None], None, None]:
             os.kill(os.getpid(), number)
         received.append(_SIGNALS[signal.Signals(number)])
 
-    heeded = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
-    before: dict[int, Any] = {number: signal.signal(number, handle) for number in heeded}
+    handled = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup stays nohup
+    before: dict[int, Any] = {number: signal.signal(number, handle) for number in handled}
     try:
         yield lambda: f"stopped by {received[0]}" if received else None
     finally:

@@ -226,11 +226,11 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
         host.noop(f"{key} is {wanted}, now and at boot")
         return
 
-    present = atomic.body(files.get(sysctl_d.OURS))
+    present = atomic.body(files.get(sysctl_d.FILE))
     lines = [line for line in present if line.partition("=")[0].strip() != key]
     lines = [atomic.HEADER, *lines, f"{key} = {wanted}"]
     if kept != wanted:
-        show_change(sysctl_d.OURS, files.get(sysctl_d.OURS), lines)
+        show_change(sysctl_d.FILE, files.get(sysctl_d.FILE), lines)
     if running != wanted:
         show_change(path, [running], [wanted])
     yield remember(name, [Step(setting.step, path, setting.before(running))])
@@ -238,7 +238,7 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
     if running != wanted:
         yield StringCommand("echo", QuoteString(wanted), ">", QuoteString(path))
     if kept != wanted:
-        yield atomic.write(sysctl_d.OURS, lines)
+        yield atomic.write(sysctl_d.FILE, lines)
 
     def wrong() -> str | None:
         _, now, at_boot, named_by = look()

@@ -175,7 +175,7 @@ class _BoundedSsh(_Bounded):
         return given | ({"password": _Secret(given["password"])} if "password" in given else {})
 
     def _connect(self) -> None:
-        host_keys.heed_ssh_config(self.data, self.host)
+        host_keys.apply_ssh_config(self.data, self.host)
         with _within(CONNECT_S, f"not connected within {CONNECT_S:g} s"):
             super()._connect()  # type: ignore[misc]
         transport = self._client.get_transport() if self._client else None

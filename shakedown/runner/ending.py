@@ -16,7 +16,7 @@ from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.operations.commands import refuse
 from shakedown.report import terminal
-from shakedown.report.closing import Became, Ending, Fate, closing, not_held
+from shakedown.report.summary import HostOutcome, OutcomeKind, Summary, not_held, summary_lines
 from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
@@ -39,8 +39,8 @@ _NODE_ERROR = "Unexpected error in Python callback: NodeError("
 
 
 @dataclass
-class Course:
-    """The course of a run."""
+class RunProgress:
+    """How far a run has come, host by host."""
 
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
     under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
@@ -58,22 +58,22 @@ class Course:
         return 'in "{}": {}'.format(*self.failed[host]) if host in self.failed else ""
 
 
-_courses: WeakKeyDictionary[State, Course] = WeakKeyDictionary()
+_progress: WeakKeyDictionary[State, RunProgress] = WeakKeyDictionary()
 
 
-def course(state: State) -> Course:
-    """The course of the run of this state."""
-    return _courses.setdefault(state, Course())
+def progress(state: State) -> RunProgress:
+    """The progress of the run of this state."""
+    return _progress.setdefault(state, RunProgress())
 
 
 def watch(state: State) -> None:
-    """Keep the course of a run. To be called once, before the first connection."""
-    state.add_callback_handler(Watch())
+    """Keep the progress of a run. To be called once, before the first connection."""
+    state.add_callback_handler(_Callbacks())
     for host in state.inventory:
-        host.log_styled = _heard(host)  # type: ignore[method-assign]
+        host.log_styled = _keep_reason(host)  # type: ignore[method-assign]
 
 
-def _heard(host: Host) -> Callable[..., None]:
+def _keep_reason(host: Host) -> Callable[..., None]:
     """What is said of a host in red, by pyinfra or by an operation of this package, is why it fails."""
     say = host.log_styled
 
@@ -85,7 +85,7 @@ def _heard(host: Host) -> Callable[..., None]:
     return log_styled
 
 
-class Watch(BaseStateCallback):
+class _Callbacks(BaseStateCallback):
     """pyinfra's callbacks. Nested operations come by here too, inside the one that runs them."""
 
     @staticmethod
@@ -99,19 +99,19 @@ class Watch(BaseStateCallback):
             return
         name = _name(state, op_hash)
         host.connector_data.pop("shakedown_said", None)
-        course(state).under_way[host.name] = name
+        progress(state).under_way[host.name] = name
         if not isinstance(data.command_generator, _Commands):
-            data.command_generator = _Commands(data.command_generator, course(state).changed[host.name], name)
+            data.command_generator = _Commands(data.command_generator, progress(state).changed[host.name], name)
 
     @staticmethod
     def operation_host_success(state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:
-        course(state).under_way.pop(host.name, None)
+        progress(state).under_way.pop(host.name, None)
 
     @staticmethod
     def operation_host_error(
         state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
     ) -> None:
-        kept = course(state)
+        kept = progress(state)
         kept.under_way.pop(host.name, None)
         said = str(host.connector_data.get("shakedown_said") or "it gave no reason")
         kept.failed.setdefault(host.name, (_name(state, op_hash), printable(said, 500)))
@@ -144,36 +144,42 @@ def _name(state: State, op_hash: str) -> str:
     return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
 
 
-def fates(state: State, examination: Examination | None, excluded: Mapping[str, str], interrupted: bool) -> list[Fate]:
+def outcomes(
+    state: State, examination: Examination | None, excluded: Mapping[str, str], interrupted: bool
+) -> list[HostOutcome]:
     """What became of each host."""
-    return [_fate(state, host, examination, excluded.get(host.name, ""), interrupted) for host in hosts_in_limit(state)]
+    return [
+        _outcome(state, host, examination, excluded.get(host.name, ""), interrupted) for host in hosts_in_limit(state)
+    ]
 
 
-def _fate(state: State, host: Host, examination: Examination | None, excluded: str, interrupted: bool) -> Fate:
-    kept, name = course(state), host.name
+def _outcome(
+    state: State, host: Host, examination: Examination | None, excluded: str, interrupted: bool
+) -> HostOutcome:
+    kept, name = progress(state), host.name
     reading = examination.readings.get(name) if examination is not None else None
     if kept.why(name):
-        return Fate(name, "failed", kept.why(name))
+        return HostOutcome(name, "failed", kept.why(name))
     if "shakedown_error" in host.connector_data:
-        return Fate(name, "unreached", host.connector_data["shakedown_error"])
+        return HostOutcome(name, "unreached", host.connector_data["shakedown_error"])
     if reading is not None and reading.state is None:
-        return Fate(name, "unreached", reading.why)
+        return HostOutcome(name, "unreached", reading.why)
     if interrupted and name in kept.under_way:
-        return Fate(name, "interrupted", f'in "{kept.under_way[name]}"', under_way=True)
+        return HostOutcome(name, "interrupted", f'in "{kept.under_way[name]}"', under_way=True)
     if interrupted and reading is None:
-        return Fate(name, "interrupted", "before it was examined")
+        return HostOutcome(name, "interrupted", "before it was examined")
     if excluded:
-        return Fate(name, "excluded", excluded)
+        return HostOutcome(name, "excluded", excluded)
     if host in state.failed_hosts:
-        return Fate(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
+        return HostOutcome(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
     if examination is None:
-        return Fate(name, "ok" if host in state.active_hosts else "unknown")
+        return HostOutcome(name, "ok" if host in state.active_hosts else "unknown")
     worst = examination.verdict_of(name)
     why = [finding.name for finding in examination.findings.get(name, []) if finding.verdict == worst != Verdict.OK]
-    return Fate(name, _WORDS[worst], ", ".join(why))
+    return HostOutcome(name, _WORDS[worst], ", ".join(why))
 
 
-_WORDS: dict[Verdict, Became] = {  # of a node's worst verdict, which is never a warning
+_WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning
     Verdict.OK: "ok",
     Verdict.DRIFT: "drift",
     Verdict.UNKNOWN: "unknown",
@@ -184,7 +190,7 @@ _WORDS: dict[Verdict, Became] = {  # of a node's worst verdict, which is never a
 def finish(state: State, examination: Examination | None = None, *lacking: str) -> Verdict:
     """The end of every run, however it came: close the record and say, once, how it ended. `examination`, and what is
     `lacking` though the nodes may be well: of a command that has no session. Returns the verdict."""
-    kept = course(state)
+    kept = progress(state)
     current = kept.session
     if current is not None:
         current.close()
@@ -196,9 +202,9 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     hosts = hosts_in_limit(state)
     changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
     gates = current.record.gates if current and current.record else []
-    ending = Ending(
+    summary = Summary(
         verdict=verdict,
-        fates=fates(state, examination, current.excluded if current else {}, invocation.interrupted),
+        outcomes=outcomes(state, examination, current.excluded if current else {}, invocation.interrupted),
         changed=changed,
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
@@ -212,7 +218,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     )
     out = current.out if current else terminal.console(stderr=True)
     out.print()
-    for number, line in enumerate(closing(ending)):
+    for number, line in enumerate(summary_lines(summary)):
         style = terminal.COLOURS[verdict] if not number else None
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     return verdict

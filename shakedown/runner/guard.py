@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shakedown.runner.deploys import SECTIONS, own_deploys
-from shakedown.runner.invocation import INTERRUPTED, USAGE, heed_signals, invocation
+from shakedown.runner.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
 
 
 class Guard:
@@ -57,7 +57,7 @@ def _arm() -> None:
                 f"--{option.replace('_', '-')}: the nodes are compared and train together, so each stage needs all of "
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
-    heed_signals()
+    install_signal_handlers()
     context.with_resource(_told())
     atexit.register(_leave)
 

@@ -38,12 +38,12 @@ def watch(client: SSHClient, host: Host) -> None:
     choose = client.set_missing_host_key_policy
 
     def set_policy(policy: MissingHostKeyPolicy | type[MissingHostKeyPolicy]) -> None:
-        choose(_Told(policy() if isinstance(policy, type) else policy, host))
+        choose(_ReportingPolicy(policy() if isinstance(policy, type) else policy, host))
 
     client.set_missing_host_key_policy = set_policy  # type: ignore[method-assign]
 
 
-def heed_ssh_config(data: dict[str, Any], host: Host) -> None:
+def apply_ssh_config(data: dict[str, Any], host: Host) -> None:
     """StrictHostKeyChecking of ssh_config(5) counts where the inventory says nothing: pyinfra's own default hides it.
     `ask` is refused, because nobody can be asked for many nodes at once."""
     if host.data.get(OPTION) is not None:
@@ -54,7 +54,7 @@ def heed_ssh_config(data: dict[str, Any], host: Host) -> None:
         data[OPTION] = "yes" if said == "ask" else said
 
 
-class _Told(MissingHostKeyPolicy):
+class _ReportingPolicy(MissingHostKeyPolicy):
     def __init__(self, policy: MissingHostKeyPolicy, host: Host) -> None:
         self._policy, self._host = policy, host
 

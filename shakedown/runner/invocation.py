@@ -47,7 +47,7 @@ class Invocation:
 invocation = Invocation()
 
 
-def heed_signals() -> None:
+def install_signal_handlers() -> None:
     """Ctrl-C, SIGTERM and losing the terminal end a run as its own end does: with its record closed, and with the
     words how it ended. What is ignored (nohup) stays ignored."""
     for number in SIGNALS:

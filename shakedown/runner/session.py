@@ -22,7 +22,7 @@ from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.report import terminal
 from shakedown.runner import host_keys
-from shakedown.runner.ending import course
+from shakedown.runner.ending import progress
 from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
@@ -182,7 +182,7 @@ class Session:
             name=name,
             verdict=self.examination.verdict_of(name),
             part=part,
-            why=course(self.state).why(name) or self.excluded.get(name, ""),
+            why=progress(self.state).why(name) or self.excluded.get(name, ""),
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes else None,
             changes=self.changed(name),
@@ -193,7 +193,7 @@ class Session:
 
     def changed(self, name: str) -> list[str]:
         """What was changed on a node, in order: findings by their names, other operations by theirs."""
-        return [self.short(name, operation) for operation in course(self.state).changed.get(name, [])]
+        return [self.short(name, operation) for operation in progress(self.state).changed.get(name, [])]
 
     def short(self, name: str, operation: str) -> str:
         """The finding that an operation on a node was declared for, or the operation itself."""
@@ -242,7 +242,7 @@ def session() -> Session:
     state: State = ctx_state.get()
     with _opening:
         if state not in _sessions:
-            opened = _sessions[state] = course(state).session = Session(state, examine(state))
+            opened = _sessions[state] = progress(state).session = Session(state, examine(state))
             invocation.examined = bool(opened.hosts)
             show_findings(opened)
         return _sessions[state]

@@ -11,7 +11,7 @@ from shakedown.desired.models import EACH, TOGETHER
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.report import terminal
-from shakedown.runner.ending import course
+from shakedown.runner.ending import progress
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
@@ -109,7 +109,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
         raise RuntimeError("the run was stopped before this job began")
     for host in current.hosts:
         if host not in current.state.active_hosts:
-            why = course(current.state).why(host.name) or "failed before the smoke run"
+            why = progress(current.state).why(host.name) or "failed before the smoke run"
             current.excluded.setdefault(host.name, why)
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))

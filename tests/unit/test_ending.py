@@ -216,7 +216,7 @@ def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
 RAISES = """
 import json, sys
 from shakedown.runner import engine
-from shakedown.runner.ending import course
+from shakedown.runner.ending import progress
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.operation import add_op, operation
 from pyinfra.api.operations import run_ops
@@ -239,7 +239,7 @@ with engine.connected(state):
     add_op(state, after, name="After")
     state.set_stage(StateStage.Execute)
     run_ops(state)
-kept = course(state)
+kept = progress(state)
 print(json.dumps([sorted(h.name for h in state.failed_hosts), kept.failed, kept.changed, kept.under_way]))
 """
 

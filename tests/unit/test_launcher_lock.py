@@ -1,4 +1,4 @@
-"""The node's lock and the watchdog's ear against other users of the node, and against what a client may send."""
+"""The node's lock and the watchdog's requests against other users of the node, and against what a client may send."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_a_folder_that_another_user_has_made_beforehand_is_refused(nodes: LocalN
     assert list(path.iterdir()) == []
 
 
-# -- the watchdog's ear ----------------------------------------------------------------------------------------------
+# -- the watchdog's requests -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("user", "below"), [(None, "/run/shakedown/shakedown-"), (SOMEBODY, "/tmp/shakedown-")])
@@ -262,8 +262,8 @@ else: sys.exit(1)
 
 
 @pytest.fixture
-def ear() -> Iterator[control.Ear]:
-    made = control.Ear()
+def requests() -> Iterator[control.RequestSocket]:
+    made = control.RequestSocket()
     yield made
     made.close()
     assert not Path(made.folder).exists()
@@ -275,32 +275,32 @@ def answer(request: dict[str, object]) -> dict[str, object]:
     return {"heard": request, "filling": "x" * int(str(request.get("filling", 0)))}
 
 
-def client(ear: control.Ear) -> socket.socket:
+def client(requests: control.RequestSocket) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(5)
-    connection.connect(f"{ear.folder}/control")
+    connection.connect(f"{requests.folder}/control")
     return connection
 
 
-def serve(ear: control.Ear, turns: int = 20) -> None:
+def serve(requests: control.RequestSocket, turns: int = 20) -> None:
     for _ in range(turns):
-        ear.serve(0.001, answer)
+        requests.serve(0.001, answer)
 
 
-def ask(ear: control.Ear, text: bytes) -> object:
-    with client(ear) as connection:
+def ask(requests: control.RequestSocket, text: bytes) -> object:
+    with client(requests) as connection:
         connection.sendall(text)
-        serve(ear)
+        serve(requests)
         return json.loads(connection.makefile("rb").readline() or b"null")
 
 
-def test_a_request_is_answered_and_a_long_answer_comes_in_turns(ear: control.Ear) -> None:
-    assert ask(ear, b'{"a": 1}\n') == {"heard": {"a": 1}, "filling": ""}
-    with client(ear) as connection:
+def test_a_request_is_answered_and_a_long_answer_comes_in_turns(requests: control.RequestSocket) -> None:
+    assert ask(requests, b'{"a": 1}\n') == {"heard": {"a": 1}, "filling": ""}
+    with client(requests) as connection:
         connection.sendall(b'{"filling": 1000000}\n')
         got = b""
         while not got.endswith(b"\n"):
-            serve(ear, 2)
+            serve(requests, 2)
             got += connection.recv(65536)
         assert len(json.loads(got)["filling"]) == 1_000_000
 
@@ -315,58 +315,64 @@ def test_a_request_is_answered_and_a_long_answer_comes_in_turns(ear: control.Ear
         (b'{"command": "fail"}\n', "KeyError"),
     ],
 )
-def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(ear: control.Ear, sent: bytes, said: str) -> None:
-    reply = ask(ear, sent)
+def test_what_is_no_request_gets_an_error_and_the_next_one_is_served(
+    requests: control.RequestSocket, sent: bytes, said: str
+) -> None:
+    reply = ask(requests, sent)
     assert isinstance(reply, dict) and said in str(reply["error"])
-    assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+    assert ask(requests, b"{}\n") == {"heard": {}, "filling": ""}
 
 
-def test_a_request_has_a_size(ear: control.Ear) -> None:
+def test_a_request_has_a_size(requests: control.RequestSocket) -> None:
     exactly = b'{"a": "%s"}\n' % (b"x" * (control.REQUEST_LIMIT - 10))
     assert len(exactly) == control.REQUEST_LIMIT + 0
-    assert ask(ear, exactly) is not None
-    with client(ear) as connection:
+    assert ask(requests, exactly) is not None
+    with client(requests) as connection:
         connection.sendall(b" " + exactly)
-        serve(ear)
+        serve(requests)
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1) == b""
 
 
-def test_bytes_that_trickle_neither_hold_up_others_nor_last(ear: control.Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_trickle_neither_hold_up_others_nor_last(
+    requests: control.RequestSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control, "CONNECTION_S", 0.3)
-    with client(ear) as slow:
+    with client(requests) as slow:
         began = time.monotonic()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             while time.monotonic() - began < 5:
                 slow.sendall(b" ")
-                assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
+                assert ask(requests, b"{}\n") == {"heard": {}, "filling": ""}
                 time.sleep(0.02)
         assert 0.3 <= time.monotonic() - began < 2
 
 
-def test_one_who_does_not_read_his_answer_holds_up_nobody(ear: control.Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_who_does_not_read_his_answer_holds_up_nobody(
+    requests: control.RequestSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(control, "CONNECTION_S", 0.3)
-    with client(ear) as deaf:
+    with client(requests) as deaf:
         deaf.sendall(b'{"filling": 1500000}\n')
         began = time.monotonic()
         while time.monotonic() - began < 0.5:
-            assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
-        assert ear._connections == []
+            assert ask(requests, b"{}\n") == {"heard": {}, "filling": ""}
+        assert requests._connections == []
 
 
-def test_many_connections_at_once_push_out_the_oldest(ear: control.Ear) -> None:
+def test_many_connections_at_once_push_out_the_oldest(requests: control.RequestSocket) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(60):
-            stack.enter_context(client(ear))
-        serve(ear, 80)
-        assert len(ear._connections) == 32
-        assert ask(ear, b"{}\n") == {"heard": {}, "filling": ""}
-    serve(ear)
-    assert ear._connections == []
+            stack.enter_context(client(requests))
+        serve(requests, 80)
+        assert len(requests._connections) == 32
+        assert ask(requests, b"{}\n") == {"heard": {}, "filling": ""}
+    serve(requests)
+    assert requests._connections == []
 
 
-def test_without_a_free_descriptor_it_waits_and_goes_on(ear: control.Ear) -> None:
-    with client(ear) as connection:
+def test_without_a_free_descriptor_it_waits_and_goes_on(requests: control.RequestSocket) -> None:
+    with client(requests) as connection:
         connection.sendall(b"{}\n")
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         lowest = os.dup(0)
@@ -375,16 +381,16 @@ def test_without_a_free_descriptor_it_waits_and_goes_on(ear: control.Ear) -> Non
         try:
             began = time.monotonic()
             for _ in range(3):
-                ear.serve(0.1, answer)
+                requests.serve(0.1, answer)
             assert time.monotonic() - began >= 0.3, "it does not spin"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        serve(ear)
+        serve(requests)
         assert connection.recv(100) == b'{"heard": {}, "filling": ""}\n'
 
 
-def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(ear: control.Ear) -> None:
-    dead = control.Ear()
+def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(requests: control.RequestSocket) -> None:
+    dead = control.RequestSocket()
     os.close(dead._claim)  # as when it was killed
     dead._claim = -1
     dead._server.close()
@@ -396,51 +402,51 @@ def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(ear: contr
     try:
         control.sweep()
         assert not Path(dead.folder).exists()
-        assert all(os.path.lexists(path) for path in (ear.folder, foreign, fresh, link))
+        assert all(os.path.lexists(path) for path in (requests.folder, foreign, fresh, link))
     finally:
         link.unlink()
         Path(foreign).rmdir()
         Path(fresh).rmdir()
 
 
-def place(ear: control.Ear, **other: object) -> dict[str, object]:
+def place(requests: control.RequestSocket, **other: object) -> dict[str, object]:
     from shakedown.smoke.launcher import processes
 
-    own = {"socket": ear.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
+    own = {"socket": requests.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
     return own | other
 
 
-def test_a_visit_believes_only_the_process_that_the_run_folder_names(ear: control.Ear) -> None:
+def test_a_visit_believes_only_the_process_that_the_run_folder_names(requests: control.RequestSocket) -> None:
     from shakedown.smoke.launcher import processes
 
     with subprocess.Popen(SLEEP) as other:
         try:
             with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in its place"):
-                control.ask(place(ear, process=processes.identity(other.pid)), {})
+                control.ask(place(requests, process=processes.identity(other.pid)), {})
         finally:
             other.kill()
     started = processes.identity(os.getpid())[1]
     for wrong in ([os.getpid(), started + 1], [os.getpid()], ["x", 1], None, [0, 0], [2**70, 1]):
         with pytest.raises(control.Dead):
-            control.ask(place(ear, process=wrong), {})
+            control.ask(place(requests, process=wrong), {})
     with pytest.raises(control.Dead):
-        control.ask(place(ear, boot_id="of another boot"), {})
+        control.ask(place(requests, boot_id="of another boot"), {})
     with pytest.raises(control.Dead):
         control.ask({}, {})
 
 
-def test_a_visit_goes_to_no_folder_that_is_not_its_own(ear: control.Ear, tmp_path: Path) -> None:
-    os.chown(ear.folder, NOBODY, NOBODY)
+def test_a_visit_goes_to_no_folder_that_is_not_its_own(requests: control.RequestSocket, tmp_path: Path) -> None:
+    os.chown(requests.folder, NOBODY, NOBODY)
     with pytest.raises(control.Silent, match="can be changed by others"):
-        control.ask(place(ear), {})
-    os.chown(ear.folder, 0, 0)
-    Path(ear.folder).chmod(0o755)
+        control.ask(place(requests), {})
+    os.chown(requests.folder, 0, 0)
+    Path(requests.folder).chmod(0o755)
     with pytest.raises(control.Silent, match="can be changed by others"):
-        control.ask(place(ear), {})
-    Path(ear.folder).chmod(0o700)
-    (tmp_path / "link").symlink_to(ear.folder)
+        control.ask(place(requests), {})
+    Path(requests.folder).chmod(0o700)
+    (tmp_path / "link").symlink_to(requests.folder)
     with pytest.raises(control.Silent):
-        control.ask(place(ear, socket=str(tmp_path / "link")), {})
+        control.ask(place(requests, socket=str(tmp_path / "link")), {})
 
 
 def test_a_forged_watchdog_of_another_user_is_not_believed(nodes: LocalNodes, prepare: Prepare) -> None:
@@ -475,10 +481,10 @@ def test_who_carries_a_runs_id_is_not_taken_for_a_part_of_it(nodes: LocalNodes, 
         assert status.running_at_end == [] and status.survivors == [] and other.poll() is None
 
 
-def test_a_slow_or_silent_server_costs_a_visit_three_seconds(ear: control.Ear) -> None:
+def test_a_slow_or_silent_server_costs_a_visit_three_seconds(requests: control.RequestSocket) -> None:
     with contextlib.suppress(control.Silent):
         began = time.monotonic()
-        control.ask(place(ear), {}, timeout=0.5)  # nobody serves it
+        control.ask(place(requests), {}, timeout=0.5)  # nobody serves it
     assert 0.5 <= time.monotonic() - began < 2
 
 

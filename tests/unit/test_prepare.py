@@ -174,7 +174,9 @@ def test_a_dead_node_is_taken_over_and_what_it_left_is_told(bench: Bench) -> Non
     dead.communicate()
     code, out, error = bench.prepare(WHOLE, "n2", LEASE_S=2.0)
     assert code == 0, error
-    assert "root (uid 0) on n1 has not stirred" in out and "a run that did not end has left .wiki.part-n1" in out
+    assert (
+        "root (uid 0) on n1 has not renewed its lock" in out and "a run that did not end has left .wiki.part-n1" in out
+    )
     assert bench.fact() == "prepared" and bench.left() == ["wiki"]
     for path in bench.root.glob("log.*"):
         os.kill(int(path.read_text()), signal.SIGTERM)

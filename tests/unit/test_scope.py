@@ -17,7 +17,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.report import terminal
-from shakedown.report.closing import not_held
+from shakedown.report.summary import not_held
 from shakedown.resolve import HostLayers, resolve
 from shakedown.runner.session import Session
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall

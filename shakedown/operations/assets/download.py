@@ -243,7 +243,7 @@ def origin_name(file: Wanted) -> str:
 def resumable(file: Wanted, fd: int) -> Optional[str]:
     """What tells the server which version the part is of; "" where only our checksum can tell. None: begin again."""
     try:
-        origin = json.loads((origins().read_ours(origin_name(file)) or b"{}").decode())
+        origin = json.loads((origins().read_own(origin_name(file)) or b"{}").decode())
         if origin.get("url") != file.url or origin.get("inode") != os.fstat(fd).st_ino:
             return None
     except (OSError, ValueError, AttributeError, Unsafe):

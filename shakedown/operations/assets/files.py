@@ -48,7 +48,7 @@ def write(job: Dict[str, Any]) -> None:
     if found is not None and stat.S_ISDIR(found.st_mode):
         raise Unsafe("{} is a folder".format(job["path"]))
     if job.get("once") and found is not None:
-        folder.read_ours(name)  # one that another user could have written is no record
+        folder.read_own(name)  # one that another user could have written is no record
         return
     content = "".join(line + "\n" for line in job["lines"]).encode("utf-8", "surrogateescape")
     folder.write(name, content, int(job["mode"], 8))

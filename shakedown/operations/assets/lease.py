@@ -90,7 +90,7 @@ def holder(said: Dict[str, Any]) -> str:
 
 
 def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
-    """The lock, as soon as it is free or its holder has not stirred for a lease. Busy names the holder.
+    """The lock, as soon as it is free or its holder has not renewed it for a lease. Busy names the holder.
 
     To be called with the local lock held: a holder who would have to have that too is dead.
     """
@@ -120,7 +120,7 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             put_aside(folder, name, said)
             continue
         if time.monotonic() - since > lease_s:
-            tell("{}: {} has not stirred for {:.0f} s: taken over".format(folder.path, holder(said), lease_s))
+            tell("{}: {} has not renewed its lock for {:.0f} s: taken over".format(folder.path, holder(said), lease_s))
             put_aside(folder, name, said)
             continue
         if time.monotonic() > deadline:

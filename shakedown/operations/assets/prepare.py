@@ -88,7 +88,9 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
             if now > deadline:
                 raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
             if lease.lost:
-                raise PrepareError("another node has taken over, after this one did not stir: look at its disk")
+                raise PrepareError(
+                    "another node has taken over, after this one did not renew its lock: look at its disk"
+                )
             if said.gone or now - shown > EVERY_S:
                 shown = now
                 say("{}: at work for {:.0f} s".format(job["folder"], now - begun))
@@ -159,7 +161,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
         inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
         if not lease.is_held():
-            raise PrepareError("another node has taken over, after this one did not stir")
+            raise PrepareError("another node has taken over, after this one did not renew its lock")
         found = parent.look(name)
         if found is not None and stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent.fd)  # an empty one

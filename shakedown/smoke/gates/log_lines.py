@@ -12,7 +12,7 @@ from shakedown.smoke.signatures import Match, advice, load
 
 # The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.
 # https://github.com/NVIDIA/nccl, src/debug.cc, ncclDebugInit, as read on 2026-11-21
-HEARD = {"WARN", "INFO", "ABORT", "TRACE"}
+SHOWS_WARNINGS = {"WARN", "INFO", "ABORT", "TRACE"}
 
 
 @gate
@@ -32,7 +32,7 @@ def rccl_tuning(logs: Mapping[str, NodeLog | None], rdma: bool = False, nccl_deb
     only_rdma = {signature.name for signature in load().rccl if signature.rdma}
     found = [(name, match) for name, log in logs.items() if log for match in log.rccl]
     found = [(name, match) for name, match in found if rdma or match.name not in only_rdma]
-    if not found and nccl_debug is not None and nccl_debug.upper() not in HEARD:
+    if not found and nccl_debug is not None and nccl_debug.upper() not in SHOWS_WARNINGS:
         silent = f"RCCL was silent: NCCL_DEBUG was {nccl_debug or 'not set'}"
         remedy = "run with NCCL_DEBUG=WARN or more"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
@@ -43,7 +43,7 @@ def rccl_tuning(logs: Mapping[str, NodeLog | None], rdma: bool = False, nccl_deb
 def quietest(levels: Iterable[str]) -> str:
     """Of the NCCL_DEBUG of several nodes one that keeps warnings back, where there is one."""
     every = list(levels)
-    return next((level for level in every if level.upper() not in HEARD), every[0] if every else "")
+    return next((level for level in every if level.upper() not in SHOWS_WARNINGS), every[0] if every else "")
 
 
 def _none_of(logs: Mapping[str, NodeLog | None], found: list[tuple[str, Match]], seen: str) -> Outcome:

@@ -44,7 +44,7 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
 
 def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
     answer: Dict[str, Any] = {}
-    held = ear = path = None
+    held = requests = path = None
     try:
         held = lock.take(job["run_id"])
         control.sweep()
@@ -54,8 +54,8 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         # Run ids are seen by everybody who lists processes: a mark with nothing else in it any user could carry, and
         # be taken for what the run has left behind.
         job["mark"] = "%s/%s" % (job["mark"], os.urandom(8).hex())
-        ear = control.Ear()
-        place = {"socket": ear.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
+        requests = control.RequestSocket()
+        place = {"socket": requests.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
         folder.write_json(path, "control.json", place)
         folder.write_json(path, "job.json", {**job, "secrets": [], "environment": {}})
         answer = {"run_dir": path, "python": sys.executable, "leftovers": left, "note": held.note}
@@ -63,8 +63,8 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         answer = {"error": str(error), "kind": "busy"}
     except (folder.Unusable, OSError, ValueError) as error:
         answer = {"error": str(error), "kind": "unusable"}
-        if ear is not None:
-            ear.close()
+        if requests is not None:
+            requests.close()
         if path is not None:
             folder.remove(path)
     output = os.open(
@@ -77,8 +77,8 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
         os.dup2(target, standard)
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
-    if held is not None and ear is not None and path is not None and "error" not in answer:
-        watchdog.Watchdog(held, ear, path, job).serve()
+    if held is not None and requests is not None and path is not None and "error" not in answer:
+        watchdog.Watchdog(held, requests, path, job).serve()
 
 
 def _substitute(value: Any, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""The watchdog's ear: a Unix socket in a folder that its owner alone can enter.
+"""The watchdog's requests: a Unix socket in a folder that its owner alone can enter.
 
 The folder is made anew for each run, 0700, under a name that nobody can take beforehand: in /run/shakedown for root, in
 /tmp for others. Both are the node's own, where a home may be shared by many nodes; a user's folder in /run goes when he
@@ -69,7 +69,7 @@ class _Connection:
         return self.client.fileno()
 
 
-class Ear:
+class RequestSocket:
     """The socket, with what listens on it. It has no thread: `serve` does what there is to do."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Ear:
             time.sleep(min(seconds, 0.1))
             return
         for connection in [each for each in readers if each in readable]:
-            self._hear(connection, answer)
+            self._receive_request(connection, answer)
         for connection in [each for each in writers if each in writable]:
             self._say(connection)
         if self._server in readable:
@@ -126,7 +126,7 @@ class Ear:
         self._connections.append(_Connection(client))
         self._drop(self._connections[:-_CONNECTIONS])
 
-    def _hear(self, connection: _Connection, answer: Answer) -> None:
+    def _receive_request(self, connection: _Connection, answer: Answer) -> None:
         try:
             chunk = connection.client.recv(65536)
         except BlockingIOError:

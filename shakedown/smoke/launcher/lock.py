@@ -45,9 +45,9 @@ class Busy(Exception):
 class Lock:
     """The node, as long as the descriptor is open. `note` is what the run's owner should know of it."""
 
-    def __init__(self, held: int, ear: Optional[socket.socket] = None, note: str = "") -> None:
+    def __init__(self, held: int, listener: Optional[socket.socket] = None, note: str = "") -> None:
         self._held = held
-        self._ear = ear
+        self._listener = listener
         self.note = note
 
     def fileno(self) -> int:
@@ -56,19 +56,19 @@ class Lock:
 
     def drain(self) -> None:
         """Let go of who has looked at an ordinary user's lock, so that the next who looks finds room in the queue."""
-        for _ in range(_DRAIN if self._ear else 0):
+        for _ in range(_DRAIN if self._listener else 0):
             try:
-                self._ear.accept()[0].close()  # type: ignore[union-attr]
+                self._listener.accept()[0].close()  # type: ignore[union-attr]
             except OSError:
                 return
 
     def release(self) -> None:
         """Let go of the node; twice is once."""
-        if self._ear is not None:
-            self._ear.close()
+        if self._listener is not None:
+            self._listener.close()
         elif self._held >= 0:
             os.close(self._held)
-        self._held, self._ear = -1, None
+        self._held, self._listener = -1, None
 
 
 def take(run_id: str) -> Lock:

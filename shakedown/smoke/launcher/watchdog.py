@@ -24,9 +24,9 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 class Watchdog:
     """One run on one node: setup, ready, running, stopping, over. `ending` is why it ends other than by itself."""
 
-    def __init__(self, held: lock.Lock, ear: control.Ear, path: str, job: Dict[str, Any]) -> None:
+    def __init__(self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any]) -> None:
         self._lock = held
-        self._ear = ear
+        self._requests = requests
         self._path = path
         self._job = job
         self._state = SETUP
@@ -60,7 +60,7 @@ class Watchdog:
         while not (self._removed or self._lease_is_over() or self._out_of_time(over)):
             self._turn()
         self._lock.release()
-        self._ear.close()
+        self._requests.close()
 
     def _work(self) -> None:
         for argv in self._job["setup"]:
@@ -193,7 +193,7 @@ class Watchdog:
 
     def _turn(self, seconds: float = _TURN_S) -> None:
         """Answer who asks, for at most `seconds`; then look at the log and the lease."""
-        self._ear.serve(seconds, self._answer)
+        self._requests.serve(seconds, self._answer)
         self._lock.drain()
         self._mark_growth()
         if self._lease_is_over():

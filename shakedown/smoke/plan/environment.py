@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shakedown.smoke.gates.log_lines import HEARD
+from shakedown.smoke.gates.log_lines import SHOWS_WARNINGS
 from shakedown.smoke.options import ResolvedOptions, environment_problems
 from shakedown.smoke.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.state import is_unreadable
@@ -51,7 +51,7 @@ def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dic
     and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged."""
     found = dict(environment)
     asked = found.get(LEVEL)
-    if (asked is not None or distributed) and (asked or "").upper() not in HEARD:
+    if (asked is not None or distributed) and (asked or "").upper() not in SHOWS_WARNINGS:
         found[LEVEL] = WARN
     if LEVEL in found:
         found.pop(FILE, None)

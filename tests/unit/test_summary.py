@@ -5,31 +5,35 @@ from __future__ import annotations
 import pytest
 
 from shakedown.findings import Verdict
-from shakedown.report.closing import NAMED, WHY, Ending, Fate, closing
+from shakedown.report.summary import NAMED, WHY, HostOutcome, Summary, summary_lines
 
 
 def said(**given: object) -> list[str]:
-    return list(closing(Ending(verdict=Verdict.FAIL, **given)))  # type: ignore[arg-type]
+    return list(summary_lines(Summary(verdict=Verdict.FAIL, **given)))  # type: ignore[arg-type]
 
 
 def test_a_run_of_which_there_is_nothing_to_say() -> None:
-    assert list(closing(Ending(verdict=Verdict.OK))) == ["verdict: ok", "changed: nothing", "evidence: none was kept"]
+    assert list(summary_lines(Summary(verdict=Verdict.OK))) == [
+        "verdict: ok",
+        "changed: nothing",
+        "evidence: none was kept",
+    ]
 
 
 def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
-    fates = [
-        Fate("a", "ok"),
-        Fate("b", "drift", "mtu"),
-        Fate("c", "failed", 'in "mtu": no answer'),
-        Fate("d", "drift", "mtu"),
-        Fate("e", "drift", "thp"),
-        Fate("f", "unreached", "refused"),
-        Fate("g", "interrupted", 'in "mtu"'),
-        Fate("h", "excluded", "not in its desired state"),
-        Fate("i", "unknown", "clock"),
-        Fate("j", "fail", "gpu_count"),
+    outcomes = [
+        HostOutcome("a", "ok"),
+        HostOutcome("b", "drift", "mtu"),
+        HostOutcome("c", "failed", 'in "mtu": no answer'),
+        HostOutcome("d", "drift", "mtu"),
+        HostOutcome("e", "drift", "thp"),
+        HostOutcome("f", "unreached", "refused"),
+        HostOutcome("g", "interrupted", 'in "mtu"'),
+        HostOutcome("h", "excluded", "not in its desired state"),
+        HostOutcome("i", "unknown", "clock"),
+        HostOutcome("j", "fail", "gpu_count"),
     ]
-    assert said(fates=fates)[1:-2] == [
+    assert said(outcomes=outcomes)[1:-2] == [
         '  failed: c: in "mtu": no answer',
         '  interrupted: g: in "mtu"',
         "  unreached: f: refused",
@@ -43,17 +47,19 @@ def test_the_worst_comes_first_and_what_is_alike_is_said_once() -> None:
 
 
 def test_warnings_are_counted_beside_the_verdict() -> None:
-    lines = list(closing(Ending(verdict=Verdict.OK, warnings={"a": ["support", "environment.X"], "b": ["support"]})))
+    lines = list(
+        summary_lines(Summary(verdict=Verdict.OK, warnings={"a": ["support", "environment.X"], "b": ["support"]}))
+    )
     assert lines[:2] == ["verdict: ok", "  warnings, beside the verdict: 3 (support: a, b; environment.X: a)"]
 
 
 def test_what_is_lacking_besides_comes_first() -> None:
-    assert said(lacking=["1 of 2"], fates=[Fate("a", "ok")])[:3] == ["verdict: fail", "  1 of 2", "  ok: a"]
+    assert said(lacking=["1 of 2"], outcomes=[HostOutcome("a", "ok")])[:3] == ["verdict: fail", "  1 of 2", "  ok: a"]
 
 
 @pytest.mark.parametrize(("count", "more"), [(NAMED, ""), (NAMED + 1, " and 1 more"), (NAMED + 30, " and 30 more")])
 def test_of_many_alike_some_are_named(count: int, more: str) -> None:
-    line = said(fates=[Fate(f"n{number}", "ok") for number in range(count)])[1]
+    line = said(outcomes=[HostOutcome(f"n{number}", "ok") for number in range(count)])[1]
     assert line == f"  ok: {', '.join(f'n{number}' for number in range(NAMED))}{more}"
 
 
@@ -82,7 +88,11 @@ def test_why_it_ended_early_and_what_else_a_person_must_know() -> None:
 def test_nothing_of_it_reaches_the_terminal_as_it_came() -> None:
     bad = "\x1b[2Jx\r\n\u202e"
     lines = said(
-        fates=[Fate(bad, "failed", bad * WHY)], changed={bad: [bad]}, new_keys={bad: bad}, gates=[bad], error=bad
+        outcomes=[HostOutcome(bad, "failed", bad * WHY)],
+        changed={bad: [bad]},
+        new_keys={bad: bad},
+        gates=[bad],
+        error=bad,
     )
     assert all(line.isprintable() for line in lines)
     assert max(map(len, lines)) < WHY + 100

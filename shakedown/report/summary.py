@@ -13,28 +13,28 @@ from shakedown.text import printable
 if TYPE_CHECKING:
     from shakedown.smoke.gates import Gate
 
-Became = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok"]
-ORDER: tuple[Became, ...] = ("failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok")
+OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok"]
+ORDER: tuple[OutcomeKind, ...] = ("failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok")
 NAMED = 8  # of the nodes of which the same is to be said; the others are a number
 WHY = 500  # characters of one reason
 
 
 @dataclass(frozen=True)
-class Fate:
+class HostOutcome:
     """What became of a node; `why` where there is something to be said of it."""
 
     node: str
-    became: Became
+    kind: OutcomeKind
     why: str = ""
     under_way: bool = False  # an operation was at work on it when the run ended
 
 
 @dataclass(frozen=True)
-class Ending:
+class Summary:
     """All that is said at the end of a run."""
 
     verdict: Verdict
-    fates: Sequence[Fate] = ()
+    outcomes: Sequence[HostOutcome] = ()
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> operations
     unfinished: Mapping[str, str] = field(default_factory=dict)  # node -> the operation that it did not get through
     gates: Sequence[str] = ()  # those that did not hold
@@ -47,26 +47,26 @@ class Ending:
     interrupted: bool = False
 
 
-def closing(ending: Ending) -> Iterator[str]:
+def summary_lines(summary: Summary) -> Iterator[str]:
     """The lines, as they may reach a terminal."""
-    yield f"verdict: {ending.verdict}{' (interrupted)' if ending.interrupted else ''}"
-    if ending.error:
-        yield f"  ended by {printable(ending.error, WHY)}"
-    yield from (f"  {printable(lack, WHY)}" for lack in ending.lacking)
+    yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}"
+    if summary.error:
+        yield f"  ended by {printable(summary.error, WHY)}"
+    yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
     alike: dict[tuple[int, str], list[str]] = {}
-    for fate in ending.fates:
-        alike.setdefault((ORDER.index(fate.became), fate.why), []).append(fate.node)
-    for (became, why), nodes in sorted(alike.items()):
-        yield f"  {ORDER[became]}: {_listed(nodes)}{f': {printable(why, WHY)}' if why else ''}"
-    yield from _warnings(ending.warnings)
-    if ending.gates:
-        yield f"  gates that did not hold: {_listed(ending.gates)}"
-    yield from _changes(ending)
-    if ending.interrupted and any(fate.became == "interrupted" and fate.under_way for fate in ending.fates):
+    for outcome in summary.outcomes:
+        alike.setdefault((ORDER.index(outcome.kind), outcome.why), []).append(outcome.node)
+    for (kind, why), nodes in sorted(alike.items()):
+        yield f"  {ORDER[kind]}: {_listed(nodes)}{f': {printable(why, WHY)}' if why else ''}"
+    yield from _warnings(summary.warnings)
+    if summary.gates:
+        yield f"  gates that did not hold: {_listed(summary.gates)}"
+    yield from _changes(summary)
+    if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there by itself, within its time limit"
-    for node, key in ending.new_keys.items():
+    for node, key in summary.new_keys.items():
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"
-    yield f"evidence: {ending.evidence or 'none was kept'}"
+    yield f"evidence: {summary.evidence or 'none was kept'}"
 
 
 def not_held(gates: Sequence[Gate]) -> list[str]:
@@ -90,11 +90,11 @@ def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
         yield f"  warnings, beside the verdict: {sum(map(len, nodes.values()))} ({what})"
 
 
-def _changes(ending: Ending) -> Iterator[str]:
-    unfinished = ending.unfinished
-    changed = {node: names for node, names in ending.changed.items() if names}
+def _changes(summary: Summary) -> Iterator[str]:
+    unfinished = summary.unfinished
+    changed = {node: names for node, names in summary.changed.items() if names}
     if not changed:
-        yield f"changed: nothing{' (dry run)' if ending.dry else ''}"
+        yield f"changed: nothing{' (dry run)' if summary.dry else ''}"
     for node, names in changed.items():
         shown = [f"{name} (not to its end)" if name == unfinished.get(node) else name for name in names]
         yield f"changed: {printable(node)}: {printable(', '.join(shown))}"
