@@ -73,10 +73,8 @@ def settings(settings: Mapping[str, str | int]) -> Commands:
 
 def make(wanted: Mapping[str, str]) -> Commands:
     """What `settings` does, for operations that make one of them."""
-    about = {key: boot_values.by_unit(key, value)[0] for key, value in wanted.items()}
     here = {key: boot_values.read(key, value) for key, value in wanted.items()}
-    nothing = [key for key, values in here.items() if not values and about[key].absent != wanted[key]]
-    if nothing:
+    if nothing := _lacking(here, wanted):
         yield refuse(f"this node has nothing that {', '.join(nothing)} could set")
         return
 
@@ -134,10 +132,12 @@ def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
 
 
 def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
-    bad = [
+    here = {key: boot_values.read(key, asked) for key, asked in wanted.items()}
+    bad = [f"{key} cannot be read" for key in _lacking(here, wanted)]
+    bad += [
         f"{value.before.target} is {value.actual}, not {value.wanted}"
-        for key, asked in wanted.items()
-        for value in boot_values.read(key, asked)
+        for values in here.values()
+        for value in values
         if value.actual != value.wanted
     ]
     files = host.get_fact(Contents, patterns=[CONF, ENABLED])
@@ -146,6 +146,12 @@ def _wrong(wanted: Mapping[str, str], systemd: bool) -> str | None:
         bad += [f"{CONF} lacks {key}={value}" for key, value in wanted.items() if f"{key}={value}" not in lines]
         bad += [] if ENABLED in files else ["shakedown-boot.service is not enabled"]
     return f"after the change {'; '.join(bad[:5])}" if bad else None
+
+
+def _lacking(here: Mapping[str, list[boot_values.Value]], wanted: Mapping[str, str]) -> list[str]:
+    """The settings of which the node has nothing, where that is not what is wanted."""
+    empty = [key for key, values in here.items() if not values]
+    return [key for key in empty if boot_values.by_unit(key, wanted[key])[0].absent != wanted[key]]
 
 
 def _listed(settings: Mapping[str, str]) -> str:

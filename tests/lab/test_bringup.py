@@ -155,11 +155,35 @@ def test_a_frozen_sshd_costs_one_node_and_not_the_rack(lab: Rack, product: Produ
 
 
 def test_in_the_steady_state_a_drift_check_is_one_exec_channel_per_node(lab: Rack, product: Product) -> None:
-    inventory = lab.inventory(product.folder / "lab.py", smoke())
+    unlisted = {
+        "tuning": {"sysctl": {"kernel.panic_on_oops": lab["node1"].read("/proc/sys/kernel/panic_on_oops").strip()}}
+    }
+    inventory = lab.inventory(product.folder / "lab.py", smoke() | unlisted)
     product.drift(inventory)  # brings the probe's bundle
     before = [node.exec_channels() for node in lab]
-    product.drift(inventory)
+    findings = product.findings(inventory)
     assert [node.exec_channels() - count for node, count in zip(lab, before, strict=True)] == [1, 1, 1]
+    asked = [each["verdict"] for each in findings if each["name"] == "sysctl.kernel.panic_on_oops"]
+    assert asked == ["drift"] * 3, "any key is read in the same exec; nothing keeps this one at boot"
+
+
+def test_one_setting_by_its_operation_alone(rack: RackMaker, product: Product) -> None:
+    """As a person does from the command line, with --dry and --diff, without a deploy; and the way back."""
+    lab = rack([NodeSpec(proc={"sys/kernel/nmi_watchdog": "1\n"})])
+    inventory = lab.inventory(product.folder / "lab.py", {"gpu": "cpu"})
+    change = ("pyinfra", inventory, "shakedown.operations.tuning.nmi_watchdog", "enabled=false")
+    path, file = "/proc/sys/kernel/nmi_watchdog", "/etc/sysctl.d/90-shakedown.conf"
+    dry = product.run(*change, "--dry", "--diff")
+    assert dry.code == 0 and "kernel.nmi_watchdog = 0" in dry.text and lab["node1"].read(path).strip() == "1"
+    for noop in (False, True):
+        done = product.run(*change, "-y", "-v")
+        assert done.code == 0, done.text
+        assert ("kernel.nmi_watchdog is 0, now and at boot" in done.text) == noop, done.text
+    assert lab["node1"].read(path).strip() == "0" and "kernel.nmi_watchdog = 0" in lab["node1"].read(file)
+    back = product.deploy(inventory, "rollback", "-y")
+    assert back.code == 0, back.text
+    assert lab["node1"].read(path).strip() == "1"
+    lab["node1"].exec(f"test ! -e {file}")
 
 
 OFF = NodeSpec(proc={"sys/kernel/numa_balancing": "0\n"}, files={"etc/sysctl.d/10-numa.conf": f"{KEY} = 0\n"})
