@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
+from shakedown.node.settings import SETTINGS
 from shakedown.resolve import HostLayers, merge_host, resolve
 from shakedown.state import SCHEMA_VERSION, NodeState, Why
 
@@ -256,6 +257,12 @@ def image(reference: str, digest: str) -> dict[str, Any]:
     return {"id": own, "tags": [reference], "digests": [f"{name}@{digest}"], "size_bytes": 40 * GIB}
 
 
+# Of every setting that has no place of its own in the state: what a site may want of it.
+SETTING_VALUES = {
+    name: "0" if each.switch else each.example for name, each in SETTINGS.items() if not each.details and not each.place
+}
+
+
 def _base(hostname: str) -> dict[str, Any]:
     """What healthy() and bare() share."""
     return {
@@ -286,6 +293,7 @@ def _base(hostname: str) -> dict[str, Any]:
             "hugepage_kb": 2048,
         },
         "sysctl": {key: {"running": value, "persisted": value} for key, value in SYSCTL.items()},
+        "settings": {name: {"running": value, "persisted": value} for name, value in SETTING_VALUES.items()},
         "limits": {
             "memlock": {"running": "unlimited", "persisted": "unlimited"},
             "nofile": {"running": "1048576", "persisted": "1048576"},

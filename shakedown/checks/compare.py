@@ -101,9 +101,9 @@ def boot_remedy(
     return Remedy(text=f"{text}, {when}", operation="boot.settings", arguments={"settings": dict(settings)}, risk=risk)
 
 
-def remedy_of(known: Known, wanted: str, state: NodeState, *, right_now: bool, detail: str = "") -> Remedy:
+def remedy_of(known: Known, wanted: str | int, state: NodeState, *, right_now: bool, detail: str = "") -> Remedy:
     """The operation that changes a setting now and for the next boot."""
-    text, risk = known.text(wanted, detail), Risk(known.risk)
+    text, risk = known.text(str(wanted), detail), Risk(known.risk)
     if known.by_unit:
         key = f"{known.key()}.{detail}" if detail else known.key()
         return boot_remedy(text, {key: wanted}, state, right_now=right_now, risk=risk)

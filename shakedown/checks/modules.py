@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
+from shakedown.checks.compare import at_boot, compare_setting, remedy_of, unknown
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.node.modules import kernel_name
+from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
@@ -31,9 +32,9 @@ def _module(module: str, state: NodeState, node: str) -> Finding:
     if module in state.modules.blacklisted:
         # systemd-modules-load obeys a blacklist, our unit loads by name.
         evidence = f"/proc/modules; {module} is blacklisted (modprobe.d or modprobe.blacklist=)"
-        setting = Setting(running=running, persisted=at_boot(state.boot_unit, name.replace("modules", "module")))
-        text, loaded = f"load {module} in spite of its blacklist", running == "loaded"
-        remedy = boot_remedy(text, {f"module.{module}": "loaded"}, state, right_now=loaded)
+        known = SETTINGS["module"]
+        setting = Setting(running=running, persisted=at_boot(state.boot_unit, f"{known.key()}.{module}"))
+        remedy = remedy_of(known, "loaded", state, right_now=running == "loaded", detail=module)
         return compare_setting(name, node, "loaded", setting, evidence=evidence, remedy=remedy)
     persisted = "loaded" if module in state.modules.persisted else None
     remedy = Remedy(text=f"load {module}, now and at boot", operation="tuning.modules", arguments={"modules": [module]})

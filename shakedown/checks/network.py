@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shakedown.checks import check
-from shakedown.checks.compare import boot_remedy, compare_setting, unknown
+from shakedown.checks.compare import compare_setting, remedy_of, unknown
 from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Risk, Verdict
+from shakedown.findings import Finding, Verdict
 from shakedown.hca import devices_of, none_there
 from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
@@ -48,9 +48,8 @@ def _of(interface: str, device: str, wanted: int, setting: Setting | None, state
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
         return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
-    text = known.text(str(wanted), interface)
     right = setting.running == str(wanted)
-    remedy = boot_remedy(text, {name: wanted}, state, right_now=right, risk=Risk(known.risk))
+    remedy = remedy_of(known, wanted, state, right_now=right, detail=interface)
     return compare_setting(name, node, wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
 
 

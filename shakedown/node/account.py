@@ -83,12 +83,17 @@ def read(tree: Tree) -> Part:
     }
 
 
+def limits_lines(tree: Tree) -> list[str]:
+    """All that pam_limits reads, in its order: limits.conf, then limits.d by name."""
+    paths = ["/etc/security/limits.conf"] if tree.exists("/etc/security/limits.conf") else []
+    paths += [
+        "/etc/security/limits.d/" + name for name in tree.names("/etc/security/limits.d") if name.endswith(".conf")
+    ]
+    return [line for path in paths for line in tree.lines(path)]
+
+
 def _limits_at_boot(tree: Tree, account: Part) -> dict[str, Optional[str]]:
-    lines = tree.lines("/etc/security/limits.conf") if tree.exists("/etc/security/limits.conf") else []
-    for name in tree.names("/etc/security/limits.d"):
-        if name.endswith(".conf"):
-            lines += tree.lines("/etc/security/limits.d/" + name)
-    return settle_limits(lines, account["user"], account["groups"])
+    return settle_limits(limits_lines(tree), account["user"], account["groups"])
 
 
 def read_limits(tree: Tree, account: Part) -> Part:

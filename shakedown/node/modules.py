@@ -50,16 +50,20 @@ def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
     return sorted({kernel_name(name) for name in present} - set(loaded))
 
 
+def at_boot(tree: Tree) -> list[str]:
+    """The modules that modules-load.d and Debian's /etc/modules load."""
+    etc_modules = attempt(lambda: parse_list(tree.lines("/etc/modules")))
+    return parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
+
+
 def read(tree: Tree, kernel: str, cmdline: Part) -> Part:
     loaded = attempt(lambda: sorted(line.split()[0] for line in tree.lines("/proc/modules")))
-    etc_modules = attempt(lambda: parse_list(tree.lines("/etc/modules")))
-    persisted = parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
     blacklisted = parse_blacklist(_conf_lines(tree, _PROBE))
     for name in ("modprobe.blacklist", "module_blacklist"):
         blacklisted += kernel_name(argument(cmdline["running"], name) or "").split(",")
     return {
         "loaded": loaded,
-        "persisted": sorted(set(persisted)),
+        "persisted": sorted(set(at_boot(tree))),
         "blacklisted": sorted(set(blacklisted) - {""}),
         "builtin": _builtin(tree, kernel, loaded if isinstance(loaded, list) else []),
     }

@@ -16,7 +16,7 @@ from pyinfra.context import host
 from shakedown.facts.settings import Contents, Modules
 from shakedown.node import account
 from shakedown.node import modules as node_modules
-from shakedown.node.setting import Setting, SysctlSetting, proc_path
+from shakedown.node.setting import Fetched, Setting, SysctlSetting, proc_path
 from shakedown.node.settings import SETTINGS
 from shakedown.operations import atomic, boot, boot_values, sysctl_d
 from shakedown.operations import names as checked
@@ -168,7 +168,7 @@ def modules(modules: list[str]) -> Commands:
     names = checked.modules(modules)
     here = host.get_fact(Modules, names=names)
     files = host.get_fact(Contents, patterns=MODULES_FILES)
-    kept = {name for lines in files.values() for name in node_modules.parse_list(lines or [])}
+    kept = node_modules.at_boot(Fetched(files, {}))
     absent = [name for name in names if not here.get(name)]
     forgotten = [name for name in names if name not in kept]
     if not absent and not forgotten:
@@ -250,9 +250,8 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
 
 
 def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], wanted: dict[str, str]) -> list[str]:
-    # The order of the files is pam_limits': limits.conf, then limits.d by name.
-    paths = sorted((path for path in files if path.endswith(".conf")), key=lambda path: ("limits.d" in path, path))
-    lines = [line for path in paths for line in files[path] or []]
+    readable = {path: lines for path, lines in files.items() if lines is not None}
+    lines = account.limits_lines(Fetched(readable, {}))
     settled = {domain: account.settle_limits(lines, domain, []) for domain in domains}
     return [f"{d} {i}={settled[d][i]}" for d in domains for i, value in wanted.items() if settled[d][i] != value]
 

@@ -20,15 +20,17 @@ from rich.console import Console
 from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.node.settings import SETTINGS
 from shakedown.report import terminal
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
-from tests.states import desired, healthy, image, unreadable, with_
+from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_
 
 DIGEST = "sha256:" + "a" * 64
 LIBRARY = "/usr/local/lib/libbnxt_re-rdmav34.so"
 EVERYTHING = desired(
     tuning={
+        **{name: False if SETTINGS[name].switch else value for name, value in SETTING_VALUES.items()},
         "groups": ["render", "rack"],
         "modules": ["nvme"],
         "sysctl": {"vm.swappiness": 10, "net.ipv4.conf.all.rp_filter": 2},

@@ -142,7 +142,7 @@ def test_what_an_older_probe_did_not_read_is_unknown(name: str) -> None:
     """As of a state that was kept before there was the setting."""
     each = ONCE[name]
     asked = False if each.switch else each.example
-    state = bare() if not each.place else with_(bare(), {each.place: reading(each)})
+    state = with_(bare(), {each.place: reading(each)} if each.place else {"settings": {}})
     (finding,) = [each for each in checks.evaluate(desired(tuning={name: asked}), state, "n") if each.name == name]
     assert finding.verdict == Verdict.UNKNOWN
 

@@ -17,7 +17,7 @@ class Module(Setting):
     source = "modprobe(8), modprobe.d(5): a blacklist holds for aliases, and not for a module's own name"
     values = "loaded"
     details = r"\w+"
-    remedy = "load the module"
+    remedy = "load {1} in spite of its blacklist"
     evidence = "/sys/module"
     step = "module"
 
