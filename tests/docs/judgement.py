@@ -16,7 +16,7 @@ from shakedown.node.settings import SETTINGS
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import rules
 from shakedown.smoke.signatures import Signature, load
-from tests.docs.markdown import summary, table
+from tests.docs.markdown import prose, summary, table
 
 # What a module of checks is about.
 SUBJECTS = {
@@ -122,7 +122,7 @@ def settings() -> str:
     rows = []
     for name, each in SETTINGS.items():
         kept = "the boot unit" if each.by_unit else "a file that the system reads at boot"
-        rows.append((f"`{name}`", each.doc, each.evidence, each.risk, kept, each.source))
+        rows.append((f"`{name}`", prose(each.doc), each.evidence, each.risk, kept, prose(each.source)))
     return table(("setting", "what it is", "read at", "risk of a change", "kept at boot by", "source"), rows)
 
 

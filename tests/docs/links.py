@@ -6,7 +6,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$|\[[^\]]+\]\[([^\]]+)\]", re.MULTILINE)
+_LINK = re.compile(
+    r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$|(?<!\\)\[[^\]]+\](?<!\\)\[([^\]]+)\]", re.MULTILINE
+)
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)

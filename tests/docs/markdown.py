@@ -16,6 +16,11 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def prose(text: str) -> str:
+    """A text in which brackets are no link."""
+    return text.replace("[", "\\[")
+
+
 def code(value: object) -> str:
     """A value as an inventory has it, which is Python."""
     return f"`{value!r}`".replace("'", '"')

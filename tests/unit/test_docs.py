@@ -13,6 +13,7 @@ from shakedown.desired import profiles
 from shakedown.desired.layers import Layer
 from shakedown.findings import Finding, Verdict
 from shakedown.resolve import HostLayers, resolve
+from shakedown.smoke import gates
 from tests.docs import commands, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
 
@@ -121,3 +122,12 @@ def test_a_schema_refuses_what_is_not_of_it() -> None:
     assert not list(validator.iter_errors(finding))
     assert list(validator.iter_errors({**finding, "verdict": "fine"}))
     assert list(validator.iter_errors({**finding, "more": 1}))
+
+
+def test_the_readmes_run_and_verdicts_are_those_of_today() -> None:
+    """Its run is a recording: what has been renamed since would stand there still."""
+    text = PAGES["README.md"].read_text("utf-8")
+    block = text.partition("gate                  verdict")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^(\w+) +ok ", block, re.M)) <= {rule.name for rule in gates.rules()}
+    table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text, re.M))
+    assert table == {verdict.value: str(verdict.exit_code) for verdict in Verdict}
