@@ -20,7 +20,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from shakedown.sent import PYTHONS, bare
+from shakedown.sent import as_word, bare, search
 
 _NODE = Path(__file__).parent / "node"
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py", "boot.py"}
@@ -97,21 +97,16 @@ def _command(script: str, seconds: int, asked: Sequence[str]) -> str:
     """One line for any shell of a POSIX kind: the first Python that is new enough runs the script. `asked`: what the
     probe is to read besides what it always does (`node/question.py`).
 
-    The line holds no newline, which csh (a login shell on some sites) would not carry into `sh -c`. It always ends
-    with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that the fact can
-    put it in words.
+    It always ends with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that
+    the fact can put it in words.
     """
-    # No single quote inside: every one would grow fivefold in each of the two shells that it goes through.
-    program = "'exec(" + json.dumps(script).replace("'", "\\u0027") + ")'"
     complaint = json.dumps({"shakedown_bundle": NO_PYTHON})
     failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
-    return (
-        f"for python in {' '.join(PYTHONS)}; do "
-        'command -v "$python" >/dev/null 2>&1 || continue; '
-        f'timeout -k 5 {seconds} "$python" -I -S -c {program} {shlex.join(asked)} 2>&1; code=$?; '
-        f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0; done; "
-        f"echo '{complaint}'"
+    attempt = (
+        f'timeout -k 5 {seconds} "$python" -I -S -c {as_word(script)} {shlex.join(asked)} 2>&1; code=$?; '
+        f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0"
     )
+    return search(attempt, f"echo '{complaint}'")
 
 
 @cache

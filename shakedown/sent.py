@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shlex
 from collections import Counter
 from functools import cache
@@ -67,21 +68,34 @@ def program(path: Path, *also: Path) -> str:
 
 def command(text: str, *words: str) -> str:
     """A shell command that runs a program's text under the first Python of the node that is new enough."""
-    return _search(f"-c {' '.join(shlex.quote(word) for word in (text, *words))}")
+    return _first_new_enough(f"-c {as_word(text)} {shlex.join(words)}".rstrip())
 
 
 def command_of_file() -> str:
     """The same for a file that is a shell script and the program at once: it runs itself, with its arguments."""
-    return _search('"$0" "$@"')
+    return _first_new_enough('"$0" "$@"')
 
 
-def _search(rest: str) -> str:
-    new_enough = "'import sys; sys.exit(sys.version_info < (3, 8))'"
+def as_word(text: str) -> str:
+    """A program's text as one word of a shell command. It holds no newline, which csh (a login shell on some sites)
+    would not carry into `sh -c`, and no single quote inside: each would grow fivefold in every shell that it goes
+    through."""
+    return "'exec(" + json.dumps(text).replace("'", "\\u0027") + ")'"
+
+
+def search(attempt: str, otherwise: str) -> str:
+    """A shell command that makes the attempt with each "$python" that the node has, in the order of preference. The
+    attempt leaves by itself with the one that will do; `otherwise` follows where none did."""
     return (
         f"for python in {' '.join(PYTHONS)}; do "
-        f'command -v "$python" >/dev/null 2>&1 && "$python" -I -S -c {new_enough} 2>/dev/null </dev/null && '
-        f'exec "$python" -I -S {rest}; done; echo "{NO_PYTHON}" >&2; exit 1'
+        f'command -v "$python" >/dev/null 2>&1 || continue; {attempt}; done; {otherwise}'
     )
+
+
+def _first_new_enough(rest: str) -> str:
+    new_enough = "'import sys; sys.exit(sys.version_info < (3, 8))'"
+    attempt = f'"$python" -I -S -c {new_enough} 2>/dev/null </dev/null && exec "$python" -I -S {rest}'
+    return search(attempt, f'echo "{NO_PYTHON}" >&2; exit 1')
 
 
 def _needed(path: Path, seen: list[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.sent import command
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.smoke.launcher.commands import FETCH_LIMIT
 from shakedown.text import load_json, printable
@@ -223,7 +224,7 @@ class Node:
         """Run a command of a launcher that has no folder on the node, or none that is known here. Nothing of the folder
         in which the connection happens to begin, of the user's site or of his variables is imported by it."""
         lines = [json.dumps(_launcher_sources()), json.dumps(request)]
-        return self._call(["python3", "-I", "-c", _BOOTSTRAP], "\n".join(lines) + "\n", timeout)
+        return self._call(["sh", "-c", command(_BOOTSTRAP)], "\n".join(lines) + "\n", timeout)
 
     def _settle(self, place: _Place) -> None:
         self._visit = [place.python, "-I", "-S", f"{place.run_dir}/.launcher"]

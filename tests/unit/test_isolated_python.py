@@ -35,7 +35,6 @@ def test_every_python_that_is_started_is_isolated() -> None:
     assert {name for name, _ in lines} >= {
         "shakedown/facts/venv.py",
         "shakedown/operations/venv.py",
-        "shakedown/smoke/remote.py",
     }
     assert [(name, line) for name, line in lines if "-I" not in line] == []
 

@@ -171,7 +171,7 @@ def test_stop_reaches_what_left_the_session_cleared_its_environment_or_ignores_s
 
 
 def test_what_a_leader_leaves_behind_is_ended_when_it_exits(make: MakeNode) -> None:
-    status = run_to_end(make(["sh", "-c", "setsid sleep 600 & exit 0"]))
+    status = run_to_end(make(["sh", "-c", "setsid sleep 600 & sleep 0.5; exit 0"]))
     assert status.exit_code == 0
     assert [process.split()[1] for process in status.running_at_end] == ["sleep"]
     assert marked(RUN, "n") == []

@@ -174,3 +174,32 @@ def test_no_module_of_the_current_folder_of_the_user_or_of_a_variable_is_importe
         until(lambda: made.poll(0).over)  # noqa: B023
         made.remove()
     assert not (tmp_path / "was_run").exists()
+
+
+def test_the_launcher_finds_the_first_python_of_a_node_that_is_new_enough(tmp_path: Path) -> None:
+    """As where the distribution's python3 is 3.6 and a newer one stands beside it."""
+    old = tmp_path / "bin" / "python3"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    nodes = LocalNodes(tmp_path / "nodes")
+    nodes.environment["PATH"] = f"{old.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    made = Node(PLAN, PLAN.nodes[0], nodes, 30)
+    with pytest.raises(Refused) as refused:
+        made.stop("it never began")
+    assert refused.value.kind == "absent"
+    (word,) = [word for word in nodes.argv[0] if "for python in" in word]
+    assert "\n" not in word, "csh carries no newline"
+
+
+def test_a_node_without_a_python_says_so(tmp_path: Path) -> None:
+    nodes = LocalNodes(tmp_path)
+    made = Node(PLAN, PLAN.nodes[0], lambda name, argv, stdin, limit: nodes(name, _nothing(argv), stdin, limit), 30)
+    with pytest.raises(NoAnswer, match=r"no python3 of version 3\.8 or newer"):
+        made.stop("it never began")
+
+
+def _nothing(argv: list[str]) -> list[str]:
+    """The same command on a node that has none of the interpreters."""
+    start, end = argv[2].index("for python in ") + len("for python in "), argv[2].index("; do")
+    return [*argv[:2], argv[2][:start] + "no-such-python" + argv[2][end:]]
