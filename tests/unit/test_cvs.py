@@ -240,7 +240,7 @@ def test_a_desired_state_names_a_file_and_gives_what_is_open(tmp_path: Path) -> 
     assert merged.origin_of("smoke.options.MBS") == f"cvs {DISTRIBUTED}"
     assert merged.origin_of("smoke.shm_size") == "group rack7"
     assert state.gpu.profile == "mi300x"
-    told = list(resolved.told)
+    told = list(resolved.notes)
     assert len(told) == len(FACTS | TOLD | {CELL, f"{CELL}.batch_size"}), "once, not once for each host"
     assert all(line.startswith((f"cvs {DISTRIBUTED}: config.", f"cvs {DISTRIBUTED}: {CELL}")) for line in told)
 
