@@ -60,5 +60,5 @@ def sysctl(desired: DesiredState, state: NodeState, node: str) -> Iterator[Findi
         name, wanted = f"sysctl.{key}", known.word(value)
         setting = state.sysctl.get(key, Setting(running=NOT_READ, persisted=NOT_READ))
         remedy = remedy_of(known, wanted, state, right_now=setting.running == wanted, detail=key)
-        evidence = known.evidence.format(proc_path(key))
+        evidence = known.evidence.format(proc_path(key)[len("/proc/sys/") :])
         yield compare_setting(name, node, wanted, setting, evidence=evidence, remedy=remedy)

@@ -122,7 +122,8 @@ def settings() -> str:
     rows = []
     for name, each in SETTINGS.items():
         kept = "the boot unit" if each.by_unit else "a file that the system reads at boot"
-        rows.append((f"`{name}`", prose(each.doc), each.evidence, each.risk, kept, prose(each.source)))
+        read_at = each.evidence.format("*")
+        rows.append((f"`{name}`", prose(each.doc), read_at, each.risk, kept, prose(each.source)))
     return table(("setting", "what it is", "read at", "risk of a change", "kept at boot by", "source"), rows)
 
 

@@ -9,7 +9,7 @@ from ..setting import SysctlSetting, setting
 class NmiWatchdog(SysctlSetting):
     name = "nmi_watchdog"
     doc = "Whether the kernel interrupts every CPU at intervals to detect hard lockups (NMI watchdog)"
-    source = "Linux, Documentation/admin-guide/sysctl/kernel.rst and kernel-parameters.txt (nmi_watchdog=[panic,][num])"
+    source = "Linux, Documentation/admin-guide/sysctl/kernel.rst; kernel-parameters.txt has its nmi_watchdog="
     switch = True
     values = "0|1"
     remedy = "switch the NMI watchdog {}"

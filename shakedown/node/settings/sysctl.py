@@ -14,4 +14,4 @@ class Sysctl(SysctlSetting):
     # Each part is a file name below /proc/sys; a slash stands where a part has a dot, as in net.ipv4.conf.eth0/5.mtu.
     details = r"[A-Za-z0-9_][\w:@+-]*(?:[./][A-Za-z0-9_][\w:@+-]*)+"
     remedy = "set {1} to {0}"
-    evidence = "{}, sysctl.d"
+    evidence = "/proc/sys/{}, sysctl.d"
