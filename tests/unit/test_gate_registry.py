@@ -94,6 +94,12 @@ def test_a_gate_that_could_not_be_asked_is_refused(registered: object) -> None:
         def sunny(weather: str) -> Outcome:
             return outcome()
 
+    with pytest.raises(TypeError, match="nccl_debugg: no field of Observed"):
+
+        @gate
+        def misspelt(iterations: list[Any], nccl_debugg: str | None = None) -> Outcome:
+            return outcome()
+
     with pytest.raises(TypeError, match="it needs nothing"):
 
         @gate

@@ -170,7 +170,7 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
 
 
 @gate
-def loss_falling(iterations: Sequence[Iteration], min_fall: float = MIN_FALL) -> Outcome:
+def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL) -> Outcome:
     """The loss falls: Theil-Sen's slope is below zero with 95 % confidence, and so far that the run takes at least
     `min_fall` of the loss away. A curve with a loss that is missing or not finite does not pass; the iterations that
     the search for a loss scale skipped are none of the curve."""

@@ -5,8 +5,9 @@
         \"\"\"What holds when it passes, in a sentence.\"\"\"
 
 The function's name is the gate's. Its parameters are fields of `Observed`, and say what it needs: one without a default
-must be there, or the gate is not asked; one with a default is given where it is there. A gate that needs iteration
-lines is therefore asked of smoke runs and of logs from anywhere, one that needs exit codes only of jobs that were run.
+must be there, or the gate is not asked; one with a default is given where it is there. Behind a `*` stand limits of its
+own, which have defaults too. A gate that needs iteration lines is therefore asked of smoke runs and of logs from
+anywhere, one that needs exit codes only of jobs that were run.
 """
 
 from __future__ import annotations
@@ -183,7 +184,8 @@ def _add(name: str, function: Callable[..., Outcome], stands: bool, contradicted
     own = set() if name else _OF_EACH
     takes = frozenset(each.name for each in parameters if each.name not in own)
     needs = frozenset(each.name for each in parameters if each.name in takes and each.default is each.empty)
-    if unknown := sorted(each.name for each in parameters if each.name in needs - known):
+    of_its_own = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is not each.empty}
+    if unknown := sorted(takes - known - of_its_own):
         raise TypeError(f"gate {function.__name__}: {', '.join(unknown)}: no field of Observed")
     if not needs:
         raise TypeError(f"gate {function.__name__}: it needs nothing, so it would be asked of everything")
