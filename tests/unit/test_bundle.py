@@ -48,6 +48,17 @@ def install(node: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     return node(bundle.install_command(), bundle.build().archive())
 
 
+@pytest.fixture
+def installed(node: Callable[..., dict[str, Any]], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with the bundle: installed once, and a copy for each test."""
+    whole = tmp_path_factory.getbasetemp() / "installed"
+    if not whole.exists():
+        install(node)
+        (tmp_path / ".cache").rename(whole)
+    shutil.copytree(whole, tmp_path / ".cache", symlinks=True)
+    return tmp_path
+
+
 def cached(home: Path) -> Path:
     (folder,) = (home / ".cache/shakedown").iterdir()
     return folder
@@ -73,6 +84,10 @@ def test_first_missing_then_found(node: Callable[..., dict[str, Any]], tmp_path:
     assert cached(tmp_path).stat().st_mode & 0o777 == 0o700
 
 
+def sources(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.py")}
+
+
 TAMPER: dict[str, Callable[[Path], Any]] = {
     "source": lambda folder: (folder / "shakedown/node/cpu.py").write_text("print('mine')"),
     "library": lambda folder: next((folder / "psutil").glob("*.so")).write_bytes(b"\x7fELF"),
@@ -87,27 +102,30 @@ TAMPER: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("how", sorted(TAMPER))
 def test_a_changed_bundle_is_refused_and_replaced(
-    node: Callable[..., dict[str, Any]], tmp_path: Path, how: str
+    node: Callable[..., dict[str, Any]], installed: Path, how: str
 ) -> None:
-    install(node)
-    TAMPER[how](cached(tmp_path))
+    before = sources(cached(installed))
+    TAMPER[how](cached(installed))
     assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
     install(node)
-    assert "probe" in node(bundle.launch_command())
-    cached(tmp_path)  # one folder, and no other
+    folder = cached(installed)  # one folder, and no other
+    assert sources(folder) == before
+    if how == "source":  # what was installed over another is found like any
+        assert "probe" in node(bundle.launch_command())
 
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's files")
-@pytest.mark.parametrize("where", ["", ".cache", ".cache/shakedown"])
-@pytest.mark.parametrize("how", ["0777", "0775", "another's"])
+@pytest.mark.parametrize(
+    ("where", "how"),
+    [("", "0777"), ("", "0775"), ("", "another's"), (".cache", "another's"), (".cache/shakedown", "0775")],
+)
 def test_where_others_can_write_nothing_is_kept_and_nothing_of_theirs_is_run(
-    node: Callable[..., dict[str, Any]], tmp_path: Path, where: str, how: str
+    node: Callable[..., dict[str, Any]], installed: Path, tmp_path: Path, where: str, how: str
 ) -> None:
     """A folder that is sealed and was ours a moment ago may be another's the next: only its place is proof."""
-    install(node)
     if how == "another's":
         os.chown(tmp_path / where, NOBODY, NOBODY)
     else:
@@ -215,9 +233,8 @@ def test_the_probe_imports_nothing_that_does_not_travel() -> None:
                 assert {alias.name.split(".")[0] for alias in statement.names} <= allowed, path
 
 
-def test_the_cost_on_the_node(node: Callable[..., dict[str, Any]]) -> None:
+def test_the_cost_on_the_node(node: Callable[..., dict[str, Any]], installed: Path) -> None:
     """The aim is 0.25 s of CPU; a loaded machine gets room for the noise of others."""
-    install(node)
     costs = sorted(node(bundle.launch_command())["probe"]["cpu_s"] for _ in range(5))
     assert costs[2] < 0.25, costs
 
