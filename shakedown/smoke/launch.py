@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from shakedown.smoke.launcher.folder import OWN
+from shakedown.node.launcher.folder import OWN
 
 # The label of every container that this project starts, with the run's id as its value: only these are ever removed.
 CONTAINER_LABEL = "io.shakedown.run"

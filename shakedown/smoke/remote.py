@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.node.launcher.commands import FETCH_LIMIT
 from shakedown.sent import command
 from shakedown.smoke.launch import LaunchPlan, NodePlan
-from shakedown.smoke.launcher.commands import FETCH_LIMIT
 from shakedown.text import load_json, printable
 
 # In the order of their imports.
@@ -358,5 +358,5 @@ def _expand(data: Any) -> bytes:
 
 
 def _launcher_sources() -> list[tuple[str, str]]:
-    folder = resources.files("shakedown.smoke.launcher")
+    folder = resources.files("shakedown.node.launcher")
     return [(name, folder.joinpath(f"{name}.py").read_text("utf-8")) for name in _SOURCES]

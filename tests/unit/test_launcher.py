@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke import launcher
+from shakedown.node import launcher
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
 from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 

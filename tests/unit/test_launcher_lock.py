@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke import launcher
-from shakedown.smoke.launcher import control, folder, lock
+from shakedown.node import launcher
+from shakedown.node.launcher import control, folder, lock
 from shakedown.smoke.remote import NoAnswer, Node, Refused
 from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait
 
@@ -410,14 +410,14 @@ def test_a_dead_watchdogs_folder_goes_and_a_live_ones_and_others_stay(requests: 
 
 
 def place(requests: control.RequestSocket, **other: object) -> dict[str, object]:
-    from shakedown.smoke.launcher import processes
+    from shakedown.node.launcher import processes
 
     own = {"socket": requests.folder, "process": processes.identity(os.getpid()), "boot_id": processes.boot_id()}
     return own | other
 
 
 def test_a_visit_believes_only_the_process_that_the_run_folder_names(requests: control.RequestSocket) -> None:
-    from shakedown.smoke.launcher import processes
+    from shakedown.node.launcher import processes
 
     with subprocess.Popen(SLEEP) as other:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.launcher.commands import FETCH_LIMIT
+from shakedown.node.launcher.commands import FETCH_LIMIT
 from shakedown.smoke.remote import NoAnswer, Node, Refused
 from tests.nodes import LocalNodes, launch_plan, until
 

@@ -15,7 +15,7 @@ ROOT = PACKAGE.parent
 # From the bottom up. A room is a folder or a module of the package, or a top-level folder; a new one is entered here,
 # above all that it imports. Rooms of one line do not import each other.
 LEVELS = (
-    ("shakedown.node", "shakedown.smoke.launcher"),  # travel to the nodes
+    ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     (
         "shakedown.hosts",
         "shakedown.log",
@@ -114,7 +114,7 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shakedown import runs",
         ),
         ("shakedown.node.probe", "from ..text import printable"),
-        ("shakedown.smoke.launcher.commands", "from shakedown.smoke.log import parse"),
+        ("shakedown.node.launcher.commands", "from shakedown.smoke.log import parse"),
         ("shakedown.runner.stages", "from shakedown.cli import nodes"),
         ("shakedown.cli.nodes", "import deploy.megatron"),
         ("shakedown.checks.gpu", "from shakedown import resolve"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib.resources import files
 
 from shakedown.desired.models import Benchmark
+from shakedown.node.launcher.processes import MARK
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
 from shakedown.smoke.launch import CONTAINER_LABEL, LaunchPlan, NodePlan, remove_containers, run_folders
-from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.recipe import Container
 from shakedown.smoke.token import TOKEN, where_from
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from importlib.resources import files
 
+from shakedown.node.launcher.processes import MARK
 from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
 from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan, remove_containers, remove_stopped_containers, run_folders
-from shakedown.smoke.launcher.processes import MARK
 from shakedown.smoke.plan.draft import NodeAssignment, PlannedJob
 from shakedown.smoke.plan.environment import environment
 from shakedown.smoke.recipe import Container
