@@ -6,6 +6,7 @@ from pyinfra.api.exceptions import FactProcessError
 from typing_extensions import override
 
 from shakedown.facts.base import Fact
+from shakedown.node.settings import SETTINGS
 
 
 class NumaBalancing(Fact[int | None]):
@@ -21,7 +22,8 @@ class NumaBalancing(Fact[int | None]):
     @override
     def command(self) -> str:
         # Not sysctl(8): a non-login SSH shell has no /sbin in its PATH.
-        return "cat /proc/sys/kernel/numa_balancing 2>/dev/null || echo missing"
+        (path,) = SETTINGS["numa_balancing"].files("")
+        return f"cat {path} 2>/dev/null || echo missing"
 
     @override
     def process(self, output: list[str]) -> int | None:

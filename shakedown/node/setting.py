@@ -185,7 +185,8 @@ class FileSetting(Setting):
 
     def put(self, tree: Tree, path: str, raw: str) -> bool:
         """Write what differs; False where the file does not take it."""
-        if attempt(tree.text, path) == raw:
+        now = attempt(tree.text, path)
+        if isinstance(now, str) and chosen(now) == raw:
             return True
         return not is_unreadable(attempt(write, tree, path, raw))
 

@@ -9,12 +9,10 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters
+from shakedown.node import settings  # noqa: F401 - registers them
 from shakedown.node.setting import Fetched, RegisterSetting, Setting, find
-from shakedown.node.settings import SETTINGS
 from shakedown.node.tree import Unreadable
 from shakedown.operations.record import Step
-
-__all__ = ["SETTINGS", "Value", "by_unit", "fetched", "values"]
 
 
 @dataclass(frozen=True)

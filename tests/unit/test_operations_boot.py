@@ -120,6 +120,17 @@ def test_what_somebody_removed_is_put_back(gone: str) -> None:
     assert f"{boot.SCRIPT} mtu.ens1=9000" not in commands
 
 
+def test_the_script_of_an_older_version_is_replaced(cpus: dict[str, list[str]]) -> None:
+    older = {**cpus, boot.SCRIPT: ["#!/bin/sh", HEADER, "put performance"], boot.CONF: [HEADER, "mtu.ens1=9000"]}
+    commands = Node(older | {"/sys/class/net/ens1/mtu": ["9000"]}).commands({"mtu.ens1": 9000})
+    assert commands == [f"write {boot.SCRIPT}: ...", "verified"]
+
+
+def test_what_can_be_read_no_more_after_the_change_fails_the_host(cpus: dict[str, list[str]]) -> None:
+    after = {boot.CONF: [HEADER, "cpu_governor=performance"], boot.ENABLED: UNIT}
+    assert "cpu_governor cannot be read" in str(Node(cpus).verify({"cpu_governor": "performance"}, after))
+
+
 def test_without_systemd_it_is_made_now_and_says_that_it_will_not_last() -> None:
     commands = Node({"/sys/class/net/ens1/mtu": ["1500"]}).commands({"mtu.ens1": 9000})
     assert commands[:3] == ["remember boot.mtu.ens1", f"write {boot.SCRIPT}: ...", f"{boot.SCRIPT} mtu.ens1=9000"]
