@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
+from shakedown.cli import format_of
 from shakedown.desired.cvs import Choice, CvsError, import_file
-from shakedown.desired.cvs.result import as_json, as_python
+from shakedown.report.formats import SiteLayer, write
 
 
 @click.command("import-cvs")
@@ -17,7 +18,7 @@ from shakedown.desired.cvs.result import as_json, as_python
 @click.option("--gpu", help="which GPU of the file, where it has several: mi300x, mi325, ...")
 @click.option("--run", help="which run of the file's sweep, where it has several")
 @click.option("--thresholds", help="the threshold file, where several stand beside FILE and it names none")
-@click.option("--format", "form", type=click.Choice(["python", "json"]), default="python")
+@format_of(SiteLayer)
 def import_cvs(
     file: Path, model: str | None, gpu: str | None, run: str | None, thresholds: str | None, form: str
 ) -> None:
@@ -35,7 +36,7 @@ def import_cvs(
     except CvsError as error:
         click.echo(f"shakedown: {error}", err=True)
         sys.exit(2)
-    click.echo(as_json(imported) if form == "json" else as_python(imported), nl=False)
+    write(SiteLayer(imported), form)
     for remark in imported.remarks:
         click.echo(str(remark), err=True)
     for problem in imported.open:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.findings import Finding, Verdict
 from shakedown.report import formats
-from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, shows
+from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
 from shakedown.smoke.gates import Gate
 
 FOUND = [
@@ -39,6 +39,7 @@ def registered() -> Iterator[dict[str, Any]]:
         ("report", Run, ["table", "json"]),
         ("show", Desired, ["table", "json"]),
         ("plan", Plans, ["text", "json"]),
+        ("import-cvs", SiteLayer, ["python", "json"]),
     ],
 )
 def test_a_command_offers_the_formats_that_show_its_document(command: str, kind: type, offered: list[str]) -> None:

@@ -21,13 +21,14 @@ from shakedown.findings import Finding, Verdict
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from shakedown.desired.cvs.result import Imported
     from shakedown.runs import RunRecord
     from shakedown.smoke.gates import Gate, Recorded
     from shakedown.smoke.launch import LaunchPlan
 
     Part = str | RenderableType
 
-FIRST = ("table", "text")  # what people read stands before what programs read
+FIRST = ("table", "text", "python")  # what people read stands before what programs read
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,14 @@ class Plans:
     plans: Mapping[str, LaunchPlan]
 
 
-Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans)
+@dataclass(frozen=True)
+class SiteLayer:
+    """What `import-cvs` made of a file: a site's layer, with remarks."""
+
+    imported: Imported
+
+
+Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer)
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
-from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, shows
+from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
 
 
 @shows(Findings)
@@ -49,3 +49,19 @@ def plans(document: Plans) -> Iterator[str]:
         yield json.dumps(rows, indent=1)
     else:
         yield from (plan.model_dump_json(indent=1) for plan in document.plans.values())
+
+
+@shows(SiteLayer)
+def layer(document: SiteLayer) -> Iterator[str]:
+    """The layer, what is open in it, and the remarks."""
+    imported = document.imported
+    remarks = {"derived": imported.derived, "refused": imported.refused, "flagged": imported.flagged}
+    whole = {
+        "layer": imported.values,
+        "open": [{"path": each.path, "value": each.value, "expected": each.expected} for each in imported.open],
+        **{
+            kind: [{"path": each.path, "value": each.value, "why": each.why} for each in found]
+            for kind, found in remarks.items()
+        },
+    }
+    yield json.dumps(whole, indent=1)
