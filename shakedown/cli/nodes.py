@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shakedown.cli import format_of
+from shakedown.cli import EXIT_CODES, format_of
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Verdict
 from shakedown.report.formats import Desired, Findings, Plans, write
@@ -122,7 +122,7 @@ def show(
     write(Desired(host, {path: (value, merged.origin_of(path)) for path, value in leaves(values)}), form)
 
 
-@click.command()
+@click.command(epilog=EXIT_CODES)
 @over_inventory
 @format_of(Findings)
 @click.option("--all", "show_all", is_flag=True, help="in the table, also what is as it should be")
@@ -193,7 +193,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
     sys.exit(1 if errors else 0)
 
 
-@click.command()
+@click.command(epilog=EXIT_CODES)
 @over_inventory
 @click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
 @click.option("--no-smoke", is_flag=True, help="everything but the training, as deploy/bringup.py does")

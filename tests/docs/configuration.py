@@ -14,7 +14,7 @@ from shakedown.desired import profiles
 from shakedown.desired.layers import leaves
 from shakedown.desired.models import DesiredState, Section
 from shakedown.smoke.documents import documents
-from tests.docs.markdown import code, summary, table
+from tests.docs.markdown import code, prose, summary, table
 
 _WORDS = {bool: "`True` or `False`", int: "integer", float: "number", str: "text"}
 
@@ -26,7 +26,7 @@ def sections() -> str:
         model = _model(field.annotation)
         assert model is not None
         keys = ", ".join(f"`{key}`" for key in model.model_fields)
-        rows.append((f"[`{name}`](#{name})", field.description or "", keys))
+        rows.append((f"[`{name}`](#{name})", prose(field.description or ""), keys))
     return table(("section", "what it asks for", "keys"), rows)
 
 
@@ -116,7 +116,7 @@ def _example(field: FieldInfo) -> str:
 
 
 def _about(field: FieldInfo) -> str:
-    text = field.description or ""
+    text = prose(field.description or "")
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     if "source" in extra:
         text += f" ([{documents()[str(extra['source'])].title}][{extra['source']}])"

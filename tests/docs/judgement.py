@@ -73,7 +73,7 @@ def findings() -> str:
         subject = SUBJECTS.get(function.__module__.rpartition(".")[2], "")
         asked = ", ".join(f"`{key}`" for key in answers()[name])
         text = SETTINGS[name].doc if isinstance(check, partial) else summary(check)
-        rows.append((f"`{name}`", subject, text, asked, _changed_by(name, function)))
+        rows.append((f"`{name}`", subject, prose(text), asked, _changed_by(name, function)))
     return table(("finding", "subject", "what is compared", "asked for by", "changed by"), rows)
 
 
@@ -133,7 +133,7 @@ def gates() -> str:
     parts = []
     for title, of_benchmark in titles.items():
         found = [rule for rule in rules() if bool(rule.needs & _OF_BENCHMARKS) == of_benchmark]
-        rows = [(f"`{rule.name}`" if rule.name else "each expected metric", rule.holds_when) for rule in found]
+        rows = [(f"`{rule.name}`" if rule.name else "each expected metric", prose(rule.holds_when)) for rule in found]
         parts.append(f"{title}:\n\n{table(('gate', 'holds when'), rows)}")
     return "\n".join(parts)
 
@@ -153,12 +153,13 @@ def signatures() -> str:
         "Lines of the kernel's log (`kernel_log`, `counters`)": data.kernel,
     }
     parts = [f"### {title}\n\n{_signatures(found)}" for title, found in titles.items()]
-    advice = table(("name", "what to do"), [(f"`{each.name}`", each.text) for each in data.advice])
+    advice = table(("name", "what to do"), [(f"`{each.name}`", prose(each.text)) for each in data.advice])
     return "\n".join([*parts, f"### What no single line shows\n\n{advice}"])
 
 
 def _signatures(found: tuple[Signature, ...]) -> str:
-    rows = [
-        (f"`{each.name}`", "<br>".join(f"`{text}`" for text in each.text), each.cause, each.remedy) for each in found
-    ]
+    rows = []
+    for each in found:
+        texts = "<br>".join(f"`{text}`" for text in each.text)
+        rows.append((f"`{each.name}`", texts, prose(each.cause), prose(each.remedy)))
     return table(("name", "a line with", "likely cause", "what to do"), rows)

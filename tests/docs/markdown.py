@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -17,8 +18,10 @@ def cell(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """A text in which brackets are no link."""
-    return text.replace("[", "\\[")
+    """A text in which brackets are no link and no tag, but for what is code."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([\[<])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def code(value: object) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -131,3 +134,13 @@ def test_the_readmes_run_and_verdicts_are_those_of_today() -> None:
     assert set(re.findall(r"^(\w+) +ok ", block, re.M)) <= {rule.name for rule in gates.rules()}
     table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d) \|$", text, re.M))
     assert table == {verdict.value: str(verdict.exit_code) for verdict in Verdict}
+
+
+def test_completion_as_the_quick_start_has_it() -> None:
+    page = PAGES["docs/quickstart.md"].read_text("utf-8")
+    (line,) = re.findall(r"^    (eval .*_SHAKEDOWN_COMPLETE.*)$", page, re.M)
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    words = 'COMP_WORDS=(shakedown dri) COMP_CWORD=1; _shakedown_completion shakedown; echo "${COMPREPLY[@]}"'
+    script = f"{line}\ncomplete -p shakedown\n{words}"
+    ran = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.stdout.splitlines()[-1] == "drift", ran.stderr
