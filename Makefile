@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help system setup smoke test test-from-nothing check docs mutants bench clean
+.PHONY: help system setup smoke test test-from-nothing check docs lock mutants bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -43,6 +43,13 @@ test: system setup check  ## all tests: unit, property, facts and operations, th
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release
 	$(PYTHON) -m tests.lab.from_nothing
+
+# Not the training's own packages: torch is another build for each kind of GPU.
+lock: setup  ## write requirements.lock: the versions in the virtual environment, which the tests ran with, and their hashes
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[lock]'
+	$(BIN)/pip freeze --exclude-editable --disable-pip-version-check > $(VENV)/versions.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --constraint $(VENV)/versions.txt \
+		--custom-compile-command 'make lock' --no-annotate --output-file requirements.lock pyproject.toml
 
 mutants: setup  ## flip conditions one at a time and see whether the tests notice; MUTANTS='--room gates --all': there, each one
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutants]'

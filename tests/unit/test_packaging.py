@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 import shakedown
 
@@ -19,10 +22,7 @@ ON_NODES = ("node", "smoke/workload", "smoke/benchmark", "operations/assets")
 
 def distribution(requirement: str) -> str:
     """The name in a requirement, in its normal form."""
-    name = requirement.split(";")[0]
-    for mark in "<>=!~[ ":
-        name = name.split(mark)[0]
-    return name.strip().lower().replace("_", "-")
+    return re.sub(r"[-_.]+", "-", Requirement(requirement).name).lower()
 
 
 def imported(files: list[Path]) -> set[str]:
@@ -45,3 +45,15 @@ def test_each_dependency_is_imported_and_each_import_is_one() -> None:
     carried = {"psutil", "pyudev", "amdsmi"}  # in the bundle, not imported here
     assert len(used) > 5, "the search works"
     assert used == asked - carried and carried < asked
+
+
+def test_the_lock_file_has_each_dependency_in_a_version_that_fits_and_its_hashes() -> None:
+    """`make lock` writes it anew."""
+    text = (PACKAGE.parent / "requirements.lock").read_text()
+    locked: dict[str, str] = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
+    for requirement in PROJECT["dependencies"]:
+        version = locked.get(distribution(requirement))
+        assert version and Requirement(requirement).specifier.contains(version), requirement
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert len(entries) == len(locked) > 20
+    assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
