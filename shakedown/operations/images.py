@@ -79,6 +79,8 @@ class _Answer:
 
 
 _ANSWER = 16 << 10  # characters of what assets/registry.py prints
+# What the hosts of one run share, found by pyinfra's state of that run: an operation is called for one host and has no
+# other place in common with the others.
 _answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
 
 

@@ -43,6 +43,7 @@ class _Turn:
     lost: list[str] = field(default_factory=list)
 
 
+# What the hosts of one run share, found by pyinfra's state of that run, as in images.py.
 _turns: WeakKeyDictionary[State, _Turn] = WeakKeyDictionary()
 
 

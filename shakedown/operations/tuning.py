@@ -5,9 +5,10 @@ reboot; what stood there before is recorded for rollback.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
+from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.command import QuoteString, StringCommand
 from pyinfra.api.exceptions import OperationValueError
 from pyinfra.api.operation import operation
@@ -265,7 +266,7 @@ def _listed(wanted: dict[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in wanted.items())
 
 
-def _operation(setting: Setting) -> Callable[..., Any]:
+def _operation(setting: Setting) -> PyinfraOperation[...]:
     """The operation of a setting that a node has once."""
 
     def switch(enabled: bool | int = False) -> Commands:
@@ -295,6 +296,6 @@ def _operation(setting: Setting) -> Callable[..., Any]:
 
 
 # tuning.thp, tuning.c2 and so on: one for each module of shakedown/node/settings that a node has once.
-OF_SETTINGS: list[Callable[..., Any]] = [
+OF_SETTINGS: list[PyinfraOperation[...]] = [
     globals().setdefault(each.name, _operation(each)) for each in SETTINGS.values() if not each.details
 ]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
@@ -20,12 +18,14 @@ from shakedown.report.summary import HostOutcome, OutcomeKind, Summary, not_held
 from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
+from shakedown.runner.progress import progress
 from shakedown.text import printable
 
 if TYPE_CHECKING:
     from shakedown.runner.session import Session
 
-# Functions of operations that change no node: they read it, run the job, or only say that something cannot be done.
+# Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
+# name, since a drift check comes by here and would load the smoke run for nothing.
 _OPERATIONS = "shakedown.operations"
 _NO_CHANGE = (
     "shakedown.runner.",
@@ -36,34 +36,6 @@ _NO_CHANGE = (
 
 # So pyinfra repeats what a connection said inside a function of this package, after the connection has said it itself.
 _NODE_ERROR = "Unexpected error in Python callback: NodeError("
-
-
-@dataclass
-class RunProgress:
-    """How far a run has come, host by host."""
-
-    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
-    under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
-    changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
-
-    announced: bool = False  # how it ended was said
-    session: Session | None = None  # a drift check loads no runner/session.py, which costs a tenth of it
-
-    def unfinished(self) -> dict[str, str]:
-        """The operation that each host did not get through, or is still in."""
-        return self.under_way | {host: operation for host, (operation, _) in self.failed.items()}
-
-    def why(self, host: str) -> str:
-        """Why a host failed in an operation; empty if it did not."""
-        return 'in "{}": {}'.format(*self.failed[host]) if host in self.failed else ""
-
-
-_progress: WeakKeyDictionary[State, RunProgress] = WeakKeyDictionary()
-
-
-def progress(state: State) -> RunProgress:
-    """The progress of the run of this state."""
-    return _progress.setdefault(state, RunProgress())
 
 
 def watch(state: State) -> None:

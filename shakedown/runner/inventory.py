@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import getpass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import click
 from pyinfra.api import Host, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.resolve import HostLayers, Resolved, resolve
-
-_resolved: WeakKeyDictionary[State, Resolved] = WeakKeyDictionary()
+from shakedown.runner.progress import progress
 
 
 def hosts_in_limit(state: State) -> list[Host]:
@@ -23,19 +21,20 @@ def hosts_in_limit(state: State) -> list[Host]:
 def desired_states(state: State, to_train: bool = False) -> Resolved:
     """The desired state of every host. Raises DesiredStateError with every error of every host at once. `to_train`:
     these hosts are to train together, so what their number makes impossible is an error too."""
-    if state not in _resolved:
+    kept = progress(state)
+    if kept.resolved is None:
         hosts = hosts_in_limit(state)
         bad = [host.name for host in hosts if not host.name.isprintable()]
         if bad:  # pyinfra shows them as they are
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
         whole = len(hosts) == len(list(state.inventory))
-        _resolved[state] = resolve([layers_of(host) for host in hosts], whole, to_train)
-        for line in _resolved[state].notes:
+        resolved = kept.resolved = resolve([layers_of(host) for host in hosts], whole, to_train)
+        for line in resolved.notes:
             click.echo(line, err=True)
-        if to_train and not any(desired.smoke for desired in _resolved[state].states.values()):
+        if to_train and not any(desired.smoke for desired in resolved.states.values()):
             click.echo("no host of this run has a section smoke: nothing will be trained", err=True)
-    return _resolved[state]
+    return kept.resolved
 
 
 def layers_of(host: Host) -> HostLayers:

@@ -11,21 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from gevent.lock import RLock
 from pyinfra.api import Host, State
+from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
+from shakedown import operations
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.report import terminal
 from shakedown.runner import host_keys
-from shakedown.runner.ending import progress
 from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
+from shakedown.runner.progress import progress
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.secrets import masked_model, values_of
 from shakedown.smoke.job import Job, NodeResult
@@ -39,8 +40,15 @@ class Remediation:
     """An operation that this deploy has a stage for. `more` gives arguments that only a look at the other nodes can
     tell."""
 
-    operation: Callable[..., Any]
+    operation: PyinfraOperation[...]
     more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {}
+
+    @property
+    def known_as(self) -> str:
+        """As a finding's remedy names the operation: module and function. A finding is data of the core, which knows
+        no operations; this is the one place where the name and the function meet."""
+        function = self.operation._inner
+        return f"{function.__module__.removeprefix(f'{operations.__name__}.')}.{function.__name__}"
 
 
 @dataclass
@@ -233,7 +241,6 @@ def _complain(message: str) -> None:
     logger.error(message)
 
 
-_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
 _opening = RLock()
 
 
@@ -241,11 +248,12 @@ def session() -> Session:
     """The session of the current pyinfra state; examines all nodes the first time."""
     state: State = ctx_state.get()
     with _opening:
-        if state not in _sessions:
-            opened = _sessions[state] = progress(state).session = Session(state, examine(state))
+        kept = progress(state)
+        if kept.session is None:
+            opened = kept.session = Session(state, examine(state))
             invocation.examined = bool(opened.hosts)
             show_findings(opened)
-        return _sessions[state]
+        return kept.session
 
 
 def show_findings(current: Session) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pyinfra import logger
 from pyinfra.api import Host, State
+from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
@@ -89,7 +90,7 @@ def reboot() -> None:
     system = current.examination.desired[name].system
     if system.reboot != "when needed":
         return
-    remediation = current.remediations.setdefault("reboot.when_needed", Remediation(reboots.when_needed))
+    remediation = _known(current, Remediation(reboots.when_needed))
     for finding in current.fixable(name):
         if finding.verdict == Verdict.DRIFT and finding.remedy and finding.remedy.risk == Risk.REBOOT:
             arguments = {
@@ -130,19 +131,22 @@ def conclude() -> None:
 
 
 def fix(
-    operation: Callable[..., Any],
+    operation: PyinfraOperation[...],
     more: Callable[[Session, dict[str, Any]], dict[str, Any]] = lambda _current, _arguments: {},
 ) -> None:
     """Declare an operation on the current host for each of its findings that the operation would fix. What needs root
     stays a finding where we are not root."""
     current = session()
-    known_as = f"{operation.__module__.removeprefix('shakedown.operations.')}.{operation.__name__}"
-    remediation = current.remediations.setdefault(known_as, Remediation(operation, more))
+    remediation = _known(current, Remediation(operation, more))
     for finding in current.fixable(current_host.name):
-        if finding.remedy and finding.remedy.operation == known_as:
+        if finding.remedy and finding.remedy.operation == remediation.known_as:
             _declare(
                 current, remediation.operation, finding, finding.remedy.text, _arguments(current, remediation, finding)
             )
+
+
+def _known(current: Session, remediation: Remediation) -> Remediation:
+    return current.remediations.setdefault(remediation.known_as, remediation)
 
 
 def _agreed_digest(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +164,7 @@ def _arguments(current: Session, remediation: Remediation, finding: Finding) -> 
 
 
 def _declare(
-    current: Session, operation: Callable[..., Any], finding: Finding, what: str, arguments: dict[str, Any]
+    current: Session, operation: PyinfraOperation[...], finding: Finding, what: str, arguments: dict[str, Any]
 ) -> None:
     if not invocation.dry:
         current.open_run()

@@ -11,9 +11,9 @@ from shakedown.desired.models import EACH, TOGETHER
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.report import terminal
-from shakedown.runner.ending import progress
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
+from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model

@@ -216,7 +216,7 @@ def test_what_ends_a_run_in_the_middle_is_told(tmp_path: Path) -> None:
 RAISES = """
 import json, sys
 from shakedown.runner import engine
-from shakedown.runner.ending import progress
+from shakedown.runner.progress import progress
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.operation import add_op, operation
 from pyinfra.api.operations import run_ops

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,10 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
 )
 def test_an_import_upwards_would_be_found(module: str, text: str) -> None:
     assert upwards(text, module)
+
+
+def test_modules_that_are_named_and_not_imported_are_there() -> None:
+    """They would be named for nothing after a move."""
+    from shakedown.runner.ending import _NO_CHANGE
+
+    assert all(importlib.util.find_spec(name.removesuffix(".")) for name in _NO_CHANGE)

@@ -1,0 +1,47 @@
+"""What one run has come to know, kept beside pyinfra's state: desired states, session, what each host is at.
+
+A deploy file is executed once per host with nothing handed to it, and pyinfra's callbacks bring its State and no more.
+The State has no room for what belongs to others, so what a run shares is found by it, here and nowhere else in the
+runner; it goes when the State does. (An operation that lets hosts share an answer keeps that in its own module.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from pyinfra.api import State
+
+if TYPE_CHECKING:  # a drift check loads no runner/session.py, which costs a tenth of it
+    from shakedown.resolve import Resolved
+    from shakedown.runner.session import Session
+
+
+@dataclass
+class RunProgress:
+    """What one run has come to know so far."""
+
+    resolved: Resolved | None = None  # the desired states, once the inventory has been read
+    session: Session | None = None  # once a deploy has examined the nodes
+    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
+    under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
+    changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
+    announced: bool = False  # how it ended was said
+
+    def unfinished(self) -> dict[str, str]:
+        """The operation that each host did not get through, or is still in."""
+        return self.under_way | {host: operation for host, (operation, _) in self.failed.items()}
+
+    def why(self, host: str) -> str:
+        """Why a host failed in an operation; empty if it did not."""
+        return 'in "{}": {}'.format(*self.failed[host]) if host in self.failed else ""
+
+
+_progress: WeakKeyDictionary[State, RunProgress] = WeakKeyDictionary()
+
+
+def progress(state: State) -> RunProgress:
+    """The progress of the run of this state."""
+    return _progress.setdefault(state, RunProgress())
