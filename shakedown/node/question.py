@@ -5,7 +5,7 @@ The controller sends the names with the probe's command, so that any key costs n
 
 from __future__ import annotations
 
-from .setting import find
+from .settings import find
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters
-from shakedown.node import settings  # noqa: F401 - registers them
-from shakedown.node.setting import Fetched, RegisterSetting, Setting, find
+from shakedown.node.setting import Fetched, RegisterSetting, Setting
+from shakedown.node.settings import find
 from shakedown.node.tree import Unreadable
 from shakedown.operations.record import Step
 

@@ -106,6 +106,11 @@ def test_boot_and_now_are_the_same_code_over_the_file(root: Path, run: Run) -> N
     assert read(root, "sys/class/net/eth0.100/mtu") == "9000"
 
 
+def test_what_is_so_already_is_not_written(root: Path, run: Run) -> None:
+    assert run("thp=madvise").returncode == 0
+    assert read(root, "sys/kernel/mm/transparent_hugepage/enabled") == "always [madvise] never"
+
+
 def test_one_line_that_fails_does_not_keep_the_others_from_being_made(root: Path, run: Run) -> None:
     put(root, "etc/shakedown/boot.conf", "mtu.gone=9000\nflux=on\nc2=disabled")
     result = run()

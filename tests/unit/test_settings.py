@@ -18,8 +18,8 @@ from shakedown.findings import Risk, Verdict
 from shakedown.node import question
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
-from shakedown.node.setting import Fetched, SysctlSetting, find
-from shakedown.node.settings import FOLDER, MODULES, SETTINGS
+from shakedown.node.setting import Fetched, SysctlSetting
+from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
 from shakedown.state import NodeState

@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from ..setting import SETTINGS
+from ..setting import SETTINGS, find
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 MODULES = sorted(name[:-3] for name in os.listdir(FOLDER) if name.endswith(".py") and name != "__init__.py")
 for _name in MODULES:
     import_module("." + _name, __name__)
 
-__all__ = ["MODULES", "SETTINGS"]
+__all__ = ["MODULES", "SETTINGS", "find"]
