@@ -1,4 +1,4 @@
-"""CVS configuration files for tests: those of document 001, two of the later forms, and changed copies of them."""
+"""CVS configuration files for tests: those of its documentation, two of the later forms, and changed copies of them."""
 
 from __future__ import annotations
 

@@ -34,5 +34,5 @@ def variables(words: list[str]) -> dict[str, str]:
 
 
 def configuration(name: str) -> dict[str, Any]:
-    """One of the JSON files of document 001."""
+    """One of the JSON files of CVS' documentation."""
     return dict(json.loads((_FOLDER / name).read_text("utf-8")))

@@ -1,4 +1,4 @@
-"""The files of document 001 as they stand: what becomes of them, and what a person is told."""
+"""The files of CVS' documentation as they stand: what becomes of them, and what a person is told."""
 
 from __future__ import annotations
 

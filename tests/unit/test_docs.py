@@ -144,3 +144,16 @@ def test_completion_as_the_quick_start_has_it() -> None:
     script = f"{line}\ncomplete -p shakedown\n{words}"
     ran = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert ran.stdout.splitlines()[-1] == "drift", ran.stderr
+
+
+_NOWHERE = re.compile(r"\b\d{3}_[0-9a-f]{8,}\w*\.txt|FIELD_NOTES|PYINFRA_NOTES|\bdocument 00\d\b", re.IGNORECASE)
+
+
+def test_nothing_refers_to_what_is_not_here() -> None:
+    """Neither notes that nobody else has, nor documents by a name that cannot be looked up."""
+    folders = [ROOT / name for name in ("shakedown", "deploy", "inventories", "docs")]
+    files = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml", ".md", ".json")
+    ]
+    assert len(files) > 100
+    assert [str(path) for path in [*files, *PAGES.values()] if _NOWHERE.search(path.read_text("utf-8"))] == []

@@ -32,7 +32,7 @@ ADDED = {
 
 
 def documented_options() -> dict[str, list[str]]:
-    """docker run's options in document 000: option -> values; a flag has none."""
+    """docker run's options in the document of Megatron-LM for ROCm: option -> values; a flag has none."""
     (words,) = DOCUMENTED["docker run"]
     found: dict[str, list[str]] = {}
     rest = words[2:-1]
