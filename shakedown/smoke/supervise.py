@@ -172,7 +172,7 @@ class _Supervisor:
         for member in self._members:
             member.finish = True
         kept, since, began = 0, self._clock.now(), self._clock.now()
-        while not all(self._through(member) for member in self._members):
+        while not all(self._is_over(member) for member in self._members):
             now, before = self._clock.now(), kept
             kept = sum(member.kept() for member in self._members)
             since = now if kept > before else since  # a long log may come for as long as it comes
@@ -184,7 +184,7 @@ class _Supervisor:
             member.given_up = True
         self._report()
 
-    def _through(self, member: Member) -> bool:
+    def _is_over(self, member: Member) -> bool:
         """Nothing more is to be had from the node: all done, or silent for long."""
         return (
             member.done
@@ -243,7 +243,9 @@ class _Supervisor:
         others = ", ".join(member.name for member in self._members if member.exited_at is None)
         exited_at, first = min(exits, default=(now, ""))
         if others and now - exited_at > self._timeouts.last_exit_s:
-            self._fail("early exit", f"{first} was through, and not after {self._timeouts.last_exit_s:g} s: {others}")
+            self._fail(
+                "early exit", f"{first} had ended, and {self._timeouts.last_exit_s:g} s later these had not: {others}"
+            )
 
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.

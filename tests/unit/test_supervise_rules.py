@@ -131,7 +131,7 @@ def test_the_others_have_their_time_to_settle(play: Play, later: float, fails: b
     if fails:
         node, kind, when = failed(result)
         assert (node, kind, when) == (None, "early exit", 31 + MOMENT)
-        assert result.reason == "a was through, and not after 30 s: b, c"
+        assert result.reason == "a had ended, and 30 s later these had not: b, c"
 
 
 @pytest.mark.parametrize(("silence", "fails", "code"), [(14.0, False, 0), (19.0, True, -15), (40.0, True, None)])

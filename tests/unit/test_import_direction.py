@@ -1,4 +1,4 @@
-"""Imports point one way: each room imports only from rooms below it, also inside functions and for types alone."""
+"""Imports point one way: each component imports only from those below it, also inside functions and for types."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import shakedown
 
 PACKAGE = Path(shakedown.__file__).parent
 ROOT = PACKAGE.parent
-# From the bottom up. A room is a folder or a module of the package, or a top-level folder; a new one is entered here,
-# above all that it imports. Rooms of one line do not import each other.
+# From the bottom up. A component is a folder or a module of the package, or a top-level folder; a new one is entered
+# here, above all that it imports. Components of one line do not import each other.
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     (
@@ -41,7 +41,7 @@ LEVELS = (
     ("shakedown.cli", "shakedown.guard"),  # what others start: the command, and pyinfra's entry point
     ("deploy", "inventories", "shakedown.site"),  # what a site has, too
 )
-LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+LEVEL = {component: level for level, components in enumerate(LEVELS) for component in components}
 WITH_PYINFRA = {"shakedown.facts", "shakedown.operations", "shakedown.runner", "shakedown.cli"}
 TRANSPORT = {"pyinfra", "pyinfra_cli", "gevent", "paramiko"}
 FILES = sorted(file for folder in (PACKAGE, ROOT / "deploy", ROOT / "inventories") for file in folder.rglob("*.py"))
@@ -51,12 +51,12 @@ def name_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def room_of(module: str) -> str:
-    """The innermost room that a module stands in."""
+def component_of(module: str) -> str:
+    """The innermost component that a module stands in."""
     if module == "shakedown":
         return "shakedown.node"  # its __init__ is loaded before all else, so it imports nothing
-    found = [room for room in LEVEL if module == room or module.startswith(f"{room}.")]
-    assert found, f"{module} is in no room: enter it in LEVELS"
+    found = [component for component in LEVEL if module == component or module.startswith(f"{component}.")]
+    assert found, f"{module} is in no component: enter it in LEVELS"
     return max(found, key=len)
 
 
@@ -73,7 +73,7 @@ def imports_of(text: str, module: str, package: bool = False) -> Iterator[str]:
 
 def upwards(text: str, module: str, package: bool = False) -> list[str]:
     """The imports of a file that do not lead down."""
-    room = room_of(module)
+    component = component_of(module)
     wrong = []
     for name in imports_of(text, module, package):
         if name.split(".")[0] not in ("shakedown", "deploy", "inventories", "tests", "bench"):
@@ -81,8 +81,8 @@ def upwards(text: str, module: str, package: bool = False) -> list[str]:
         if name.split(".")[0] in ("tests", "bench"):
             wrong.append(name)
             continue
-        other = room_of(name)
-        if other != room and LEVEL[other] >= LEVEL[room]:
+        other = component_of(name)
+        if other != component and LEVEL[other] >= LEVEL[component]:
             wrong.append(name)
     return wrong
 
@@ -97,12 +97,12 @@ def test_only_what_runs_on_pyinfra_knows_it() -> None:
     found = {
         file: {name.split(".")[0] for name in imports_of(file.read_text(), name_of(file))} & TRANSPORT for file in FILES
     }
-    assert {room_of(name_of(file)) for file, names in found.items() if names} == WITH_PYINFRA
+    assert {component_of(name_of(file)) for file, names in found.items() if names} == WITH_PYINFRA
 
 
-def test_a_module_that_is_in_no_room_is_named() -> None:
+def test_a_module_that_is_in_no_component_is_named() -> None:
     with pytest.raises(AssertionError, match=r"shakedown\.attic"):
-        room_of("shakedown.attic")
+        component_of("shakedown.attic")
 
 
 @pytest.mark.parametrize(
