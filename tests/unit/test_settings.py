@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,31 @@ def test_of_a_choice_the_bracketed_word_counts_and_none_is_malformed(tmp_path: P
     file.parent.mkdir(parents=True)
     file.write_text("always madvise [never]\n")
     assert list(SETTINGS["thp"].read(Tree(str(tmp_path)), "").values()) == ["never"]
-    file.write_text("always madvise never\n")
-    with pytest.raises(Unreadable, match="malformed"):
-        SETTINGS["thp"].read(Tree(str(tmp_path)), "")
+    for text in ("always madvise never\n", "always [ never\n", ""):
+        file.write_text(text)
+        with pytest.raises(Unreadable, match="malformed"):
+            SETTINGS["thp"].read(Tree(str(tmp_path)), "")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [((), "missing"), (("1", None), "missing"), (("1", ""), "malformed"), (("1", "off"), "malformed")],
+)
+def test_idle_state_2_is_not_disabled_where_a_cpu_does_not_say_so(
+    tmp_path: Path, words: tuple[str | None, ...], why: str
+) -> None:
+    root = make_tree(tmp_path, count=1, gid_entries=4, cpus=1)
+    cpus = root / "sys/devices/system/cpu"
+    shutil.rmtree(cpus)
+    for number, word in enumerate(words):
+        state = cpus / f"cpu{number}/cpuidle/state2"
+        state.mkdir(parents=True)
+        if word is not None:
+            (state / "disable").write_text(f"{word}\n")
+    document = node_state(Tree(str(root)))
+    assert document["cpu"]["c2_enabled"]["unreadable"] == why
+    findings = checks.evaluate(desired(tuning={"c2": "disabled"}), NodeState.model_validate(document), "node")
+    assert [found.verdict for found in findings if found.name == "c2"] == [Verdict.UNKNOWN]
 
 
 def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None:

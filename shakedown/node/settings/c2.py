@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..setting import CpuSetting, setting
-from ..tree import Tree, attempt
+from ..tree import Tree, Unreadable, attempt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,8 +35,15 @@ class C2(CpuSetting):
         return attempt(self.enabled, tree)
 
     def enabled(self, tree: Tree) -> int:
-        """The number of CPUs whose idle state 2 is not disabled."""
-        return list(self.read(tree, "").values()).count("0")
+        """The number of CPUs whose idle state 2 is not disabled. Where there is no CPU to ask, or one answers with
+        neither 0 nor 1, that is not known."""
+        found = self.read(tree, "")
+        if not found:
+            raise Unreadable("missing", self.evidence)
+        for path, word in found.items():
+            if word not in ("0", "1"):
+                raise Unreadable("malformed", "{}: {}".format(path, word))
+        return list(found.values()).count("0")
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
         return ("enabled", ": enabled on {} of {} CPUs".format(part, cpus)) if part else ("disabled", "")

@@ -24,10 +24,10 @@ class Thp(FileSetting):
     place = "memory.thp"
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
-        text = tree.text(self.path)
-        if "[" not in text:
+        found, text = super().read(tree, detail), tree.text(self.path)
+        if "[{}]".format(found[self.path]) not in text:
             raise Unreadable("malformed", "{}: {}".format(self.path, text))
-        return super().read(tree, detail)
+        return found
 
     def at_boot(self, boot: NextBoot) -> Optional[str]:
         return boot.unit("thp") or boot.parameter("transparent_hugepage")
