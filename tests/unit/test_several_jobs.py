@@ -20,7 +20,7 @@ from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 TIMEOUTS = Timeouts(
     poll_s=0.2,
     poll_timeout_s=8,
-    unreachable_s=3,  # after a command that was not answered, which on a busy machine takes seconds
+    unreachable_s=8,  # on a busy machine a command takes seconds
     lease_s=60,
     grace_s=1,
     last_exit_s=2,
@@ -114,14 +114,14 @@ def test_one_that_is_killed_stalls_or_cannot_be_planned_stops_no_other(several: 
         until(lambda: several.waiting("dead"), 60)
         hit(several.run_id("dead"), "dead", signal.SIGKILL)
 
-    jobs = several.run({"dead": WAIT, "stalled": STALL, "unplanned": "", "good": TRAIN}, kill, stall_timeout_s=5)
+    jobs = several.run({"dead": WAIT, "stalled": STALL, "unplanned": "", "good": TRAIN}, kill, stall_timeout_s=8)
     assert outcomes(jobs) == {
         "dead": "failed",
         "stalled": "failed",
         "unplanned": "none: the launch plan has 1 error",
         "good": "completed",
     }
-    for name, said in (("dead", "signal 9"), ("stalled", "nothing for 5 s after iteration 2")):
+    for name, said in (("dead", "signal 9"), ("stalled", "nothing for 8 s after iteration 2")):
         result = jobs[name].result
         assert result is not None and result.first_failure is not None
         assert result.first_failure.node == name and said in result.reason
