@@ -124,15 +124,19 @@ def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dic
     return _read(output.stdout_lines, lambda: fact._install(connector))
 
 
+_GET_FACT = ("_get_fact", "pyinfra.api.facts")
+
+
 def _connector_arguments() -> dict[str, Any]:
     """_sudo and its like, as the fact's own command ran with.
 
     pyinfra hands them to the connector and not to the fact, and the bundle has to land in the cache of the same user.
-    They are taken from the caller of `process`, `pyinfra.api.facts._get_fact`; tests/unit/test_fact_node.py fails
-    when another pyinfra keeps them elsewhere.
+    That takes a second command, since a command line has no room for it, and a fact may name but one. So they are taken
+    from the caller of `process`, `pyinfra.api.facts._get_fact`; tests/unit/test_fact_node.py fails when another pyinfra
+    keeps them elsewhere. Deploys and `shakedown` do not come by here: `read_node` asks the host itself.
     """
     frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_name != "_get_fact":
+    while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != _GET_FACT:
         frame = frame.f_back
     arguments = frame.f_locals.get("executor_kwargs", {}) if frame else {}
     return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
