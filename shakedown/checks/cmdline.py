@@ -1,4 +1,4 @@
-"""The kernel command line: merged with what stands there, and right only when the running kernel has it."""
+"""The kernel command line: merged with what is there, and right only when the running kernel has it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     remedy = _remedy("devices.kfd", f"load {', '.join(modules)} and set group and mode of /dev/kfd", modules=modules)
     device, major = state.devices.kfd, state.devices.kfd_major
     if missing(device) or missing(major):
-        what = "there is no /dev/kfd" if missing(device) else "/dev/kfd stands there, but no driver answers for it"
+        what = "there is no /dev/kfd" if missing(device) else "/dev/kfd is there, but no driver is behind it"
         return _not_there("kfd", node, wanted, what, state, modules, remedy)
     if is_unreadable(device):
         return unknown("kfd", node, wanted, device, evidence="/dev/kfd")

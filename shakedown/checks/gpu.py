@@ -158,7 +158,7 @@ def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding
                 wanted=wanted,
                 actual="not reported",
                 unit="links up",
-                evidence=f"amdsmi {state.gpu_tool} knows nothing of links",
+                evidence=f"amdsmi {state.gpu_tool} has no function for links",
                 remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
             )
         ]

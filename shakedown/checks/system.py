@@ -131,7 +131,7 @@ def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Fi
             yield unknown(name, node, wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
         else:
             right = disk.free_bytes >= wanted
-            remedy = Remedy(text=f"make room on {disk.mount}; nothing of anybody's is deleted from here")
+            remedy = Remedy(text=f"make room on {disk.mount}; shakedown deletes nothing that is not its own")
             yield Finding(
                 name=name,
                 node=node,

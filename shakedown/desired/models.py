@@ -110,8 +110,7 @@ class Tuning(Section):
     nmi_watchdog: bool | None = setting("nmi_watchdog")
     cmdline: list[Parameter] = key(
         [],
-        'kernel parameters, merged into what stands there; "{cpu}_iommu=on" becomes amd_ or '
-        "intel_ by the CPU's vendor",
+        'kernel parameters, merged into what is there; "{cpu}_iommu=on" becomes amd_ or intel_ by the CPU\'s vendor',
         ["iommu=pt", "{cpu}_iommu=on"],
         source="system-optimization",
     )

@@ -46,7 +46,7 @@ class Prepared(Fact[str]):
 
     @staticmethod
     def default() -> str:
-        return "the node did not say what stands there"
+        return "the node did not say what is there"
 
     def command(self, folder: str) -> str:
         return sent.command(f"{sent.program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)

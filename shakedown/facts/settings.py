@@ -1,4 +1,4 @@
-"""Kernel settings and the files that keep them: what stands there now, for operations that change them."""
+"""Kernel settings and the files that keep them: what is there now, for operations that change them."""
 
 from __future__ import annotations
 

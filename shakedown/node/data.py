@@ -2,7 +2,7 @@
 
 A data folder may be anybody's, so nothing in it says what was checked: that stands in root's or the user's own state
 folder, with what tells a file that was touched since. Data that a program has prepared is a folder of many files; its
-mark counts only where nobody but root and ourselves could have laid it.
+mark counts only where nobody but root and ourselves could have made it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LIMIT = 16 << 20  # bytes; a setting of a node with hundreds of CPUs has a step 
 
 
 def records(path: str) -> Dict[str, Any]:
-    """The text of each record by its name; `problem` says why they cannot be gone by."""
+    """The text of each record by its name; `problem` says why they cannot be used."""
     try:
         folder = sound(path)
         found = {name: folder.read_own(name, LIMIT) for name in sorted(folder.names()) if name.endswith(".json")}

@@ -198,7 +198,7 @@ def look(fd: int, name: str) -> Optional[os.stat_result]:
 def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
     """Open a folder by its absolute path; missing ones are made with the mode `make`.
 
-    Raises Unsafe where a link stands in the way that another user could have laid, OSError where there is no such
+    Raises Unsafe where a link is in the way that another user could have made, OSError where there is no such
     folder. `problem` says that other users can write on the way; with `strict` it is Unsafe, and nothing is made.
     """
     if not path.startswith("/"):
@@ -227,7 +227,7 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
                 continue
             if stat.S_ISLNK(found.st_mode):
                 if not closed(parent) or not trusted(found.st_uid):
-                    words = "{} is a link that another user could have laid (it is of {}): name the folder itself"
+                    words = "{} is a link that another user could have made (its owner is {}): name the folder itself"
                     raise Unsafe(words.format(there, who(found.st_uid)))
                 links += 1
                 if links > LINKS:

@@ -1,5 +1,5 @@
 """
-Kernel parameters in the boot loader: what is missing is added, what stands there is kept.
+Kernel parameters in the boot loader: what is missing is added, what is there is kept.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from shakedown.text import printable
 
 SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
 ADVICE = {
-    "space": "make room, or name another folder; nothing was downloaded for nothing: what is there is gone on with",
+    "space": "make room, or name another folder; what was downloaded is kept and continued",
     "other": "the server has another file than the one asked for: correct size or sha256, or look who changed it",
     "refused": "look at the URL, and whether it needs a login",
     "transport": "the connection broke again and again; another run goes on where this one ended",
@@ -42,7 +42,7 @@ def download(
     room_bytes: int = 1 << 30,
 ) -> Commands:
     """
-    Have files in a folder: whole, checked, or not at all. A download that was cut is gone on with, a file that is
+    Have files in a folder: whole, checked, or not at all. A download that was cut is continued, a file that is
     there and is another one is never overwritten. Of nodes that share the folder one downloads; the others wait, and
     read what it has left. The folder may be another user's: no link in it is followed, and what was checked is recorded
     in /var/lib/shakedown, or in the user's own state folder. Files of root's stay root's there, for all to read.

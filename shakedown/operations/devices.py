@@ -124,7 +124,7 @@ def gpu_partition(compute: str | None = None, memory: str | None = None) -> Comm
     blind = [kind for kind, modes in before.items() if not modes]
     wrong = {k: [bdf for bdf, mode in before[k].items() if mode != wanted[k]] for k in wanted}
     if blind:
-        yield refuse(f"no GPU of this node tells its {' and '.join(blind)} partition")
+        yield refuse(f"no GPU of this node reports its {' and '.join(blind)} partition")
         return
     if not any(wrong.values()):
         host.noop(f"all GPUs are {' and '.join(wanted.values())}")

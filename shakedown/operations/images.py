@@ -50,7 +50,7 @@ ADVICE = {
     "digest": "what came is not what its digest says: a proxy changed it, or the registry is broken or not the one you"
     " think",
     "answer": "this is no answer of a registry: look at its address, and at what stands between",
-    "space": "make room where the engine stores images; nothing of anybody's is deleted from here",
+    "space": "make room where the engine stores images; shakedown deletes nothing that is not its own",
     "engine": "the container engine itself failed: is it running, and may this user talk to it?",
     "time": "the pull was stopped because it took too long: raise timeout_s, or look at the network",
     "transport": "the connection to the registry broke, also when tried again",

@@ -24,7 +24,7 @@ _ELF_X86_64 = (b"\x7fELF\x02\x01", 18, b"\x3e\x00")  # magic of 64-bit little-en
 @operation()
 def library(source: str, path: str) -> Commands:
     """
-    Put the site's provider library in its place. What stands there is kept for rollback.
+    Put the site's provider library in its place. What is there is kept for rollback.
 
     + source: the library on the controller
     + path: its place on the node, under the name that libibverbs loads: ``lib<provider>-rdmav<abi>.so``

@@ -115,7 +115,7 @@ class Member:
         if self._node.known:
             return (
                 f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s"
-                f" after it last heard of the controller; {self._node.run_dir} stays"
+                f" after the controller's last poll; {self._node.run_dir} stays"
             )
         return (
             f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"

@@ -22,7 +22,7 @@ _ROOT = files("shakedown.smoke") / "programs"
 @dataclass(frozen=True)
 class Program:
     """A program at one commit. `arguments` are without their dashes; of a script, `variables` are those that it takes
-    from its environment, and `sets` those that it sets whatever stands there."""
+    from its environment, and `sets` those that it sets whatever is there."""
 
     name: str
     source: str

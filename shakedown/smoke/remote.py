@@ -97,7 +97,7 @@ class Leftovers(_Answer):
         """What a person should know of them; `folder` is the one that holds them."""
         size = f"{self.bytes / 2**20:.1f} MiB"
         kept = f"{folder} still has {', '.join(self.kept)} ({size}): logs that no controller has fetched"
-        removed = f"removed from {folder}, where nobody fetched them: {', '.join(self.removed)}"
+        removed = f"removed from {folder}, which were never fetched: {', '.join(self.removed)}"
         return [*([kept] if self.kept else []), *([removed] if self.removed else [])]
 
 

@@ -52,7 +52,7 @@ def test_no_kfd_although_the_driver_is_loaded_is_nothing_that_loading_mends() ->
     assert finding.verdict == "fail" and finding.remedy is not None and finding.remedy.operation is None
     assert "there is no /dev/kfd" in str(finding)
     unanswered = seen(kfd, {"devices.kfd_major": unreadable("missing")})
-    assert unanswered.verdict == "fail" and "no driver answers for it" in str(unanswered)
+    assert unanswered.verdict == "fail" and "no driver is behind it" in str(unanswered)
 
 
 @pytest.mark.parametrize("change", [{"devices.kfd.major": 1}, {"devices.kfd.kind": "other"}])

@@ -159,7 +159,7 @@ def test_a_curve_that_may_be_flat_does_not_fall() -> None:
 
 def test_a_curve_of_too_few_or_doubled_lines_is_told_which() -> None:
     assert loss_falling(lines(3)).evidence == "only 3 finite losses"
-    assert loss_falling([*lines(3), lines(3)[-1]]).evidence == "iterations stand there twice"
+    assert loss_falling([*lines(3), lines(3)[-1]]).evidence == "iterations are in the log twice"
 
 
 def test_a_long_curve_falls_from_its_first_block_to_its_last() -> None:

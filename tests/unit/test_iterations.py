@@ -56,8 +56,8 @@ def curve(losses: list[float | None]) -> list[Iteration]:
             " there are iterations outside 1 to 3",
         ),
         ([1, 3, 2], 3, "the lines are out of order"),
-        ([1, 2, 2, 3], 3, "iteration 2 stands there more than once"),
-        ([1, 2, 3, 1], 3, "iteration 1 stands there more than once"),
+        ([1, 2, 2, 3], 3, "iteration 2 is in the log more than once"),
+        ([1, 2, 3, 1], 3, "iteration 1 is in the log more than once"),
     ],
 )
 def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, said) -> None:
@@ -116,7 +116,7 @@ def test_a_log_interval_shows_in_the_lines(numbers, total, expected, actual) -> 
     gate = iterations_complete(lines(numbers, total))
     assert (gate.verdict, gate.actual) == (expected, actual)
     if expected is UNKNOWN:
-        assert f"nothing tells of the last {total % 10}" in gate.evidence
+        assert f"nothing is known of the last {total % 10}" in gate.evidence
         assert gate.remedy
     if expected is OK:
         assert f"one for {max(numbers[0], numbers[1] if numbers[0] == 1 else 0)} iterations" in gate.evidence
@@ -246,7 +246,7 @@ def test_a_curve_with_a_hole_proves_nothing_and_one_that_does_not_fall_fails() -
 def test_iterations_that_stand_there_twice_are_no_curve() -> None:
     twice = [*curve([9.0, 8.0, 7.0, 6.0]), *curve([9.0])]
     gate = loss_falling(twice)
-    assert (gate.verdict, gate.evidence) == (UNKNOWN, "iterations stand there twice")
+    assert (gate.verdict, gate.evidence) == (UNKNOWN, "iterations are in the log twice")
 
 
 @pytest.mark.parametrize("count", [MAX_POINTS, MAX_POINTS + 1, 2 * MAX_POINTS + 1])

@@ -121,7 +121,7 @@ def test_a_squatter_who_hides_and_fills_his_queue_is_told_too(nodes: LocalNodes,
     fill += f" held.append(c)\n try: c.connect(b'\\0shakedown/' + {nodes.lock_name('n')!r}.encode())\n"
     fill += " except BlockingIOError: pass"
     with other_user(squat(nodes, fill)):
-        with pytest.raises(Refused, match=r"somebody who does not listen .*holds this node"):
+        with pytest.raises(Refused, match=r"a process that does not listen .*holds this node"):
             prepare(user=SOMEBODY)
         note = prepare().notes[0]  # type: ignore[attr-defined]
         assert "of user nobody (uid 65534) holds this node too" in note

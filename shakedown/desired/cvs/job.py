@@ -174,7 +174,7 @@ class LayerDraft:
         return str(self.job.model.value) if self.job else ""
 
     def put(self, path: str, value: Any) -> None:
-        """Set a dotted path of the layer; an object is merged into what stands there."""
+        """Set a dotted path of the layer; an object is merged into what is there."""
         *above, last = path.split(".")
         at = self.values
         for part in above:

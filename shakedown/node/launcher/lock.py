@@ -179,7 +179,7 @@ def _take_as_user() -> Lock:
         server.close()
         if error.errno != errno.EADDRINUSE:
             raise
-        raise Busy("%s holds this node" % (_bound_by() or "somebody who has just let go of it")) from None
+        raise Busy("%s holds this node" % (_bound_by() or "a process that has just released it")) from None
     root = _root_holds()  # after binding: root, who takes its own lock first and then looks here, sees it or is seen
     if root:
         server.close()
@@ -217,7 +217,7 @@ def _hidden_holder() -> Optional[str]:
     inodes = {words[6] for words in found}  # who waits in the queue is listed by the same name
     holders = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_socket(pid, inodes)]
     if not holders:
-        return "somebody who does not listen (as root: ss -xap | grep %s shows the process)" % name
+        return "a process that does not listen (as root: ss -xap | grep %s shows the process)" % name
     return "process %s%s" % (holders[0], _of_user(holders[0]))
 
 

@@ -166,7 +166,7 @@ class Wanted:
         try:
             os.link(self.part, self.name, follow_symlinks=False, **into)
         except FileExistsError:
-            raise DownloadError("other", "{} was put there by somebody else".format(self.name)) from None
+            raise DownloadError("other", "{} was put there by another process".format(self.name)) from None
         except OSError:  # a file system without hard links
             os.rename(self.part, self.name, **into)
         found, named = os.fstat(fd), self.folder.look(self.name)

@@ -12,7 +12,7 @@ Reads one JSON object from standard input: `do`, and what that needs:
     folder   path: have it, and look whether it is safe to work in as this user
     token, see, untoken    folder, name, content: a mark in a folder that may be anybody's
 
-A failure is one line on standard error, exit code 1. No link is followed that another user could have laid, and nothing
+A failure is one line on standard error, exit code 1. No link is followed that another user could have made, and nothing
 is written where another user could redirect it; only tokens go into folders of others, under a name of their own.
 """
 

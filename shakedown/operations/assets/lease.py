@@ -106,7 +106,7 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             said = read(folder, name)
         late = time.monotonic() > deadline
         if said is None and late:
-            raise Busy("{}/{} comes and goes".format(folder.path, name))
+            raise Busy("{}/{} is created and removed again and again".format(folder.path, name))
         if said is None:
             continue
         if said != seen:
@@ -127,7 +127,7 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             raise Busy("{}/{} is held by {}".format(folder.path, name, holder(said)))
         if not announced:
             announced = True
-            tell("{}: waiting for {}, who is at work there".format(folder.path, holder(said)))
+            tell("{}: waiting for {}, which is at work there".format(folder.path, holder(said)))
         time.sleep(min(1.0, lease_s / 10))
 
 

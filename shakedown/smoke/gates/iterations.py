@@ -28,7 +28,7 @@ def iterations_complete(
     """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say.
 
     With a log interval of k, which the lines show by themselves, there are N/k, and perhaps the first before. Where k
-    does not divide N, nothing tells of the last iterations: unknown.
+    does not divide N, nothing is known of the last iterations: unknown.
     """
     numbers = [iteration.iteration for iteration in iterations]
     total = wanted if wanted is not None else max((it.total_iterations for it in iterations), default=None)
@@ -38,7 +38,7 @@ def iterations_complete(
     unlogged = (total or 0) % interval
     verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged or unlogged else Verdict.OK
     if unlogged:
-        faults.append(f"one line for {interval} iterations: nothing tells of the last {unlogged}")
+        faults.append(f"one line for {interval} iterations: nothing is known of the last {unlogged}")
     if damaged:
         faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
     every = f", one for {interval} iterations" if interval > 1 else ""
@@ -76,7 +76,7 @@ def _faults(iterations: Sequence[Iteration], total: int, interval: int) -> list[
         faults.append(f"{total - len(inside)} of {total} lines are missing, the first is {first}")
     repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
-        faults.append(f"iteration {ranges(repeated)} stands there more than once")
+        faults.append(f"iteration {ranges(repeated)} is in the log more than once")
     if not repeated and numbers != seen:
         faults.append("the lines are out of order")
     if len(inside) < len(seen):
@@ -178,7 +178,7 @@ def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL)
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
     wanted = f"a fall of at least {min_fall:.1%}"
     if len(points) < MIN_LOSSES or len({number for number, _ in points}) < len(points):
-        said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations stand there twice"
+        said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations are in the log twice"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished"))
     x, y = _reduce(points)
     from scipy.stats import theilslopes  # here only: it takes longer to load than a drift check of ten nodes
