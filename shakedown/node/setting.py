@@ -138,6 +138,10 @@ class Setting:
         """What stands at a target for a value."""
         return value
 
+    def value(self, raw: str) -> str:
+        """The value that what stands at a target is."""
+        return next((each for each in self.values.split("|") if each.isalnum() and self.raw(each) == raw), raw)
+
     def before(self, raw: str) -> str:
         """What is recorded to put a target back."""
         return raw
@@ -155,9 +159,11 @@ class Setting:
         return {"running": attempt(self.running, tree), "persisted": attempt(self.at_boot, boot)}
 
     def running(self, tree: Tree) -> str:
-        """The value now, of a setting that has one target."""
-        (raw,) = self.read(tree, "").values()
-        return raw
+        """The value now; where its targets differ all that there are, which is then none that could be wanted."""
+        found = self.read(tree, "")
+        if not found:
+            raise Unreadable("missing", self.evidence)
+        return ", ".join(sorted({self.value(raw) for raw in found.values()}))
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
         """Of a reading over several targets: the value now, and what the evidence adds to say which differ."""

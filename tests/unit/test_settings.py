@@ -19,7 +19,7 @@ from shakedown.findings import Risk, Verdict
 from shakedown.node import question
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
-from shakedown.node.setting import Fetched, SysctlSetting
+from shakedown.node.setting import CpuSetting, Fetched, SysctlSetting
 from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
@@ -85,6 +85,37 @@ def test_an_operation_reads_as_the_probe_does(tmp_path: Path) -> None:
     files = {path: node.lines(path) if path.endswith("vendor") else [] for path in paths if node.exists(path)}
     fetched = Fetched(files, {setting.register: words})  # type: ignore[attr-defined]
     assert len(setting.read(node, detail)) == 1 and setting.read(fetched, detail) == setting.read(node, detail)
+
+
+class Boost(CpuSetting):
+    """A setting of each CPU, as a site may add one: without a place of its own in the node state."""
+
+    name = "boost"
+    values = "on|off"
+    file = "cpufreq/boost"
+    evidence = "/sys/devices/system/cpu/cpu*/cpufreq/boost"
+
+    def raw(self, value: str) -> str:
+        return "1" if value == "on" else "0"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "running"), [(["0", "0"], "off"), (["1", "1"], "on"), (["0", "1"], "off, on"), (["0", "7"], "7, off")]
+)
+def test_where_its_targets_differ_a_setting_has_no_value_that_could_be_wanted(
+    tmp_path: Path, cpus: list[str], running: str
+) -> None:
+    for number, text in enumerate(cpus):
+        file = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpufreq/boost"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"{text}\n")
+    assert Boost().running(Tree(str(tmp_path))) == running
+    assert not Boost().accepts("off, on")
+
+
+def test_a_node_without_any_target_has_no_value(tmp_path: Path) -> None:
+    with pytest.raises(Unreadable, match="missing"):
+        Boost().running(Tree(str(tmp_path)))
 
 
 def test_what_was_not_fetched_is_missing_and_what_nobody_may_read_is_not_permitted() -> None:
