@@ -51,7 +51,7 @@ lock: setup  ## write requirements.lock: the versions in the virtual environment
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --constraint $(VENV)/versions.txt \
 		--custom-compile-command 'make lock' --no-annotate --output-file requirements.lock pyproject.toml
 
-mutants: setup  ## flip conditions one at a time and see whether the tests notice; MUTANTS='--room gates --all': there, each one
+mutants: setup  ## flip conditions one at a time and see whether the tests notice; MUTANTS='--area gates --all': there, each one
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 

@@ -1,9 +1,9 @@
-"""Do the tests of a room notice when one condition in it is flipped?
+"""Do the tests of an area notice when one condition in it is flipped?
 
-    python -m tests.mutants [--room gates] [--count 200] [--seed N] [--all]        # `make mutants`
+    python -m tests.mutants [--area gates] [--count 200] [--seed N] [--all]        # `make mutants`
 
 cosmic-ray finds the places (a comparison, `and` or `or`, a sign, a branch) and makes the change, one at a time, in a
-copy of the tree; the room's own tests (rooms.toml) then run and have to fail. What survives is shown as a diff. A
+copy of the tree; the area's own tests (areas.toml) then run and have to fail. What survives is shown as a diff. A
 change that no test can notice, since the program does the same with it, stands in equivalent.toml with the reason.
 """
 
@@ -49,7 +49,7 @@ TIMEOUT_S = 300  # a change that makes a loop endless is noticed too
 class Mutant:
     """One change: the `occurrence`-th place of an operator in a module."""
 
-    room: str
+    area: str
     module: str
     operator: str
     occurrence: int
@@ -57,12 +57,12 @@ class Mutant:
     code: str
 
     def __str__(self) -> str:
-        return f"{self.room}: {self.module}: {self.operator.removeprefix('core/')}\n{self.diff}"
+        return f"{self.area}: {self.module}: {self.operator.removeprefix('core/')}\n{self.diff}"
 
 
-def rooms() -> dict[str, dict[str, list[str]]]:
-    """Room -> its modules and its tests, as patterns below the project."""
-    document: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "rooms.toml").read_text("utf-8"))
+def areas() -> dict[str, dict[str, list[str]]]:
+    """Area -> its modules and its tests, as patterns below the project."""
+    document: dict[str, dict[str, list[str]]] = tomllib.loads((HERE / "areas.toml").read_text("utf-8"))
     return document
 
 
@@ -72,13 +72,13 @@ def files(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern)}
         if not fitting:
-            raise ValueError(f"rooms.toml: no file fits {pattern}")
+            raise ValueError(f"areas.toml: no file fits {pattern}")
         found |= fitting
     return sorted(found)
 
 
-def mutants(room: str, modules: Sequence[str]) -> Iterator[Mutant]:
-    """Every change of a room."""
+def mutants(area: str, modules: Sequence[str]) -> Iterator[Mutant]:
+    """Every change of an area."""
     for module in modules:
         code = (PROJECT / module).read_text("utf-8")
         for name in OPERATORS:
@@ -87,7 +87,7 @@ def mutants(room: str, modules: Sequence[str]) -> Iterator[Mutant]:
             for occurrence in range(places):
                 changed = mutate_code(code, operator, occurrence)
                 if changed and changed != code:
-                    yield Mutant(room, module, name, occurrence, _diff(code, changed), changed)
+                    yield Mutant(area, module, name, occurrence, _diff(code, changed), changed)
 
 
 def _diff(before: str, after: str) -> str:
@@ -146,18 +146,18 @@ def survives(mutant: Mutant, folder: Path, tests: Sequence[str]) -> bool:
 def main() -> int:
     """Exit code 1 where fewer than 95 % are noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--room", action="append", choices=list(rooms()), help="only this one; repeatable")
-    parser.add_argument("--count", type=int, default=200, help="changes, drawn at random over the rooms")
+    parser.add_argument("--area", action="append", choices=list(areas()), help="only this one; repeatable")
+    parser.add_argument("--count", type=int, default=200, help="changes, drawn at random over the areas")
     parser.add_argument("--all", action="store_true", help="every change there is")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     given = parser.parse_args()
-    chosen = {name: each for name, each in rooms().items() if not given.room or name in given.room}
+    chosen = {name: each for name, each in areas().items() if not given.area or name in given.area}
     tests = {name: files(each["tests"]) for name, each in chosen.items()}
     every = [mutant for name, each in chosen.items() for mutant in mutants(name, files(each["modules"]))]
     drawn = [mutant for mutant in every if not is_equivalent(mutant)]
     if not given.all:
         drawn = random.Random(given.seed).sample(drawn, min(given.count, len(drawn)))
-    print(f"{len(every)} changes in {len(chosen)} rooms; {len(drawn)} to try, seed {given.seed}", flush=True)
+    print(f"{len(every)} changes in {len(chosen)} areas; {len(drawn)} to try, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as place:
         free: Queue[Path] = Queue()
         for index in range(os.cpu_count() or 1):
@@ -174,7 +174,7 @@ def main() -> int:
         def attempt(mutant: Mutant) -> bool:
             folder = free.get()
             try:
-                lives = survives(mutant, folder, tests[mutant.room])
+                lives = survives(mutant, folder, tests[mutant.area])
             finally:
                 free.put(folder)
             if lives:
@@ -187,12 +187,12 @@ def main() -> int:
 
 
 def report(outcomes: Sequence[tuple[Mutant, bool]]) -> int:
-    """The table of rooms; the exit code."""
-    tried = Counter(mutant.room for mutant, _ in outcomes)
-    lived = Counter(mutant.room for mutant, lives in outcomes if lives)
+    """The table of areas; the exit code."""
+    tried = Counter(mutant.area for mutant, _ in outcomes)
+    lived = Counter(mutant.area for mutant, lives in outcomes if lives)
     print("\nroom          tried  noticed")
-    for room, number in sorted(tried.items()):
-        print(f"{room:12} {number:6} {number - lived[room]:6}  {1 - lived[room] / number:.0%}")
+    for area, number in sorted(tried.items()):
+        print(f"{area:12} {number:6} {number - lived[area]:6}  {1 - lived[area] / number:.0%}")
     noticed = 1 - lived.total() / max(tried.total(), 1)
     print(f"{'all':12} {tried.total():6} {tried.total() - lived.total():6}  {noticed:.1%}")
     return 0 if noticed >= 0.95 else 1
