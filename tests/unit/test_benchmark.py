@@ -273,6 +273,7 @@ def test_of_a_log_that_is_not_whole_only_a_failure_that_was_seen_stands() -> Non
     assert of_a_part(log(steps=20), None)["steps_complete"] is Verdict.UNKNOWN
     assert of_a_part(log(nan_at=3), REPORT)["loss_finite"] is Verdict.FAIL
     assert of_a_part(log(), REPORT, tokens_per_gpu=1e9)["tokens_per_gpu"] is Verdict.FAIL
+    assert of_a_part(log(), REPORT.replace("943.21", "nan"))["figures_finite"] is Verdict.FAIL
 
 
 def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> None:

@@ -110,6 +110,16 @@ def test_the_devices_of_a_new_nic_family_are_counted_and_a_cvs_file_may_name_it(
     assert (code, output.splitlines()) == (0, ["ours ok 8", "others fail 0", "e810"])
 
 
+def test_a_nic_family_without_a_library_of_its_own_leaves_it_to_the_site(copy: Path) -> None:
+    lay(copy, "A NIC family")
+    profile = copy / "shakedown/desired/profiles/nic/e810.toml"
+    profile.write_text(profile.read_text("utf-8").partition("[rdma.provider]")[0])
+    (copy / "site.py").write_text('n = (["node1"], {"gpu": "cpu", "nic": "e810", "rdma": {"provider": {"name": "x"}}})')
+    code, output = run(copy, "shakedown", "show", "site.py", "node1")
+    assert code == 0, output
+    assert shown(output, 'rdma.provider.name  "x"  group n')
+
+
 def test_a_page_that_shows_what_is_not_so_is_seen() -> None:
     output = "node    finding  verdict\n@local  ksm      drift  0 (next boot: not set)\n"
     assert shown(output, "@local  ksm  drift  0 ...")

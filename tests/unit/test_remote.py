@@ -178,9 +178,10 @@ def test_no_module_of_the_current_folder_of_the_user_or_of_a_variable_is_importe
 
 def test_the_launcher_finds_the_first_python_of_a_node_that_is_new_enough(tmp_path: Path) -> None:
     """As where the distribution's python3 is 3.6 and a newer one stands beside it."""
-    old = tmp_path / "bin" / "python3"
+    old, asked = tmp_path / "bin" / "python3", tmp_path / "asked"
     old.parent.mkdir()
-    old.write_text("#!/bin/sh\nexit 1\n")
+    as_old = "import sys; sys.version_info = (3, 6, 8); exec(sys.argv[1])"
+    old.write_text(f"#!/bin/sh\necho asked >> {asked}\nexec {sys.executable} -I -S -c '{as_old}' \"$4\"\n")
     old.chmod(0o755)
     nodes = LocalNodes(tmp_path / "nodes")
     nodes.environment["PATH"] = f"{old.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -188,6 +189,7 @@ def test_the_launcher_finds_the_first_python_of_a_node_that_is_new_enough(tmp_pa
     with pytest.raises(Refused) as refused:
         made.stop("it never began")
     assert refused.value.kind == "absent"
+    assert asked.read_text() == "asked\n", "it was asked for its version, and no more"
     (word,) = [word for word in nodes.argv[0] if "for python in" in word]
     assert "\n" not in word, "csh carries no newline"
 
