@@ -8,7 +8,6 @@ from pathlib import Path
 
 # A deploy of this project is one that calls something of this package, wherever the file lies.
 RUNNER = "shakedown.runner."
-SECTIONS = {"datasets": "datasets", "pytorch_training": "benchmark"}  # the deploys that are for one section
 
 
 @dataclass(frozen=True)
@@ -21,12 +20,23 @@ class Deploy:
     @property
     def trains(self) -> bool:
         """Whether a smoke run is part of it."""
-        return f"{RUNNER}stages.smoke" in self.calls
+        return "stages.smoke" in self._stages
 
     @property
     def compares(self) -> bool:
         """Whether it looks at the nodes side by side: all but a rollback do."""
-        return any(call.startswith(RUNNER) and call != f"{RUNNER}rollback.restore" for call in self.calls)
+        return bool(self._stages - {"rollback.restore"})
+
+    @property
+    def section(self) -> str | None:
+        """The section of the desired state without which it has nothing to do."""
+        if "benchmark.run" in self._stages:
+            return "benchmark"
+        return "datasets" if self._stages - {"stages.examine"} == {"data.datasets"} else None
+
+    @property
+    def _stages(self) -> set[str]:
+        return {call.removeprefix(RUNNER) for call in self.calls if call.startswith(RUNNER)}
 
 
 def own_deploys(files: tuple[str, ...]) -> list[Deploy]:

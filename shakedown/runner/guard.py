@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shakedown.runner.deploys import SECTIONS, own_deploys
+from shakedown.runner.deploys import own_deploys
 from shakedown.runner.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
 
 
@@ -50,7 +50,7 @@ def _arm() -> None:
     invocation.dry = params["dry"]
     invocation.json = params["json_output"]
     invocation.trains = any(deploy.trains for deploy in deploys)
-    invocation.deploys = [deploy.name for deploy in deploys]
+    invocation.deploys = deploys
     for option in ("serial", "no_wait"):
         if params[option] and any(deploy.compares for deploy in deploys):
             _refuse(
@@ -96,12 +96,12 @@ def _prepare() -> None:
     watch(state)
     try:
         states = desired_states(state, invocation.trains).states
-        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy, states)]
+        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
         if wrong:
             raise DesiredStateError(wrong)
     except DesiredStateError as error:
         _end(str(error), USAGE)
-    for section in (SECTIONS[deploy] for deploy in invocation.deploys if deploy in SECTIONS):
+    for section in (deploy.section for deploy in invocation.deploys if deploy.section):
         if not any(getattr(desired, section) for desired in states.values()):
             _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
     if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):

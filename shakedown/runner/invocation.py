@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
 
+from shakedown.runner.deploys import Deploy
 from shakedown.text import printable
 
 USAGE = 2
@@ -28,7 +29,7 @@ class Invocation:
     dry: bool = False
     json: bool = False
     trains: bool = False  # a smoke run is part of it
-    deploys: list[str] = field(default_factory=list)  # of this project, by name
+    deploys: list[Deploy] = field(default_factory=list)  # of this project
     examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.runner.deploys import SECTIONS, Deploy, own_deploys
+from shakedown.runner.deploys import Deploy, own_deploys
 from shakedown.site_files import DEPLOYS
 
 
@@ -18,13 +18,22 @@ def of(folder: Path, text: str) -> list[Deploy]:
 
 def test_the_shipped_ones() -> None:
     shipped = {deploy.name: deploy for deploy in own_deploys(tuple(map(str, DEPLOYS.glob("*.py"))))}
-    assert shipped.keys() == {file.stem for file in DEPLOYS.glob("*.py")} and shipped.keys() > SECTIONS.keys()
+    assert shipped.keys() == {file.stem for file in DEPLOYS.glob("*.py")}
     assert {name for name, each in shipped.items() if each.trains} == {
         "megatron",
         "megatron_source",
         "stanford_megatron",
     }
     assert {name for name, each in shipped.items() if not each.compares} == {"rollback"}
+    sections = {name: each.section for name, each in shipped.items() if each.section}
+    assert sections == {"datasets": "datasets", "pytorch_training": "benchmark"}
+
+
+def test_a_file_is_known_by_what_it_calls_and_not_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "datasets.py"
+    file.write_text("from shakedown.runner import stages\nstages.examine()\nstages.tune()\n")
+    (deploy,) = own_deploys((str(file),))
+    assert deploy.section is None and deploy.compares and not deploy.trains
 
 
 @pytest.mark.parametrize(
