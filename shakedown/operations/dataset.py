@@ -138,7 +138,7 @@ def prepare(
     + workdir: in the image
     + variables: the program's environment
     + engine: ``docker`` or ``podman``
-    + run_id: the value of our label on the container
+    + run_id: the value of the run label on the container
     + timeout_s: seconds for all of it, waiting for another node included
 
     The way back is to remove the folder.
