@@ -11,6 +11,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from shakedown.findings import Finding
 from shakedown.runs import Evidence, RunRecord
+from shakedown.smoke.benchmark.results import Results
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.state import NodeState
@@ -23,6 +24,7 @@ MODELS: dict[str, tuple[str, type[BaseModel]]] = {
     "evidence.json": ("evidence.schema.json", Evidence),
     _ITERATIONS: ("iteration.schema.json", Iteration),
     "states/NODE.json": ("state.schema.json", NodeState),
+    "benchmark/NODE.json": ("benchmark.schema.json", Results),
     "`shakedown plan --format json`": ("plan.schema.json", LaunchPlan),
     "`shakedown drift --format jsonl`": ("finding.schema.json", Finding),
 }
@@ -60,8 +62,12 @@ def problems_of(run: Path) -> list[str]:
     """What of a run directory is not as the published schemas have it. Every file that has one must be there."""
     texts = [("run.json", "run.json", (run / "run.json").read_text("utf-8"))]
     texts.append(("evidence.json", "evidence.json", (run / "evidence.json").read_text("utf-8")))
-    texts += [("states/NODE.json", path.name, path.read_text("utf-8")) for path in sorted((run / "states").iterdir())]
-    lines = (run / "iterations.jsonl").read_text("utf-8").splitlines()
+    record = json.loads(texts[0][2])
+    for kind, folder in (("states/NODE.json", "states"), ("benchmark/NODE.json", "benchmark")):
+        asked = folder == "states" or any(job.get("benchmark") for job in record["jobs"])
+        paths = sorted((run / folder).iterdir()) if asked else []
+        texts += [(kind, f"{folder}/{path.name}", path.read_text("utf-8")) for path in paths]
+    lines = (run / "iterations.jsonl").read_text("utf-8").splitlines() if record["iterations"] else []
     texts += [(_ITERATIONS, f"iterations.jsonl:{number}", line) for number, line in enumerate(lines, 1)]
     return [f"{where}: {why}" for kind, where, text in texts for why in problems(kind, text)]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import schemas
 from tests.lab import git_server, images, registry
 from tests.lab.cache import debian
 from tests.lab.conftest import RackMaker
@@ -100,6 +101,7 @@ def test_a_benchmark_is_run_gated_and_recorded(rack: RackMaker, mad: Mad, tmp_pa
         assert {gate["name"] for gate in record["gates"]} >= {"loss_finite.node1", "tokens_per_gpu.node1"}
         results = json.loads((tmp_path / "runs/latest/benchmark/node1.json").read_text())
         assert len(results["steps"]) == 50 and results["total_steps"] == 50
+        assert schemas.problems_of(tmp_path / "runs/latest") == []
         kept = subprocess.run(["grep", "-rl", "sesame-1207", tmp_path / "runs"], capture_output=True, text=True)
         assert kept.stdout == "", "a secret is in the record"
         # The scripts end with 0 whatever became of the training.
