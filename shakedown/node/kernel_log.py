@@ -24,7 +24,11 @@ def fault_texts() -> list[str]:
 
 def names_a_fault(message: str, texts: list[str]) -> bool:
     message = message.lower()
-    return any(text in message for text in texts)
+    # Thousands of messages: a generator for each costs twice as much.
+    for text in texts:  # noqa: SIM110
+        if text in message:
+            return True
+    return False
 
 
 def parse_records(text: str) -> list[Record]:

@@ -53,8 +53,9 @@ def find(key: str) -> Tuple[Setting, str]:
 
 def chosen(text: str) -> str:
     """What a file of the kernel is set to: of a choice the word in brackets, else its words, one blank between them."""
-    found = re.search(r"\[(\S+)\]", text)
-    return found.group(1) if found else " ".join(text.split())
+    words = text.split()
+    bracketed = [word[1:-1] for word in words if word[0] == "[" and word[-1] == "]" and len(word) > 2]
+    return bracketed[0] if bracketed else " ".join(words)
 
 
 class Fetched(Tree):
