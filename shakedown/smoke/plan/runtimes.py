@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib.resources import files
+from typing import Any
 
 from shakedown.node.launcher.processes import MARK
 from shakedown.smoke.launch import CONTAINER_FOLDER as FOLDER
@@ -42,19 +43,12 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.hca], "--rm"))
     log = family.launch.log
     further = [name for part in job.chosen.conditions() for name in part.logs]
-    return NodePlan(
-        name=node.name,
-        node_rank=node.node_rank,
-        ranks=job.ranks,
-        address=node.address,
-        interface=node.interface,
-        hca=node.hca,
-        gid_index=node.gid_index,
-        command=command,
-        environment=variables,
-        secrets=secrets(job),
+    return _node_plan(
+        job,
+        node,
+        command,
+        variables,
         files=written,
-        upload=family.upload,
         setup=setup,
         cleanup=[
             remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
@@ -124,6 +118,20 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     command = program(job, node, "{run_dir}", torchrun=f"{venv}/bin/torchrun", log_dir="{run_dir}/torchrun")
     if family.workdir:
         command = ["env", f"--chdir={job.chosen.place(family.workdir, '{run_dir}')}", *command]
+    return _node_plan(
+        job,
+        node,
+        command,
+        variables,
+        files={"installed.py": _INSTALLED} if family.modules else {},
+        setup=[[f"{venv}/bin/python", "{run_dir}/installed.py", *family.modules]] if family.modules else [],
+    )
+
+
+def _node_plan(
+    job: PlannedJob, node: NodeAssignment, command: list[str], variables: dict[str, str], **more: Any
+) -> NodePlan:
+    """What both runtimes say alike of a node, and `more` fields of its plan."""
     return NodePlan(
         name=node.name,
         node_rank=node.node_rank,
@@ -135,9 +143,8 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         command=command,
         environment=variables,
         secrets=secrets(job),
-        upload=family.upload,
-        files={"installed.py": _INSTALLED} if family.modules else {},
-        setup=[[f"{venv}/bin/python", "{run_dir}/installed.py", *family.modules]] if family.modules else [],
+        upload=job.chosen.recipe.family.upload,
+        **more,
     )
 
 
