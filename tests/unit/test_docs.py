@@ -110,7 +110,7 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     text = PAGES["README.md"].read_text("utf-8")
     assert len(text.splitlines()) <= 150
     prose = [line for line in text.splitlines() if not line.startswith("|")]
-    assert max(len(line) for line in prose) <= 130
+    assert max(len(line) for line in prose) <= 120
 
 
 def test_the_readme_leads_to_every_page() -> None:
