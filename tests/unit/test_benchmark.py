@@ -22,6 +22,7 @@ from shakedown.smoke.benchmark.plan import launch_plan, options
 from shakedown.smoke.benchmark.results import Results, figures_of, read
 from shakedown.smoke.kept_logs import LogFile, LogQuota
 from shakedown.smoke.launch import run_folders
+from shakedown.smoke.signatures import advice
 from tests.documents import commands
 from tests.states import resolved
 
@@ -274,6 +275,15 @@ def test_of_a_log_that_is_not_whole_only_a_failure_that_was_seen_stands() -> Non
     assert of_a_part(log(nan_at=3), REPORT)["loss_finite"] is Verdict.FAIL
     assert of_a_part(log(), REPORT, tokens_per_gpu=1e9)["tokens_per_gpu"] is Verdict.FAIL
     assert of_a_part(log(), REPORT.replace("943.21", "nan"))["figures_finite"] is Verdict.FAIL
+
+
+def test_nobody_is_sent_to_the_end_of_a_log_that_is_not_whole() -> None:
+    def remedy(incomplete: str) -> str | None:
+        gates = judge("node1", read(log(steps=20), None), 0, wanted(), incomplete)
+        return next(gate.remedy for gate in gates if gate.name == "report.node1")
+
+    assert "from its end" in (remedy("") or "")
+    assert remedy("15 of 78 bytes") == advice("incomplete")
 
 
 def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> None:
