@@ -30,7 +30,7 @@ def parse_limits(lines: list[str]) -> dict[str, str]:
     return found
 
 
-def settle_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, Optional[str]]:
+def effective_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, Optional[str]]:
     """What limits.conf(5) lines give a user as soft limits: a line for the user beats its groups', theirs beats `*`;
     among equals the last wins. Root gets only what names root."""
     best: dict[str, tuple[int, Optional[str]]] = dict.fromkeys(_LIMITS, (0, None))
@@ -93,7 +93,7 @@ def limits_lines(tree: Tree) -> list[str]:
 
 
 def _limits_at_boot(tree: Tree, account: Part) -> dict[str, Optional[str]]:
-    return settle_limits(limits_lines(tree), account["user"], account["groups"])
+    return effective_limits(limits_lines(tree), account["user"], account["groups"])
 
 
 def read_limits(tree: Tree, account: Part) -> Part:

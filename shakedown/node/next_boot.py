@@ -29,4 +29,4 @@ class NextBoot:
     def sysctl(self, key: str) -> Optional[str]:
         if self._assignments is None:
             self._assignments = sysctl.assignments(self._tree, self._systemd)
-        return sysctl.settle(self._assignments, (key,))[key]
+        return sysctl.effective(self._assignments, (key,))[key]

@@ -106,8 +106,8 @@ class Folder:
         except FileNotFoundError:
             return False
 
-    def settle(self) -> None:
-        """Have the names on the disk too."""
+    def sync(self) -> None:
+        """fsync(2) of the folder: its names are on the disk too."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
             os.fsync(fd)
@@ -181,7 +181,7 @@ class Fresh:
                 fd = self.folder.fd
                 os.rename(self.beside, self.name, src_dir_fd=fd, dst_dir_fd=fd)
                 self.beside = ""
-                self.folder.settle()
+                self.folder.sync()
         finally:
             if self.beside:
                 self.folder.remove(self.beside)

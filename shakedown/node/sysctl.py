@@ -59,15 +59,15 @@ def parse(lines: list[str]) -> list[Assignment]:
     return found
 
 
-def settle(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
+def effective(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
     """The value that each key ends with: the last one named, else the last glob that is not excluded."""
     excluded = {key for key, value in assignments if value is None}
-    settled: dict[str, Optional[str]] = {}
+    found: dict[str, Optional[str]] = {}
     for key in keys:
         exact = [value for name, value in assignments if name == key and value is not None]
         globs = [value for name, value in assignments if "*" in name and value is not None and fnmatchcase(key, name)]
-        settled[key] = exact[-1] if exact else (globs[-1] if globs and key not in excluded else None)
-    return settled
+        found[key] = exact[-1] if exact else (globs[-1] if globs and key not in excluded else None)
+    return found
 
 
 def effective_files(tree: Tree, systemd: bool) -> list[str]:

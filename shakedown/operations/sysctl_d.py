@@ -13,6 +13,6 @@ def at_boot(tree: Fetched, key: str) -> tuple[str | None, str]:
     """The value that the key will have, and the last file that names it."""
     paths = sysctl.effective_files(tree, systemd=tree.exists("/run/systemd/system"))
     assignments = {path: sysctl.parse(tree.files[path] or []) for path in paths}
-    value = sysctl.settle([item for found in assignments.values() for item in found], (key,))[key]
-    named = [path for path, found in assignments.items() if sysctl.settle(found, (key,))[key] is not None]
+    value = sysctl.effective([item for found in assignments.values() for item in found], (key,))[key]
+    named = [path for path, found in assignments.items() if sysctl.effective(found, (key,))[key] is not None]
     return value, named[-1] if named else ""

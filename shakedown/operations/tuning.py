@@ -253,8 +253,8 @@ def _set_sysctl(setting: SysctlSetting, detail: str, wanted: str) -> Commands:
 def _lacking_limits(files: Mapping[str, list[str] | None], domains: list[str], wanted: dict[str, str]) -> list[str]:
     readable = {path: lines for path, lines in files.items() if lines is not None}
     lines = account.limits_lines(Fetched(readable, {}))
-    settled = {domain: account.settle_limits(lines, domain, []) for domain in domains}
-    return [f"{d} {i}={settled[d][i]}" for d in domains for i, value in wanted.items() if settled[d][i] != value]
+    effective = {domain: account.effective_limits(lines, domain, []) for domain in domains}
+    return [f"{d} {i}={effective[d][i]}" for d in domains for i, value in wanted.items() if effective[d][i] != value]
 
 
 def _members() -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The probe's parsers, and how sources of one setting settle who wins."""
+"""The probe's parsers, and which source of a setting wins."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ class TestSysctl:
     def test_globs_give_way_to_names_and_exclusions(self) -> None:
         keys = ("net.ipv4.conf.all.rp_filter", "net.ipv4.conf.all.arp_ignore")
         lines = ["net/ipv4/conf/all/arp_ignore = 1", "net.ipv4.conf.*.rp_filter = 2", "net.ipv4.conf.*.arp_ignore = 2"]
-        assert sysctl.settle(sysctl.parse(lines), keys) == {keys[0]: "2", keys[1]: "1"}
-        assert sysctl.settle(sysctl.parse([*lines, "-net.ipv4.conf.all.rp_filter"]), keys)[keys[0]] is None
+        assert sysctl.effective(sysctl.parse(lines), keys) == {keys[0]: "2", keys[1]: "1"}
+        assert sysctl.effective(sysctl.parse([*lines, "-net.ipv4.conf.all.rp_filter"]), keys)[keys[0]] is None
 
     def test_a_dangling_link_is_no_file(self, tree: Tree) -> None:
         folder = Path(tree.root) / "etc/sysctl.d"
@@ -134,13 +134,13 @@ class TestLimits:
     LINES = ("* soft nofile 1024", "@video - nofile 4096 # jobs", "job hard nofile 9", "* - memlock -1")
 
     def test_user_before_group_before_all(self) -> None:
-        assert account.settle_limits([*self.LINES], "job", ["video"]) == {"nofile": "4096", "memlock": "unlimited"}
-        assert account.settle_limits(["job soft nofile 7", *self.LINES], "job", ["video"])["nofile"] == "7"
-        assert account.settle_limits([*self.LINES], "job", [])["nofile"] == "1024"
+        assert account.effective_limits([*self.LINES], "job", ["video"]) == {"nofile": "4096", "memlock": "unlimited"}
+        assert account.effective_limits(["job soft nofile 7", *self.LINES], "job", ["video"])["nofile"] == "7"
+        assert account.effective_limits([*self.LINES], "job", [])["nofile"] == "1024"
 
     def test_root_gets_only_what_names_root(self) -> None:
-        assert account.settle_limits([*self.LINES], "root", ["video"]) == {"nofile": None, "memlock": None}
-        assert account.settle_limits(["root - nofile 8"], "root", [])["nofile"] == "8"
+        assert account.effective_limits([*self.LINES], "root", ["video"]) == {"nofile": None, "memlock": None}
+        assert account.effective_limits(["root - nofile 8"], "root", [])["nofile"] == "8"
 
 
 UNIT: dict[str, Any] = {"enabled": True, "settings": {"mtu.ens1": "9000"}}

@@ -155,7 +155,7 @@ class Wanted:
             os.fchmod(fd, 0o666 & ~umask())
             os.fsync(fd)
             self.give_name(fd)
-            self.folder.settle()
+            self.folder.sync()
             self.keep(fd, digest)
         finally:
             os.close(fd)

@@ -166,7 +166,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         if found is not None and stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent.fd)  # an empty one
         os.rename(part, name, src_dir_fd=parent.fd, dst_dir_fd=parent.fd)
-        parent.settle()
+        parent.sync()
     except BaseException:
         parent.remove_tree(part)
         raise
