@@ -37,7 +37,7 @@ docs: setup  ## write what is generated in docs/: keys, findings, recipes, comma
 # on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is
 # in `make lab` alone, so that this stays under 25 minutes on two cores.
 test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
-	$(BIN)/pytest -q -n 2 --dist worksteal --reruns 1 tests/unit tests/property
+	$(BIN)/pytest -q -n 3 --dist worksteal --reruns 1 tests/unit tests/property
 	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
