@@ -8,12 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pydantic import ValidationError
+
 from shakedown import checks
 from shakedown.checks import fleet
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.findings import Finding, FixedBy, Remedy, Verdict, worst
 from shakedown.state import NodeState
+from shakedown.text import printable
+
+HOME_SHOWN = 200
+"""Characters of a home that a node names."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,17 @@ class Examination:
     findings: dict[str, list[Finding]] = field(default_factory=dict)
 
     def keep(self, node: str, reading: Reading) -> None:
-        """A node's answer. It says where the {home} of its desired state is."""
-        self.readings[node] = reading
+        """A node's answer. It says where the {home} of its desired state is; one with which that state would not be
+        valid is no answer."""
         if reading.state is not None:
-            self.desired = {**self.desired, node: at_home(self.desired[node], reading.state.account.home)}
+            home = reading.state.account.home
+            try:
+                self.desired = {**self.desired, node: at_home(self.desired[node], home)}
+            except ValidationError as error:
+                key = ".".join(map(str, error.errors()[0]["loc"][:2]))  # what follows may be the node's own words
+                why = f"it names {printable(repr(home), HOME_SHOWN)} as its user's home, which {key} cannot have"
+                reading = Reading(None, why, tried="probe")
+        self.readings[node] = reading
 
     def judge(self) -> None:
         """Compare again after readings came in. Raises nothing for a bad node."""

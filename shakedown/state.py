@@ -8,9 +8,11 @@ A reading that could not be taken is an `Unreadable` with the reason, never a de
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Annotated, Any, Literal, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from typing_extensions import TypeIs
 
 SCHEMA_VERSION = 1
@@ -36,6 +38,21 @@ class Unreadable(_Part):
 T = TypeVar("T")
 # In this order: a reading that is a dictionary of texts would take an Unreadable for one, and call it read.
 Reading = Annotated[Union[Unreadable, T], Field(union_mode="left_to_right")]  # noqa: UP007 - subscripted with a TypeVar
+
+
+def _as(kind: Callable[[str], object]) -> AfterValidator:
+    """A text that `kind` understands: the plan calculates with it."""
+
+    def check(text: str) -> str:
+        kind(text)
+        return text
+
+    return AfterValidator(check)
+
+
+Address = Annotated[str, _as(IPv4Address)]
+InterfaceAddress = Annotated[str, _as(IPv4Interface)]
+Network = Annotated[str, _as(IPv4Network)]
 
 
 def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
@@ -209,7 +226,7 @@ class Gid(_Part):
     gid: str  # "0000:0000:0000:0000:0000:ffff:0a00:0001"
     type: Reading[str]  # "RoCE v2", "IB/RoCE v1"
     netdev: Reading[str]
-    ipv4: str | None  # of an IPv4-mapped GID
+    ipv4: Address | None  # of an IPv4-mapped GID
 
 
 class RdmaDevice(_Part):
@@ -241,7 +258,7 @@ class Interface(_Part):
     mtu: Setting
     up: bool
     speed_mbps: Reading[int]
-    ipv4: list[str]  # "10.0.0.1/24"
+    ipv4: list[InterfaceAddress]  # "10.0.0.1/24"
     ipv6: list[str]
     bdf: str | None
 
@@ -249,8 +266,8 @@ class Interface(_Part):
 class Route(_Part):
     """One IPv4 route of the main table."""
 
-    destination: str  # "0.0.0.0/0"
-    gateway: str | None
+    destination: Network  # "0.0.0.0/0"
+    gateway: Address | None
     interface: str
     metric: int
 

@@ -84,8 +84,17 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 
 @functools.cache
 def checks() -> dict[str, Check]:
-    """Every registered check by name, in order."""
+    """Every registered check by name, in order, whichever module was imported first."""
     found = [module.name for module in pkgutil.iter_modules(__path__)]
-    for module in (*MODULES, *(name for name in found if name not in MODULES)):
-        importlib.import_module(f"{__name__}.{module}")
+    modules = [f"{__name__}.{module}" for module in (*MODULES, *(name for name in found if name not in MODULES))]
+    for module in modules:
+        importlib.import_module(module)
+    in_order = sorted(_CHECKS, key=lambda name: modules.index(_module(_CHECKS[name])))
+    functions = {name: _CHECKS[name] for name in in_order}
+    _CHECKS.clear()
+    _CHECKS.update(functions)
     return _CHECKS
+
+
+def _module(function: Check) -> str:
+    return (function.func if isinstance(function, functools.partial) else function).__module__

@@ -20,7 +20,7 @@ _BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
 ACS_CONTROL = "ECAP_ACS+6.w"  # registers as setpci(8) names them
 DEVICE_CONTROL = "CAP_EXP+8.w"
 READ_REQUEST = 0x7000  # the bits of device control that hold log2(bytes / 128)
-_ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
+ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base specification, 7.7.8.3)
 
 
 def is_bdf(name: Optional[str]) -> bool:
@@ -130,11 +130,6 @@ def max_read_request(config: Config) -> int:
     if control is None:
         raise Unreadable("missing", "no PCI Express capability")
     return int(128 << ((control & READ_REQUEST) >> 12))
-
-
-def acs_enabled(config: Config) -> bool:
-    """Whether any ACS control bit is set; false for a function without the capability."""
-    return bool((word(config, ACS_CONTROL) or 0) & _ACS_CONTROLS)
 
 
 class ConfigFile:

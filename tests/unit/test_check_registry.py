@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -26,6 +28,21 @@ def registered() -> Iterator[None]:
 def test_every_check_is_found_with_its_keys() -> None:
     assert checks.checks().keys() == checks.answers().keys()
     assert checks.answers()["mpi"] == ("system.mpi",)
+
+
+def test_the_order_is_the_same_whichever_module_was_imported_first() -> None:
+    script = """if True:
+        import importlib, sys
+        for module in sys.argv[1:]:
+            importlib.import_module(module)
+        from shakedown import checks
+        print(*checks.checks())
+    """
+    orders = [
+        subprocess.run([sys.executable, "-c", script, *first], capture_output=True, text=True, check=True).stdout
+        for first in ([], ["shakedown.checks.support", "shakedown.checks.rdma"])
+    ]
+    assert orders[0] == orders[1]
 
 
 def test_a_check_is_run_after_those_that_have_a_place_and_must_keep_to_its_name(registered: None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Finding, Remedy, Verdict, worst
@@ -50,6 +51,28 @@ def test_drift_has_remedies_and_does_not_block_but_failure_does() -> None:
     assert [finding.name.split(".")[0] for finding in examination.blockers("n2")] == ["rdma_state"]
     assert [finding.name for finding in examination.fixable("n1")] == ["numa_balancing"]
     assert examination.fixable("n2") == []
+
+
+def test_a_home_that_no_path_can_have_is_no_answer_and_ends_nothing() -> None:
+    system = desired().system.model_copy(update={"disk_free": {"{home}": 2**20}})
+    wanted = desired().model_copy(update={"system": system})
+    examination = Examination({"n1": wanted, "n2": wanted})
+    for node, home in (("n1", "nowhere\n\x1b[2J"), ("n2", "/root")):
+        examination.keep(node, Reading(with_(healthy(), {"account.home": home})))
+    examination.judge()
+    (finding,) = examination.findings["n1"]
+    assert (finding.name, finding.verdict) == ("reachable", Verdict.FAIL)
+    assert "'nowhere" in finding.actual and "system.disk_free" in finding.actual and "\x1b" not in finding.actual
+    assert "disk_free./root" in {finding.name for finding in examination.findings["n2"]}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("interfaces.0.ipv4", ["fe80::1/64"]), ("interfaces.0.ipv4", ["10.0.0.1/99"]), ("routes.0.destination", "x/8")],
+)
+def test_an_address_that_is_none_is_refused_with_its_place(place: str, value: object) -> None:
+    with pytest.raises(ValidationError, match=place.rpartition(".")[2]):
+        with_(healthy(), {place: value})
 
 
 def test_of_no_nodes_at_all_nothing_is_known() -> None:

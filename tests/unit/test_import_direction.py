@@ -38,7 +38,6 @@ LEVELS = (
     ("shakedown.operations.assets",),  # travel too, each with what it needs of shakedown.node
     ("shakedown.operations",),
     ("shakedown.runner",),
-    ("shakedown.cli", "shakedown.guard"),  # what others start: the command, and pyinfra's entry point
     ("deploy", "inventories", "shakedown.site"),  # what a site has, too
 )
 LEVEL = {component: level for level, components in enumerate(LEVELS) for component in components}

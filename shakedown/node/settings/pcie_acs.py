@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..pci import ACS_CONTROL
+from ..pci import ACS_CONTROL, ACS_CONTROLS
 from ..setting import RegisterSetting, setting
 from ..tree import Tree, attempt
 
@@ -35,8 +35,8 @@ class PcieAcs(RegisterSetting):
         return attempt(self.enabled, tree)
 
     def enabled(self, tree: Tree) -> List[str]:
-        """The functions (BDF) with any control on; of the 16 bits only the controls can be set."""
-        return [target.split()[0] for target, word in self.read(tree, "").items() if word != self.raw("off")]
+        """The functions (BDF) with any control on; the other bits of the register say something else."""
+        return [target.split()[0] for target, word in self.read(tree, "").items() if int(word, 16) & ACS_CONTROLS]
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
         more = " and {} more".format(len(part) - 4) if len(part) > 4 else ""
