@@ -38,6 +38,7 @@ LEVELS = (
     ("shakedown.operations.assets",),  # travel too, each with what it needs of shakedown.node
     ("shakedown.operations",),
     ("shakedown.runner",),
+    ("shakedown.cli",),
     ("deploy", "inventories", "shakedown.site"),  # what a site has, too
 )
 LEVEL = {component: level for level, components in enumerate(LEVELS) for component in components}
