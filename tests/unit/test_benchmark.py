@@ -19,7 +19,8 @@ from shakedown.smoke.benchmark.document import document, excluded
 from shakedown.smoke.benchmark.judge import judge
 from shakedown.smoke.benchmark.plan import REPORT as PERF
 from shakedown.smoke.benchmark.plan import launch_plan, options
-from shakedown.smoke.benchmark.results import Results, figures_of, read
+from shakedown.smoke.benchmark.results import Figure, Results, Step, figures_of, read
+from shakedown.smoke.gates.benchmark import figures_finite, steps_complete
 from shakedown.smoke.kept_logs import LogFile, LogQuota
 from shakedown.smoke.launch import run_folders
 from shakedown.smoke.signatures import advice
@@ -310,3 +311,18 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
     assert judged()["report"] is Verdict.UNKNOWN
     never = judge_job(directory, JobRecord(node="n", benchmark=wanted(), error="no image"), Evidence()).gates
     assert [(gate.name, gate.verdict) for gate in never] == [("ran.n", Verdict.FAIL)]
+
+
+def test_what_is_not_known_of_a_benchmark_is_said() -> None:
+    steps = [Step(step=1, loss=2.0), Step(step=2, loss=1.5)]
+    assert steps_complete(steps, 2).evidence == "2 step lines"
+    unknown = steps_complete(steps)
+    assert (unknown.verdict, unknown.evidence) == (
+        Verdict.UNKNOWN,
+        "2 step lines; no line says how many there are to be",
+    )
+    assert steps_complete(steps, 3).verdict == Verdict.FAIL
+    nothing = figures_finite([])
+    assert (nothing.verdict, nothing.evidence) == (Verdict.UNKNOWN, "there is no figure")
+    one, other = (Figure(metric="mfu", value=value, source=source) for value, source in ((0.4, "a"), (0.0, "b")))
+    assert figures_finite([one]).evidence == "a" and figures_finite([one, other]).evidence == "mfu = 0.0 (b)"
