@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from typing import Any, TypeVar
+import sys
 
-import click
+# Before what takes longer to load than a person takes to change their mind. Who only imports this keeps their handlers.
+_words = [word for word in sys.argv[1:] if not word.startswith("-") and word not in ("console", "json")]
+if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["plan"]):
+    from shakedown.runner.invocation import install_signal_handlers
 
-from shakedown.log import configure
+    install_signal_handlers()
+
+from collections.abc import Callable  # noqa: E402
+from importlib import import_module  # noqa: E402
+from typing import Any, TypeVar  # noqa: E402
+
+import click  # noqa: E402
+
+from shakedown.log import configure  # noqa: E402
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

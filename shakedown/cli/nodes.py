@@ -66,6 +66,7 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
     kept: list[Any] = []
     install_signal_handlers()
     try:
+        invocation.connecting = True
         with engine.connected(state):
             yield lambda *known: kept.extend(known)
     except Exception as error:

@@ -193,6 +193,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     for number, line in enumerate(summary_lines(summary)):
         style = terminal.COLOURS[verdict] if not number else None
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+    invocation.said = True
     return verdict
 
 

@@ -107,6 +107,7 @@ def _prepare() -> None:
     if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
         _end(why, USAGE)
     invocation.on_exit.append(lambda: finish(state))
+    invocation.connecting = True
 
 
 def _end(message: str, code: int) -> None:

@@ -7,10 +7,13 @@ before there is a state. One process runs one command over one inventory, so the
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
 from shakedown.runner.deploys import Deploy
 from shakedown.text import printable
@@ -32,6 +35,8 @@ class Invocation:
     deploys: list[Deploy] = field(default_factory=list)  # of this project
     examined: bool = False  # a deploy has looked at every host
     interrupted: bool = False
+    connecting: bool = False  # from here on, whatever ends the run, `ending.finish` says what became of the hosts
+    said: bool = False  # it has
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
     on_exit: list[Callable[[], object]] = field(default_factory=list)  # say how it ended
@@ -59,9 +64,27 @@ def install_signal_handlers() -> None:
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
     on all nodes first.)"""
+    invocation.interrupted = True
+    if invocation.said:
+        os._exit(INTERRUPTED)
+    if not invocation.connecting:
+        end_before_connecting()
     from pyinfra.context import ctx_state
 
-    invocation.interrupted = True
     if ctx_state.isset() and ctx_state.get().initialised:
         ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
     raise SystemExit(INTERRUPTED)
+
+
+def end_before_connecting() -> NoReturn:
+    """Say how a run ended that has reached no host, and end the process where it stands: an exception from a signal
+    could be taken for one of the module or the inventory that is being loaded."""
+    lines = (
+        "verdict: fail (interrupted)",
+        "  before the first connection",
+        "changed: nothing",
+        "evidence: none was kept",
+    )
+    with contextlib.suppress(OSError):
+        os.write(2, "".join(f"{line}\n" for line in ("", *lines)).encode())
+    os._exit(INTERRUPTED)

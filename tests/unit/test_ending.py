@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -129,6 +130,55 @@ def test_an_interrupt_before_anything_was_examined(tmp_path: Path, silent: int, 
     assert closing(err) == [
         "verdict: fail (interrupted)",
         "  interrupted: 127.0.0.1, @local: before it was examined",
+        "changed: nothing",
+        "evidence: none was kept",
+    ]
+
+
+INTERRUPTS_ITSELF = """
+import os, signal, sys
+
+def hook(event, arguments, sent=[]):
+    if event == "import" and arguments[0] == "MODULE" and not sent:
+        sent.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(hook)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [
+        ("drift", "click"),
+        ("run", "pyinfra.api.inventory"),
+        ("plan", "shakedown.checks"),
+        ("run", "shakedown.runner.session"),
+        ("pyinfra", "shakedown.runner.connection"),
+        ("pyinfra", "shakedown.runner.documented"),
+    ],
+)
+def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, moment: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTS_ITSELF.replace("MODULE", moment))
+    site = inventory(tmp_path, "@local", smoke={"recipe": "gpt-small"})
+    argv: list[object] = ["pyinfra", site, PROJECT / "deploy/megatron.py", "-y"]
+    if command != "pyinfra":
+        argv = ["shakedown", command, site]
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(  # not a fork of a process that has loaded it all
+        [str(BIN / str(argv[0])), *map(str, argv[1:])],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 130, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert closing(ran.stderr) == [
+        "verdict: fail (interrupted)",
+        "  before the first connection",
         "changed: nothing",
         "evidence: none was kept",
     ]
