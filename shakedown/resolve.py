@@ -88,6 +88,14 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
     return resolved
 
 
+def asks(host: HostLayers) -> bool:
+    """Whether the site asks for anything on this host. The shipped defaults alone are no desired state: a host that
+    was forgotten in every group would pass by them."""
+    return any(
+        key in KEYS and value not in (None, "", {}, []) for layer in host.layers for key, value in layer.values.items()
+    )
+
+
 def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
     if not any("cvs" in layer.values for layer in layers):
         return None, []

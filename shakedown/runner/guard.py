@@ -95,7 +95,8 @@ def _prepare() -> None:
     bind(state)
     watch(state)
     try:
-        states = desired_states(state, invocation.trains).states
+        compares = any(deploy.compares for deploy in invocation.deploys)
+        states = desired_states(state, invocation.trains, unasked=not compares).states
         wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
         if wrong:
             raise DesiredStateError(wrong)

@@ -9,7 +9,7 @@ import click
 from pyinfra.api import Host, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
-from shakedown.resolve import HostLayers, Resolved, resolve
+from shakedown.resolve import HostLayers, Resolved, asks, resolve
 from shakedown.runner.progress import progress
 
 
@@ -18,9 +18,10 @@ def hosts_in_limit(state: State) -> list[Host]:
     return [host for host in state.inventory if state.is_host_in_limit(host)]
 
 
-def desired_states(state: State, to_train: bool = False) -> Resolved:
+def desired_states(state: State, to_train: bool = False, unasked: bool = False) -> Resolved:
     """The desired state of every host. Raises DesiredStateError with every error of every host at once. `to_train`:
-    these hosts are to train together, so what their number makes impossible is an error too."""
+    these hosts are to train together, so what their number makes impossible is an error too. `unasked`: hosts of which
+    nothing is asked are allowed, since the hosts are not compared (a rollback)."""
     kept = progress(state)
     if kept.resolved is None:
         hosts = hosts_in_limit(state)
@@ -29,12 +30,38 @@ def desired_states(state: State, to_train: bool = False) -> Resolved:
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
         whole = len(hosts) == len(list(state.inventory))
-        resolved = kept.resolved = resolve([layers_of(host) for host in hosts], whole, to_train)
+        resolved = kept.resolved = _resolved(hosts, whole, to_train, unasked)
         for line in resolved.notes:
             click.echo(line, err=True)
         if to_train and not any(desired.smoke for desired in resolved.states.values()):
             click.echo("no host of this run has a section smoke: nothing will be trained", err=True)
     return kept.resolved
+
+
+def _resolved(hosts: list[Host], whole: bool, to_train: bool, unasked: bool) -> Resolved:
+    """What the layers of the hosts come to, with what only the inventory shows among the errors."""
+    layers = [layers_of(host) for host in hosts]
+    problems = [] if unasked else _unasked(layers)
+    try:
+        resolved = resolve(layers, whole, to_train)
+    except DesiredStateError as error:
+        raise DesiredStateError([*problems, *error.problems]) from error
+    if problems:
+        raise DesiredStateError(problems)
+    return resolved
+
+
+def _unasked(hosts: list[HostLayers]) -> list[Problem]:
+    """Hosts that would pass though nothing was asked of them: in no group with data, as a rule."""
+    names = tuple(host.name for host in hosts if not asks(host))
+    if not names:
+        return []
+    where = f"host{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    expected = (
+        'a desired state in host or group data, at least a profile as "gpu": "mi300x" ("cpu" where there is none); '
+        "--limit leaves hosts out"
+    )
+    return [Problem(where, "gpu", "nothing", expected, names)]
 
 
 def layers_of(host: Host) -> HostLayers:

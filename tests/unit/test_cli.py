@@ -117,6 +117,25 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
     assert "Traceback" not in err
 
 
+def refused(folder: Path, text: str, *argv: str) -> str:
+    """What a command says of an inventory that it refuses, in a process of its own: gevent patches this one."""
+    (folder / "site.py").write_text(text)
+    command = [str(Path(sys.executable).with_name("shakedown")), argv[0], "site.py", *argv[1:]]
+    code, _out, err = forks.run(command, folder, os.environ)
+    assert (code, "Traceback" in err) == (2, False), err
+    return err
+
+
+@pytest.mark.parametrize("command", [["drift"], ["run"], ["plan"], ["show", "n1"]])
+def test_hosts_of_which_nothing_is_asked_are_refused_beside_all_other_errors(
+    tmp_path: Path, command: list[str]
+) -> None:
+    """A host that was forgotten in the rack's group must not pass on the shipped defaults."""
+    said = refused(tmp_path, 'rack = (["n1"], {"gpu": "mi301x"})\nspare = ["n2", "n3"]\n', *command)
+    assert "hosts n2, n3: gpu = nothing: expected a desired state" in said
+    assert "group rack: gpu.profile = 'mi301x'" in said
+
+
 def test_help_teaches_the_exit_codes() -> None:
     text = call("--help").output
     assert "3  drift" in text

@@ -21,7 +21,7 @@ def pyinfra(folder: Path, *argv: object) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, *forks.run(command, folder, environment))
 
 
-def inventory(folder: Path, data: str = "{}") -> Path:
+def inventory(folder: Path, data: str = '{"gpu": "cpu"}') -> Path:
     path = folder / "site.py"
     path.write_text(f'site = (["@local"], {data})\n')
     return path
@@ -59,6 +59,24 @@ def test_another_documents_recipe_is_refused_before_connecting(tmp_path: Path, d
     assert ran.returncode == 2
     assert f"host @local, for deploy/{deploy}.py: smoke.recipe = 'gpt-small': expected one of" in ran.stderr
     assert "Connected" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("deploy", ["drift", "bringup", "megatron"])
+@pytest.mark.parametrize(
+    "text", ['n = ["@local"]\n', 'n = (["@local"], {"ssh_user": "root", "smoke": {}, "rack": 7})\n']
+)
+def test_a_host_of_which_nothing_is_asked_is_refused(tmp_path: Path, deploy: str, text: str) -> None:
+    (tmp_path / "site.py").write_text(text)
+    ran = pyinfra(tmp_path, "site.py", PROJECT / f"deploy/{deploy}.py", "-y")
+    assert ran.returncode == 2, ran.stderr
+    assert "host @local: gpu = nothing: expected a desired state in host or group data" in ran.stderr
+    assert "Connected" not in ran.stdout + ran.stderr
+
+
+def test_a_rollback_needs_no_desired_state(tmp_path: Path) -> None:
+    (tmp_path / "site.py").write_text('n = ["@local"]\n')
+    ran = pyinfra(tmp_path, "site.py", PROJECT / "deploy/rollback.py", "--dry", "-y")
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_that_nothing_will_be_trained_is_told(tmp_path: Path) -> None:
