@@ -90,6 +90,9 @@ def load_state(
     from shakedown.runner.inventory import desired_states
 
     pairs = [item.partition("=") for item in data]
+    for key, equals, _ in pairs:
+        if not equals or not key:
+            raise engine.InventoryError(f"--data {key}: expected KEY=VALUE, as --data gpu=mi300x")
     state = engine.load(inventory, limit, {key: parse_cli_arg(value) for key, _, value in pairs}, parallel or 0)
     desired_states(state, to_train)
     return state

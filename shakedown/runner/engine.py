@@ -11,22 +11,25 @@ monkey.patch_all()
 
 import logging  # noqa: E402
 import sys  # noqa: E402
+import traceback  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from fnmatch import fnmatch  # noqa: E402
+from itertools import pairwise  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import pyinfra  # noqa: E402
 from pyinfra.api import Config, Host, Inventory, State  # noqa: E402
 from pyinfra.api.connect import connect_all, disconnect_all  # noqa: E402
-from pyinfra.api.exceptions import PyinfraError  # noqa: E402
+from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError  # noqa: E402
 from pyinfra.api.operations import run_ops  # noqa: E402
 from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
 from shakedown.runner.connection import bind  # noqa: E402
 from shakedown.runner.ending import watch  # noqa: E402
+from shakedown.runner.inventory import resolved_of  # noqa: E402
 from shakedown.runner.invocation import invocation  # noqa: E402
 from shakedown.site_files import DEPLOYS  # noqa: E402
 
@@ -49,21 +52,38 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     ctx_config.set(config)
     if inventory.endswith(".py") and not Path(inventory).is_file():
         raise InventoryError(f"{inventory}: no such file")
+    if Path(inventory).is_dir():
+        raise InventoryError(f"{inventory}: a folder; expected an inventory file, as inventories/rack.py")
     try:
         made: Inventory = make_inventory(inventory, override_data=data or {}, cwd=state.cwd)
     except Exception as error:  # an inventory is a user's program: it can raise anything
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
-        raise InventoryError(f"{inventory}: {type(cause).__name__}: {cause}") from error
+        raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}") from error
     ctx_inventory.set(made)
-    state.init(made, config, initial_limit=_limited(made, limit))
+    try:
+        state.init(made, config, initial_limit=_limited(made, limit))
+    except ConnectorDataTypeError:
+        resolved_of(list(made), whole=True)  # says which value, where, and what else is wrong
+        raise
     bind(state)
     watch(state)
     hosts = [host for host in made if state.is_host_in_limit(host)]
     if not hosts:
         narrowed = f" with --limit {' '.join(limit)}" if limit else ""
-        raise InventoryError(f"{inventory}{narrowed}: no hosts")
+        there = f" (there are {', '.join(host.name for host in made)})" if limit and len(made) else ""
+        raise InventoryError(f"{inventory}{narrowed}: no hosts{there}")
     invocation.inventory = inventory
     return state
+
+
+def _raised_in(error: Exception, inventory: str) -> str:
+    """The file of the user's that an inventory failed in: itself, or a file of group_data. pyinfra runs both."""
+    cause = getattr(error, "exception", error)
+    if isinstance(cause, SyntaxError) and cause.filename:
+        return cause.filename
+    frames = traceback.extract_tb(cause.__traceback__)
+    run = [after.filename for frame, after in pairwise(frames) if frame.name == "exec_file"]
+    return run[-1] if run else inventory
 
 
 def _limited(inventory: Inventory, limit: Sequence[str]) -> list[Host] | None:

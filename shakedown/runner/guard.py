@@ -128,14 +128,31 @@ def _refuse(message: str) -> None:
 def _told() -> Iterator[None]:
     """click shows an error and exits: from outside, only the exit code would be left of it."""
     import click
+    from pyinfra.api.exceptions import ConnectorDataTypeError
 
     try:
         yield
     except click.exceptions.Exit:
         raise
     except Exception as error:
+        if isinstance(getattr(error, "exception", error), ConnectorDataTypeError):  # pyinfra wraps what it shows
+            _refuse(_wrong_data() or str(error))
         invocation.ended_by(error)
         raise
+
+
+def _wrong_data() -> str:
+    """What is wrong with an inventory on which pyinfra has ended before there was a state."""
+    from pyinfra.context import ctx_inventory
+
+    from shakedown.desired import DesiredStateError
+    from shakedown.runner.inventory import resolved_of
+
+    try:
+        resolved_of(list(ctx_inventory.get()), whole=True)
+    except DesiredStateError as error:
+        return str(error)
+    return ""
 
 
 def _leave() -> None:

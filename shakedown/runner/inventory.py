@@ -10,6 +10,7 @@ from pyinfra.api import Host, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.resolve import HostLayers, Resolved, asks, resolve
+from shakedown.runner import pyinfra_keys
 from shakedown.runner.progress import progress
 
 
@@ -30,7 +31,7 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])
         whole = len(hosts) == len(list(state.inventory))
-        resolved = kept.resolved = _resolved(hosts, whole, to_train, unasked)
+        resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked)
         for line in resolved.notes:
             click.echo(line, err=True)
         if to_train and not any(desired.smoke for desired in resolved.states.values()):
@@ -38,10 +39,11 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
     return kept.resolved
 
 
-def _resolved(hosts: list[Host], whole: bool, to_train: bool, unasked: bool) -> Resolved:
+def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked: bool = False) -> Resolved:
     """What the layers of the hosts come to, with what only the inventory shows among the errors."""
     layers = [layers_of(host) for host in hosts]
     problems = [] if unasked else _unasked(layers)
+    problems += pyinfra_keys.problems({host.name: host for host in hosts}, layers)
     try:
         resolved = resolve(layers, whole, to_train)
     except DesiredStateError as error:

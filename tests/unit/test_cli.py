@@ -136,6 +136,55 @@ def test_hosts_of_which_nothing_is_asked_are_refused_beside_all_other_errors(
     assert "group rack: gpu.profile = 'mi301x'" in said
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ('{"ssh_usr": "x"}', "group rack: ssh_usr = 'x': expected pyinfra's key 'ssh_user'"),
+        ('{"ssh_keyfile": "x"}', "group rack: ssh_keyfile = 'x': expected pyinfra's key 'ssh_key'"),
+        ('{"_sodo": True}', "group rack: _sodo = True: expected pyinfra's key '_sudo'"),
+        ('{"ssh_port": "2222"}', "group rack: ssh_port = '2222': expected a value of type int"),
+    ],
+)
+def test_pyinfras_own_keys_are_judged_beside_all_other_errors(tmp_path: Path, data: str, words: str) -> None:
+    said = refused(tmp_path, f'rack = (["n1"], {{"gpu": "mi301x", **{data}}})\n', "drift")
+    assert words in said
+    assert "group rack: gpu.profile = 'mi301x'" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("smoke.iterations=7", """expected a whole section: --data smoke='{"iterations": 7}'"""),
+        ("tuning.sysctl.vm.swappiness=1", """--data tuning='{"sysctl": {"vm.swappiness": 1}}'"""),
+        ("nonsense.value=7", "--data: nonsense.value = 7: expected"),
+        ("ssh_prot=22", "--data: ssh_prot = 22: expected pyinfra's key 'ssh_port'"),
+        ("gpu", "--data gpu: expected KEY=VALUE"),
+    ],
+)
+def test_what_data_of_the_command_line_cannot_mean_is_refused(tmp_path: Path, option: str, words: str) -> None:
+    assert words in refused(tmp_path, 'rack = (["n1"], {"gpu": "cpu"})\n', "drift", "--data", option)
+
+
+def test_other_peoples_data_is_let_through(tmp_path: Path) -> None:
+    text = 'rack = (["@local"], {"gpu": "cpu", "own": 1, "_user": "x", "_sudo": False, "ssh_port": 22})\n'
+    (tmp_path / "site.py").write_text(text)
+    command = [str(Path(sys.executable).with_name("shakedown")), "show", "site.py", "@local", "--data", "own=2"]
+    assert forks.run(command, tmp_path, os.environ)[0] == 0
+
+
+def test_a_broken_file_of_group_data_is_named(tmp_path: Path) -> None:
+    (tmp_path / "group_data").mkdir()
+    for text, words in (("gpu = {\n", "SyntaxError"), ("import nope_nope\n", "ModuleNotFoundError")):
+        (tmp_path / "group_data/rack.py").write_text(text)
+        said = refused(tmp_path, 'rack = ["n1"]\n', "drift")
+        assert f"group_data/rack.py: {words}" in said
+
+
+def test_a_limit_that_leaves_none_names_those_that_there_are(tmp_path: Path) -> None:
+    said = refused(tmp_path, 'rack = (["n1", "n2"], {"gpu": "cpu"})\n', "drift", "--limit", "n3")
+    assert "with --limit n3: no hosts (there are n1, n2)" in said
+
+
 def test_help_teaches_the_exit_codes() -> None:
     text = call("--help").output
     assert "3  drift" in text

@@ -45,6 +45,17 @@ def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: 
     assert "Traceback" not in ran.stderr
 
 
+def test_connector_data_of_a_wrong_type_is_unusable_input(tmp_path: Path) -> None:
+    ran = pyinfra(
+        tmp_path, inventory(tmp_path, '{"tuning": {"numa_balancing": None}, "ssh_port": "2222"}'), DRIFT, "-y"
+    )
+    assert (ran.returncode, "Traceback" in ran.stderr) == (0, False)  # @local has no port
+    (tmp_path / "rack.py").write_text('rack = (["n1"], {"gpu": "mi301x", "ssh_port": "2222"})\n')
+    ran = pyinfra(tmp_path, "rack.py", DRIFT)
+    assert ran.returncode == 2, ran.stderr
+    assert "group rack: ssh_port = '2222': expected a value of type int" in ran.stderr and "gpu.profile" in ran.stderr
+
+
 @pytest.mark.parametrize(("deploy", "section"), [("datasets", "datasets"), ("pytorch_training", "benchmark")])
 def test_a_deploy_of_which_no_host_asks_anything_is_refused(tmp_path: Path, deploy: str, section: str) -> None:
     ran = pyinfra(tmp_path, inventory(tmp_path), PROJECT / f"deploy/{deploy}.py", "-y")
