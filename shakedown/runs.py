@@ -171,6 +171,7 @@ class Evidence(BaseModel):
     counters_after: dict[str, dict[str, Any]] = {}
     logs: dict[str, list[KeptLog]] = {}  # per node, the job's own output first; paths relative to the run directory
     stopped: str | None = None  # why the job was stopped before its end, with the node and the line that were first
+    started: bool = True  # whether any rank was: of a job that did not start there is one thing to say
     left: dict[str, list[str]] = {}  # per node, what of the job was left running there, or may have been
 
 
@@ -375,6 +376,7 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             evidence.counters_after,
             evidence.stopped,
             copies.changed(directory.path, evidence.logs),
+            evidence.started,
         )
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)

@@ -185,11 +185,16 @@ def _connect_again(host: Host) -> None:
 
 @contextmanager
 def interrupts() -> Generator[Callable[[], str | None], None, None]:
-    """While it holds, the first Ctrl-C (or SIGTERM, SIGHUP) ends the job everywhere; the second ends the program."""
+    """While it holds, the first Ctrl-C (or SIGTERM, SIGHUP) ends the job everywhere; the second ends the program: in
+    the words of this package where it has taken the signal over, else at once."""
     received: list[str] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         if received:
+            prior = before.get(number)
+            if callable(prior) and prior.__module__.startswith("shakedown."):
+                prior(number, frame)
+                return
             signal.signal(number, signal.SIG_DFL)  # not pyinfra's handler, which would exit with 0
             os.kill(os.getpid(), number)
         received.append(_SIGNALS[signal.Signals(number)])

@@ -42,6 +42,7 @@ class Summary:
     error: str = ""  # what ended the run before its end
     lacking: Sequence[str] = ()  # what was asked for besides, and is not there
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> the findings that are advice
+    busy: Mapping[str, float] = field(default_factory=dict)  # node -> seconds for which a job may still hold it
     evidence: str = ""
     dry: bool = False
     interrupted: bool = False
@@ -64,6 +65,11 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     yield from _changes(summary)
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there by itself, within its time limit"
+    if summary.busy:
+        yield (
+            f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: nobody "
+            "waited for the job's end there; its watchdog ends it, till then a new run is refused; its run folder stays"
+        )
     for node, key in summary.new_keys.items():
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"
     yield f"evidence: {summary.evidence or 'none was kept'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from shakedown.text import printable
 
 if TYPE_CHECKING:
     from shakedown.runner.session import Session
+    from shakedown.smoke.job import Job
 
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
 # name, since a drift check comes by here and would load the smoke run for nothing.
@@ -184,6 +185,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         gates=not_held(gates),
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
+        busy=busy_after(current.jobs) if current else {},
         evidence=str(current.directory.path) if current and current.directory else "",
         dry=invocation.dry,
         interrupted=invocation.interrupted,
@@ -195,6 +197,23 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     invocation.said = True
     return verdict
+
+
+_KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
+
+
+def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
+    """The nodes of jobs whose end nobody waited for, and the seconds within which each node ends its part by itself:
+    the lease that the last poll began, and what processes are given to end."""
+    from shakedown.smoke.job import Timeouts  # a drift check has no use for it
+
+    held: dict[str, float] = {}
+    for job in jobs:
+        if job.plan is None or job.result is not None or job.error:
+            continue
+        times = job.timeouts or Timeouts.of(job.plan.unreachable_s)
+        held |= {node.name: times.lease_s + times.grace_s + _KILL_S for node in job.plan.nodes}
+    return held
 
 
 def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:

@@ -184,7 +184,7 @@ class Session:
             part = "unreached"
         elif name in self.excluded:
             part = "excluded"
-        elif ranks or outcomes:
+        elif any(node.started_at for node in outcomes):
             part = "trained"
         return RunNode(
             name=name,

@@ -192,6 +192,7 @@ def _keep(current: Session, job: Job) -> JobRecord:
     else:
         kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
         evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+        evidence.started = job.result.started_at is not None
         evidence.stopped = None if job.result.completed else job.result.reason
         evidence.left = {node.name: node.left for node in job.result.nodes}
         invocation.interrupted |= job.result.outcome == "interrupted"

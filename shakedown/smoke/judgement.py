@@ -40,12 +40,14 @@ def judge(
     counters_after: Mapping[str, Mapping[str, Any]],
     stopped: str | None = None,
     further: Sequence[str] = (),
+    started: bool = True,
 ) -> Judgement:
     """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
-    stopped before its end, `further` what is wrong with the copies of other logs."""
+    stopped before its end, `further` what is wrong with the copies of other logs; a job that was not
+    `started` has nothing else to be judged by."""
     read = {node.name: logs.get(node.name) for node in plan.nodes}
-    if stopped and not any(read.values()):  # nothing ran: there is one thing to say
-        return _only(stopped, False, plan.expect, plan.warmup)
+    if stopped and not (started and any(read.values())):  # nothing ran: there is one thing to say
+        return _only(stopped, not started, plan.expect, plan.warmup)
     rdma = wants_rdma(plan)
     of_logs = gates.of_logs(
         read,

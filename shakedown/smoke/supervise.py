@@ -166,7 +166,8 @@ class _Supervisor:
             self._stopped = self._clock.now()
             first = first_failure.first(trouble)
             self._say("failure", first.text, first.node)
-            self._say("phase", "stopping all nodes")
+            more = "; a further Ctrl-C stops waiting for them" if first.kind == "interrupted" else ""
+            self._say("phase", f"stopping all nodes{more}")
             for member in self._members:
                 member.stop = first.text
         for member in self._members:

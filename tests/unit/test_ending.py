@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import venv
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,14 @@ from typing import Any
 
 import pytest
 
+from shakedown.findings import Verdict
+from shakedown.report.summary import Summary, summary_lines
+from shakedown.runner.ending import busy_after
 from shakedown.runs import why_none_can_be_kept
+from shakedown.smoke.job import Job, Timeouts
 from tests import forks
 from tests.nodes import until
+from tests.plans import small
 from tests.sshd import SSHD
 from tests.sshd import start as start_sshd
 
@@ -184,6 +190,45 @@ def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, mome
     ]
 
 
+TWICE = """
+import os, signal, sys
+from shakedown.runner.invocation import install_signal_handlers, invocation
+from shakedown.operations.smoke import interrupts
+
+install_signal_handlers()
+invocation.connecting = True
+with interrupts() as interrupted:
+    os.kill(os.getpid(), signal.SIGINT)
+    print(interrupted(), flush=True)
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        print("the closing lines come here", invocation.interrupted, flush=True)
+"""
+
+
+def test_a_second_interrupt_ends_in_words(tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+    code, out, err = forks.run([str(script)], PROJECT, os.environ)
+    assert (code, err) == (130, "")
+    assert out.splitlines() == ["stopped by Ctrl-C", "the closing lines come here True"]
+
+
+def test_nodes_that_nobody_waited_for_are_named_with_how_long_they_stay_busy(tmp_path: Path) -> None:
+    plan = small(2)
+    job = Job(make_plan=lambda: plan, log_dir=tmp_path)
+    assert busy_after([job]) == {}
+    job.plan = plan
+    lease = Timeouts.of(plan.unreachable_s).lease_s
+    held = busy_after([job])
+    assert list(held) == [node.name for node in plan.nodes] and min(held.values()) > lease
+    said = list(summary_lines(Summary(Verdict.FAIL, busy=held, interrupted=True)))
+    assert any(f"busy, for up to {max(held.values()):.0f} s: {', '.join(held)}: " in line for line in said)
+    job.error = "nothing was started"
+    assert busy_after([job]) == {}
+
+
 def test_nobody_can_be_reached(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
@@ -325,6 +370,15 @@ def test_everything_but_the_training(tmp_path: Path) -> None:
         assert code == 0, err
         assert "Smoke run" not in err
         assert closing(err)[:2] == ["verdict: ok", "  ok: @local"]
+
+
+def test_a_node_on_which_nothing_was_started_has_not_trained(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)  # without torch, which the node says before the start
+    smoke = {"recipe": "gpt-small", "ranks_per_node": 1, "venv": str(tmp_path / "bare")}
+    code, _out, err = run(tmp_path, "shakedown", "run", inventory(tmp_path, "@local", smoke=smoke))
+    assert code == 1, err
+    assert [node["part"] for node in record(tmp_path)["nodes"]] != ["trained"], err
+    assert [gate["name"] for gate in record(tmp_path)["gates"] if gate["verdict"] != "ok"] == ["ran_to_its_end"], err
 
 
 def test_the_deploy_without_training_has_all_the_other_stages() -> None:

@@ -64,6 +64,13 @@ def verdicts(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> 
     return {gate.name: gate.verdict.value for gate in judge_run(directory, record, {TOGETHER: evidence})}
 
 
+def test_of_a_job_that_did_not_start_one_gate_says_why(directory: RunDirectory) -> None:
+    record, evidence = a_run(directory, stopped="node01: setup failed: torch is not installed", started=False)
+    (gate,) = judge_run(directory, record, {TOGETHER: evidence})
+    assert (gate.name, gate.verdict, gate.actual) == ("ran_to_its_end", Verdict.FAIL, "never started")
+    assert "torch is not installed" in gate.evidence
+
+
 def test_latest_is_the_newest(tmp_path: Path) -> None:
     RunDirectory.create("20260101T000000-aaaaaa", tmp_path)
     second = RunDirectory.create("20260101T000001-bbbbbb", tmp_path)
