@@ -21,7 +21,8 @@ def nodes(*patterns: str) -> list[str]:
     try:
         names = [name for pattern in patterns for name in NodeSet(pattern, resolver=RESOLVER_NOGROUP)]
     except NodeSetException as error:
-        raise ValueError(f"nodes{patterns}: {error}") from error
+        form = 'expected a range from low to high, as "node[01-08]"'
+        raise ValueError(f"nodes({', '.join(map(repr, patterns))}): {error}; {form}") from error
     if not names:
-        raise ValueError(f"nodes{patterns}: no host is named")
+        raise ValueError(f"nodes({', '.join(map(repr, patterns))}): no host is named")
     return list(dict.fromkeys(names))

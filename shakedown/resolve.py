@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from shakedown.desired import controller, profiles
 from shakedown.desired.home import HOME
-from shakedown.desired.layers import Layer, Merged, leaves, merge
+from shakedown.desired.layers import Layer, Merged, asked, leaves, merge
 from shakedown.desired.models import Benchmark, DesiredState, Image
 from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.secret_file import secret_problem
@@ -62,7 +62,7 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
         problems += more
         resolved.merged[host.name] = merged
         try:
-            resolved.states[host.name] = DesiredState.model_validate(merged.values)
+            resolved.states[host.name] = DesiredState.model_validate(asked(merged.values))
         except ValidationError as error:
             # What a placeholder or an unknown profile leads to is not a second error.
             reported = tuple(problem.path for problem in problems)
@@ -129,6 +129,8 @@ def merge_host(host: HostLayers, imported: Imported | None = None) -> tuple[Merg
         below.append(Layer(f"profile {name}", profiles.load(kind, name)))
 
     merged = merge([*below, *site])
+    if merged.values.get("gpu") is None:  # taken back, the profile of a lower layer too: a machine without GPUs is left
+        merged = merge([*below, *site, Layer("profile cpu", profiles.load("gpu", "cpu"))])
     problems += _placeholders(merged)
     return merged, problems
 
@@ -189,8 +191,9 @@ def _placeholders(merged: Merged) -> list[Problem]:
 def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Problem]:
     # A union reports one error per member, at paths that end in the member's name: fold them into one.
     grouped: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    values = asked(merged.values)
     for item in error.errors():
-        path = ".".join(str(part) for part in _real_path(item, merged.values))
+        path = ".".join(str(part) for part in _real_path(item, values))
         grouped[path].append((_expectation(item), item["input"]))
     for path, items in grouped.items():
         expected = " or ".join(dict.fromkeys(text for text, _ in items))

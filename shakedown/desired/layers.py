@@ -63,6 +63,13 @@ def _merge_into(merged: Merged, target: dict[str, Any], source: Mapping[str, Any
             merged.origin.pop(path, None)  # no longer a leaf
 
 
+def asked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values without what a layer has taken back: a key that is None is one that nobody gives."""
+    return {
+        key: asked(value) if isinstance(value, Mapping) else value for key, value in values.items() if value is not None
+    }
+
+
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every leaf with its dotted path, in the order of the document."""
     for key, value in values.items():

@@ -29,7 +29,7 @@ from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
 from shakedown.runner.connection import bind  # noqa: E402
 from shakedown.runner.ending import watch  # noqa: E402
-from shakedown.runner.inventory import resolved_of  # noqa: E402
+from shakedown.runner.inventory import resolved_of, unread_group_data  # noqa: E402
 from shakedown.runner.invocation import invocation  # noqa: E402
 from shakedown.site_files import DEPLOYS  # noqa: E402
 
@@ -59,6 +59,8 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     except Exception as error:  # an inventory is a user's program: it can raise anything
         cause = getattr(error, "exception", error)  # pyinfra wraps what the file raised
         raise InventoryError(f"{_raised_in(error, inventory)}: {type(cause).__name__}: {cause}") from error
+    if unread := unread_group_data(inventory, made, state.cwd):
+        raise InventoryError(unread)
     ctx_inventory.set(made)
     try:
         state.init(made, config, initial_limit=_limited(made, limit))

@@ -17,7 +17,7 @@ import atexit
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -65,18 +65,18 @@ def _arm() -> None:
     # between: a greenlet that is spawned now runs before those that connect.
     import gevent
 
-    gevent.spawn(_before_connecting)
+    gevent.spawn(_before_connecting, params["group_data"] or ())
 
 
-def _before_connecting() -> None:
+def _before_connecting(group_data: Sequence[str]) -> None:
     try:
-        _prepare()
+        _prepare(group_data)
     except BaseException as error:  # unguarded, the deploy would go on
         traceback.print_exc()
         _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
 
 
-def _prepare() -> None:
+def _prepare(group_data: Sequence[str]) -> None:
     import gevent
     from pyinfra.context import ctx_state
 
@@ -89,13 +89,15 @@ def _prepare() -> None:
     from shakedown.runner.connection import bind
     from shakedown.runner.documented import problems
     from shakedown.runner.ending import finish, watch
-    from shakedown.runner.inventory import desired_states
+    from shakedown.runner.inventory import desired_states, unread_group_data
     from shakedown.runs import why_none_can_be_kept
 
     bind(state)
     watch(state)
     try:
         compares = any(deploy.compares for deploy in invocation.deploys)
+        if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, group_data)):
+            _end(unread, USAGE)
         states = desired_states(state, invocation.trains, unasked=not compares).states
         wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
         if wrong:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
-from pyinfra.api import Host, State
+from pyinfra.api import Host, Inventory, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.resolve import HostLayers, Resolved, asks, resolve
@@ -64,6 +66,26 @@ def _unasked(hosts: list[HostLayers]) -> list[Problem]:
         "--limit leaves hosts out"
     )
     return [Problem(where, "gpu", "nothing", expected, names)]
+
+
+def unread_group_data(inventory: str, made: Inventory, cwd: str | None, more: Sequence[str] = ()) -> str:
+    """Files of group_data of a site that were meant for this inventory and that pyinfra has not read: it looks in the
+    working folder, beside the inventory file, and where --group-data says (`more`), but not in the folder above the
+    inventory's, where a site has its group_data. Empty: there are none."""
+    file = Path(inventory)
+    if not file.is_file():
+        return ""
+    beside = file.resolve().parent
+    folder = beside.parent / "group_data"
+    read = {path.resolve() for path in (Path(cwd or ".", "group_data"), beside / "group_data", *map(Path, more))}
+    if folder.resolve() in read:
+        return ""
+    names = sorted(path.name for path in folder.glob("*.py") if path.stem == "all" or path.stem in made.groups)
+    if not names:
+        return ""
+    why = "pyinfra reads group_data in the working folder and beside the inventory file"
+    remedy = f"run this in {folder.parent}, or move the folder to {beside}"
+    return f"{folder}: {', '.join(names)} would not be read: {why}; {remedy}"
 
 
 def layers_of(host: Host) -> HostLayers:

@@ -50,6 +50,25 @@ def test_host_over_group_over_profile_and_each_value_knows_its_layer():
     assert merged.origin_of("tuning.c2") == "profile mi300x"
 
 
+def test_none_takes_back_a_section_a_list_a_dictionary_and_an_entry():
+    group = {"gpu": {"profile": "mi300x", "environment": {"A": "1", "B": "2"}}, "nic": "thor2", "images": {"a": "a:1"}}
+    state = one(("group rack7", group)).states["n1"]
+    assert state.tuning.cmdline and state.tuning.sysctl and state.system.disk_free and state.rdma.family
+    taken = {
+        "tuning": {"cmdline": None, "sysctl": dict.fromkeys(state.tuning.sysctl)},
+        "system": {"disk_free": {"/": None}},
+        "gpu": {"environment": {"A": None}},
+        "images": {"a": None},
+        "rdma": None,
+    }
+    left = one(("group rack7", group), ("host n1", taken)).states["n1"]
+    assert (left.tuning.cmdline, left.tuning.sysctl, left.system.disk_free, left.images) == ([], {}, {}, {})
+    assert left.gpu.environment == {"B": "2"} and left.gpu.count == 8 and left.rdma.family is None
+    whole = one(("group rack7", group), ("host n1", {"tuning": None, "system": {"disk_free": None}, "gpu": None}))
+    state = whole.states["n1"]
+    assert (state.tuning.numa_balancing, state.system.disk_free, state.gpu.profile) == (None, {}, "cpu")
+
+
 def test_every_error_at_once_each_with_layer_path_value_and_expectation():
     found = problems(
         ("group rack7", {"gpu": "mi300x", "tuning": {"numa_balancing": "off", "thp": "sometimes", "nofiles": 1}}),

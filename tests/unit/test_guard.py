@@ -16,7 +16,11 @@ DRIFT = PROJECT / "deploy/drift.py"
 
 
 def pyinfra(folder: Path, *argv: object) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).with_name("pyinfra")), *(str(word) for word in argv)]
+    return started(folder, "pyinfra", *argv)
+
+
+def started(folder: Path, program: str, *argv: object) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name(program)), *(str(word) for word in argv)]
     environment = {**os.environ, "PYINFRA_PROGRESS": "off", "HOME": str(folder)}
     return subprocess.CompletedProcess(command, *forks.run(command, folder, environment))
 
@@ -43,6 +47,22 @@ def test_errors_of_the_desired_state_come_before_the_first_connection(tmp_path: 
     assert "tuning.thp" in ran.stderr
     assert "Connected" not in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_group_data_that_pyinfra_does_not_read_is_no_pass(tmp_path: Path) -> None:
+    for folder in ("racks/inventories", "racks/group_data"):
+        (tmp_path / folder).mkdir(parents=True)
+    site = tmp_path / "racks/inventories/rack.py"
+    site.write_text('rack = (["@local"], {"gpu": "cpu", "tuning": {"numa_balancing": None}})\n')
+    (tmp_path / "racks/group_data/other.py").write_text("own = 1\n")
+    assert pyinfra(tmp_path, site, DRIFT, "-y").returncode == 0
+    (tmp_path / "racks/group_data/rack.py").write_text("own = 1\n")
+    for command in (["pyinfra", site, DRIFT, "-y"], ["shakedown", "drift", site]):
+        ran = started(tmp_path, *command)
+        assert ran.returncode == 2, ran.stderr
+        assert "racks/group_data: rack.py would not be read" in ran.stderr and "Connected" not in ran.stderr
+    assert pyinfra(tmp_path, site, DRIFT, "-y", "--group-data", tmp_path / "racks/group_data").returncode == 0
+    assert pyinfra(tmp_path / "racks", site, DRIFT, "-y").returncode == 0
 
 
 def test_connector_data_of_a_wrong_type_is_unusable_input(tmp_path: Path) -> None:

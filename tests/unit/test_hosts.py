@@ -16,6 +16,12 @@ def test_a_pattern_that_names_no_host_is_an_error(pattern):
         nodes(pattern)
 
 
+def test_a_range_that_runs_down_is_refused_with_the_form_that_works():
+    with pytest.raises(ValueError, match=r"^nodes\('node\[08-01\]'\): .*expected a range from low to high") as raised:
+        nodes("node[08-01]")
+    assert "node[01-08]" in str(raised.value)
+
+
 def test_groups_of_clustershell_are_not_asked_for():
     """What such a configuration says, and whether there is one, must not decide what an inventory names."""
     assert nodes("@local", "n[1-2]") == ["@local", "n1", "n2"]
