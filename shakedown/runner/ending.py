@@ -145,6 +145,8 @@ def _outcome(
         return HostOutcome(name, "excluded", excluded)
     if host in state.failed_hosts:
         return HostOutcome(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
+    if examination is None and invocation.error:
+        return HostOutcome(name, "unknown", "the run ended before it was judged")
     if examination is None:
         return HostOutcome(name, "ok" if host in state.active_hosts else "unknown")
     worst = examination.verdict_of(name)

@@ -372,6 +372,29 @@ def test_everything_but_the_training(tmp_path: Path) -> None:
         assert closing(err)[:2] == ["verdict: ok", "  ok: @local"]
 
 
+ENDED_EARLY = """
+import sys
+from shakedown.runner import engine
+from shakedown.runner.ending import outcomes
+from shakedown.runner.invocation import invocation
+
+state = engine.load(sys.argv[1])
+with engine.connected(state):
+    print(outcomes(state, None, {}, False)[0].kind)
+    invocation.error = "SyntaxError: in a check"
+    (outcome,) = outcomes(state, None, {}, False)
+    print(outcome.kind, outcome.why)
+"""
+
+
+def test_a_node_is_not_ok_where_the_run_ended_before_it_was_judged(tmp_path: Path) -> None:
+    script = tmp_path / "drive.py"
+    script.write_text(ENDED_EARLY)
+    code, out, err = forks.run([str(script), str(inventory(tmp_path, "@local"))], PROJECT, os.environ)
+    assert code == 0, err
+    assert out.splitlines() == ["ok", "unknown the run ended before it was judged"]
+
+
 def test_a_node_on_which_nothing_was_started_has_not_trained(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)  # without torch, which the node says before the start
     smoke = {"recipe": "gpt-small", "ranks_per_node": 1, "venv": str(tmp_path / "bare")}

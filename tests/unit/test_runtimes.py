@@ -267,6 +267,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
     answer = subprocess.run([*python, "json", "no_such_thing.at.all"], capture_output=True, text=True)
     assert answer.returncode == 1
     assert answer.stderr.startswith("not installed in ")
+    assert "pip install 'shakedown[train]'" in answer.stderr
     assert answer.stderr.endswith(": no_such_thing.at.all\n")
 
 

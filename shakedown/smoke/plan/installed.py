@@ -18,4 +18,5 @@ def installed(name: str) -> bool:
 if __name__ == "__main__":
     missing = [name for name in sys.argv[1:] if not installed(name)]
     if missing:
-        sys.exit("not installed in %s: %s" % (sys.prefix, ", ".join(missing)))  # noqa: UP031
+        remedy = "pip install 'shakedown[train]' there, or name another venv in smoke.venv"
+        sys.exit("not installed in %s (%s): %s" % (sys.prefix, remedy, ", ".join(missing)))  # noqa: UP031
