@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import getpass
 from collections import defaultdict
@@ -73,7 +74,9 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
                 if not problem.path.startswith(reported)
                 and not (problem.value == "nothing" and problem.path.split(".")[0] in sections)
             ]
-        problems += _contradictions(resolved.states.get(host.name), merged)
+            problems += _beside(problems, _contradictions(_usable(merged), merged))
+        else:
+            problems += _contradictions(resolved.states[host.name], merged)
         for problem in problems:
             found[problem].append(host.name)
     for name, problem in _over_the_hosts(resolved.states, whole, to_train):
@@ -186,6 +189,52 @@ def _placeholders(merged: Merged) -> list[Problem]:
         if any(isinstance(text, str) and "<changeme>" in text for text in texts):
             problems.append(Problem(merged.origin_of(path), path, _shown(value), "a value in place of <changeme>"))
     return problems
+
+
+def _usable(merged: Merged) -> DesiredState | None:
+    """The desired state without the values that have no meaning, so that the others can be judged beside them."""
+    values = copy.deepcopy(asked(merged.values))
+    for _ in range(_ROUNDS):
+        try:
+            return DesiredState.model_validate(values)
+        except ValidationError as error:
+            for item in error.errors():
+                path = list(_real_path(item, values))
+                _drop(values, path[:-1] if item["type"] == "missing" else path)
+    return None
+
+
+_ROUNDS = 4  # a key that was dropped may have been needed, and so may the section that needed it
+
+
+def _drop(values: dict[str, Any], path: Sequence[str | int]) -> None:
+    """Leave out the value at a path; of a list the whole, as lists are given."""
+    inside: Any = values
+    for number, part in enumerate(path):
+        if not isinstance(inside, dict) or part not in inside:
+            return
+        if number == len(path) - 1 or not isinstance(inside[part], dict):
+            del inside[part]
+            return
+        inside = inside[part]
+
+
+def _beside(reported: Sequence[Problem], more: Iterable[Problem]) -> list[Problem]:
+    """Those of the further problems that stand whatever the reported ones are mended to."""
+    paths = [problem.path for problem in reported]
+    leaning = {"images": (".image",), "gpu": (".ranks_per_node",)}  # section: ends of the keys that are held against it
+    return [
+        problem
+        for problem in more
+        if problem.value != "nothing"
+        and not any(f"{problem.path}.".startswith(f"{p}.") or f"{p}.".startswith(f"{problem.path}.") for p in paths)
+        and not any(
+            p.split(".")[0] == section and problem.path.endswith(ends)
+            for section, ends in leaning.items()
+            for p in paths
+        )
+        and not (problem.path.startswith("smoke.environment.") and any(p.startswith("gpu") for p in paths))
+    ]
 
 
 def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Problem]:

@@ -69,6 +69,22 @@ def test_none_takes_back_a_section_a_list_a_dictionary_and_an_entry():
     assert (state.tuning.numa_balancing, state.system.disk_free, state.gpu.profile) == (None, {}, "cpu")
 
 
+def test_an_error_of_type_hides_none_of_meaning():
+    smoke = {"recipe": "gpt-small", "master_prot": 1, "expect": {"throughput": 3.0}, "options": {"hiden_size": 8}}
+    found = problems(("group rack7", {"gpu": "cpu", "tunning": {}, "tuning": {"thp": 1}, "smoke": smoke}))
+    expected = {"tunning", "tuning.thp", "smoke.master_prot", "smoke.expect.throughput", "smoke.options.hiden_size"}
+    assert set(found) == expected
+    smoke = {"recipe": "gpt-smal", "iterations": "x"}
+    assert set(problems(("group rack7", {"gpu": "cpu", "smoke": smoke}))) == {"smoke.recipe", "smoke.iterations"}
+
+
+def test_what_follows_from_an_error_alone_is_none():
+    smoke = {"recipe": "llama3.1-8b-fp8", "image": "a"}
+    assert set(problems(("g", {"gpu": "mi300x", "images": {"a": {"reference": 5}}, "smoke": smoke}))) == {
+        "images.a.reference"
+    }
+
+
 def test_every_error_at_once_each_with_layer_path_value_and_expectation():
     found = problems(
         ("group rack7", {"gpu": "mi300x", "tuning": {"numa_balancing": "off", "thp": "sometimes", "nofiles": 1}}),

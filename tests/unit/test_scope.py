@@ -75,9 +75,7 @@ def resolved(gpu: str = "cpu", nodes: int = 1, **smoke: Any) -> None:
     resolve([HostLayers(f"n{number}", [layer], user="root") for number in range(nodes)], whole=True, to_train=True)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["all", [], ["together", "each"], ["each", "each"], ["each", "alone"], 1, None, {"a": 1}]
-)
+@pytest.mark.parametrize("wrong", ["all", [], ["together", "each"], ["each", "each"], ["each", "alone"], 1, {"a": 1}])
 def test_any_other_scope_is_refused_by_its_name(wrong: Any) -> None:
     with pytest.raises(DesiredStateError) as error:
         resolved(recipe="gpt-small", ranks_per_node=1, scope=wrong)
