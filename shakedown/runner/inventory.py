@@ -36,7 +36,7 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
         resolved = kept.resolved = resolved_of(hosts, whole, to_train, unasked)
         for line in resolved.notes:
             click.echo(line, err=True)
-        if to_train and not any(desired.smoke for desired in resolved.states.values()):
+        if to_train and hosts and not any(desired.smoke for desired in resolved.states.values()):
             click.echo("no host of this run has a section smoke: nothing will be trained", err=True)
     return kept.resolved
 
