@@ -88,7 +88,7 @@ def tiny(name: str = "sdlab/tiny", note: str = "", ballast_mb: int = 0) -> Image
     stem = hashlib.sha256(note.encode()).hexdigest()[:8]
     layers = [layer(f"tiny-{stem}", f"{digest(busybox)} {links} {note}", shell)]
     if ballast_mb:
-        layers.append(layer(f"ballast-{stem}", f"{note} {ballast_mb}", ballast))
+        layers.append(layer(f"ballast-{ballast_mb}-{stem}", note, ballast))
     return Image(name, tuple(layers))
 
 
