@@ -45,6 +45,11 @@ def _one_line(text: str) -> str:
     return _CONTROLS.sub("\ufffd", text.replace("\n", " "))
 
 
+def counted(count: int, one: str, more: str = "") -> str:
+    """A number with its noun: "1 log", "2 logs"; `more` where the plural is not the singular with an s."""
+    return f"{count} {one if count == 1 else more or one + 's'}"
+
+
 def file_name(name: str) -> str:
     """A name of a node as the name of a file or folder: never a path, never hidden, and no two names become one.
 

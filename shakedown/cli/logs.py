@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,6 +47,8 @@ def parse(log: str) -> None:
         for chunk in source:
             found |= _show(reader.feed(chunk))
         found |= _show(reader.close())
+    except BrokenPipeError:
+        raise  # of standard output, whose reader has seen enough: not the log's
     except (OSError, ValueError) as error:
         _unusable(_words(log, error))
     if source.incomplete:
@@ -86,6 +88,9 @@ class Expectation(click.ParamType[tuple[str, float]]):
 @click.option("--recipe", help="a recipe whose figures are expected (with --gpu)")
 @click.option("--gpu", help="the GPU profile the recipe's figures are for: mi300x, mi325x, ...")
 @click.option("--nodes", type=_COUNT, help="of the run; otherwise as the logs say, or one for each log")
+@click.option(
+    "--merged", is_flag=True, default=None, help="the logs hold the lines of all nodes, in fewer files than nodes"
+)
 @click.option("--iterations", type=_COUNT, help="how many there must be; otherwise as the lines say")
 @click.option("--seq-length", type=_COUNT, help="tokens; where no line has tokens/s, they are derived from it")
 @click.option("--global-batch", type=_COUNT, help="sequences; the same")
@@ -98,6 +103,9 @@ class Expectation(click.ParamType[tuple[str, float]]):
 def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, **said: Any) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
     offline: by its id, a part that only its id begins with, latest, or its directory.
+
+    Where there are fewer logs than --nodes, the gates that need every node's log are unknown. The same log given twice
+    counts once.
 
     Metrics: throughput_per_gpu (TFLOP/s/GPU) and tokens_per_gpu (tokens/s/GPU) at least,
     elapsed_time_per_iteration (ms) and mem_usage (fraction) at most.
@@ -117,14 +125,14 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
         _unusable("standard input (-) can be one log only")
     try:
         asked = Asked(**said, expect=dict(expect))
-        nodes = {name: _read(path) for name, path in _names(logs).items()}
+        nodes, twice = _read_all(_names(logs))
         judged, notes = judge_logs(nodes, asked)
     except ValueError as error:
         _unusable(str(error))
-    _finish(judged.gates, gates.verdict(judged.gates), form, notes, judged.recorded)
+    _finish(judged.gates, gates.verdict(judged.gates), form, [*notes, *twice], judged.recorded)
 
 
-_OF_LOGS = "--recipe, --gpu, --nodes, --iterations, --seq-length, --global-batch, --world-size, --transport"
+_OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --global-batch, --world-size, --transport"
 
 
 def _is_run(name: str) -> bool:
@@ -134,16 +142,37 @@ def _is_run(name: str) -> bool:
 
 
 def _names(logs: tuple[str, ...]) -> dict[str, str]:
-    """A log's own name, or its whole path where two have the same -> the log."""
+    """A log's own name, or its whole path where two have the same -> the log. One that is given again has a number
+    behind it."""
     short = [Path(log).name or log for log in logs]
-    return {name if short.count(name) == 1 else log: log for name, log in zip(short, logs, strict=True)}
+    named: dict[str, str] = {}
+    for name, log in zip(short, logs, strict=True):
+        known = name if short.count(name) == 1 else log
+        named[known if known not in named else f"{known} ({logs[: len(named) + 1].count(log)})"] = log
+    return named
 
 
-def _read(log: str) -> NodeLog:
+def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, NodeLog], list[str]]:
+    """Every log by its name, and a word on each that is the same, byte for byte, as one before it: a copy is no log of
+    another node. Empty logs are all alike, since a node may print nothing."""
+    read: dict[str, NodeLog] = {}
+    digests: dict[str, str] = {}
+    twice = []
+    for name, path in logs.items():
+        log, digest = _read(path)
+        if log.lines and digest in digests:
+            twice.append(f"{name} is the same as {digests[digest]}: counted once")
+            continue
+        digests[digest], read[name] = name, log
+    return read, twice
+
+
+def _read(log: str) -> tuple[NodeLog, str]:
     from shakedown.smoke.log_source import LogSource
 
+    source = LogSource(log)
     try:
-        return gates.read_log(LogSource(log))
+        return gates.read_log(source), source.digest
     except OSError as error:
         raise ValueError(_words(log, error)) from error
 

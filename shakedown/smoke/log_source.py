@@ -9,6 +9,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import hashlib
 import io
 import stat
 import sys
@@ -54,15 +55,25 @@ class _Reader(Protocol):
 
 class LogSource:
     """The chunks of one log. When all have been read, `incomplete` says why there should be more; empty: nothing is
-    known to be missing. Raises NotALog and OSError."""
+    known to be missing, and `digest` is that of the text, unpacked. Raises NotALog and OSError."""
 
     def __init__(self, path: str | Path, limit: int = READ_LIMIT) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.incomplete = ""
         self._path = path
         self._limit = limit
+        self._hash = hashlib.blake2b(digest_size=32)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
 
     def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._all():
+            self._hash.update(chunk)
+            yield chunk
+
+    def _all(self) -> Iterator[bytes]:
         if str(self._path) == STDIN:
             stream = io.BufferedReader(sys.stdin.buffer)  # type: ignore[type-var]
             try:

@@ -31,6 +31,7 @@ class Asked:
     global_batch: int | None = None
     world_size: int | None = None
     transport: str | None = None  # between nodes; None: RDMA where there are several
+    merged: bool | None = None  # whether the logs hold what every node said, in fewer files
     expect: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -57,6 +58,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
     expect, notes = _expected(asked, chosen, sizes, asked.global_batch or batch)
     expect |= asked.expect
     rdma = sizes.nodes > 1 and asked.transport != SOCKETS
+    unlogged = 0 if asked.merged or not asked.nodes or _seen(logs) >= asked.nodes else asked.nodes - len(logs)
     notes.insert(0, _told(sizes, rdma, asked))
     of_logs = gates.of_logs(
         logs,
@@ -66,15 +68,23 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
         world_size=sizes.world_size,
         global_batch=sizes.global_batch,
         rdma=rdma,
+        unlogged=unlogged,
     )
     another = chosen if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes) else None
     job = replace(
         of_logs,
-        to_be_whole=logs if any(log.incomplete for log in logs.values()) else None,
+        to_be_whole=logs if unlogged or any(log.incomplete for log in logs.values()) else None,
         recipe=another.recipe.name if another else None,
         otherwise=another.changed if another else None,
     )
     return judged(job), notes
+
+
+def _seen(logs: Mapping[str, NodeLog]) -> int:
+    """How many nodes the logs are of. RCCL's lines name the host that wrote them, so one log may show several; one
+    without such lines is of one node."""
+    hosts = frozenset().union(*(log.shape.hosts for log in logs.values()))
+    return max(len(logs), len(hosts) + sum(not log.shape.hosts for log in logs.values()))
 
 
 def _chosen(asked: Asked) -> ResolvedOptions | None:

@@ -170,6 +170,7 @@ class FailureScanner:
     def __init__(self) -> None:
         self.lines = 0
         self.first: Match | None = None
+        self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._signatures = load().failure
         self._texts = (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
@@ -191,6 +192,7 @@ class FailureScanner:
             return None
         if _EXIT_BARRIER in line:
             self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]
+            self._pass_over("torchrun's exit barrier, which met a master that was through: no failure", line)
         if self._harmless and line.startswith(self._harmless):
             return None
         if self._pending or _TRACEBACK in line or _IGNORED in line:
@@ -219,9 +221,17 @@ class FailureScanner:
             in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
             return None if in_frames else self._settle(line)
         began, _ = self._pending.pop(rank)
-        if _CLEAN_STOP.search(text) or began - self._ignored.pop(rank, -3) <= 2:
+        if _CLEAN_STOP.search(text):
+            self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
+            return None
+        if began - self._ignored.pop(rank, -3) <= 2:
+            self._pass_over("an exception that Python ignored: no failure", line)
             return None
         return self._settle(line) or self._found(_UNKNOWN_EXCEPTION, line)
+
+    def _pass_over(self, what: str, line: str) -> None:
+        if not any(what in each for each in self.harmless):
+            self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
     def _settle(self, line: str) -> Match | None:
         for signature in self._signatures:

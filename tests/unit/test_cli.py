@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -243,6 +244,39 @@ def test_two_nodes_that_fell_back_to_tcp_fail_unless_sockets_are_meant(tmp_path:
     assert call("judge", *logs).exit_code == 1
     assert call("judge", *logs, "--transport", "sockets").exit_code == 0
     assert call("judge", logs[0]).exit_code == 0
+
+
+def test_the_same_log_given_twice_counts_once_and_two_that_differ_twice(tmp_path: Path) -> None:
+    rocm, copy = LOGS / "rocm.log", tmp_path / "copy.log.gz"
+    copy.write_bytes(gzip.compress(rocm.read_bytes()))
+    for again in (rocm, copy):
+        result = call("judge", rocm, again)
+        assert result.exit_code == 0
+        assert "judged as a run of one node" in result.stdout
+        assert f"is the same as {rocm if again == rocm else rocm.name}: counted once" in result.stdout
+        assert call("judge", rocm, again, "--nodes", "2").exit_code == 4
+    copy.write_bytes(gzip.compress(rocm.read_bytes() + b"another line\n"))
+    assert "run of 2 nodes" in call("judge", rocm, copy).stdout
+    empty = [tmp_path / "a.log", tmp_path / "b.log"]
+    for log in empty:
+        log.write_text("")
+    assert "run of 3 nodes" in call("judge", rocm, *empty).stdout, "two nodes may print nothing"
+
+
+def test_parse_is_silent_when_its_reader_has_seen_enough() -> None:
+    end, closed = os.pipe()
+    os.close(end)
+    code = "from shakedown.cli import main; main()"
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-c", code, "parse", str(LOGS / "rocm.log")],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            timeout=60,
+        )
+    finally:
+        os.close(closed)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def a_run(root: Path, run: str, verdict: Verdict = Verdict.OK) -> None:

@@ -302,7 +302,17 @@ def test_no_logs_at_all_do_not_pass():
 
 
 def test_torchruns_traceback_on_a_clean_sigterm_is_no_failure():
-    assert judged(read_log(LOGS / "sigterm.log"))["no_failure_signature"].verdict is OK
+    gate = judged(read_log(LOGS / "sigterm.log"))["no_failure_signature"]
+    assert gate.verdict is OK
+    assert "line 52: torchrun was ended by SIGTERM: no failure by itself: " in gate.evidence
+    assert "signal: 15" in gate.evidence, "and what it is that was passed over"
+
+
+def test_a_job_that_sigterm_ended_before_its_last_iteration_has_failed():
+    lines = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)
+    (last,) = (line for line in lines if "iteration       20/" in line)
+    gates = judged(read_log([line for line in lines if line != last]))
+    assert gates["iterations_complete"].verdict is FAIL
 
 
 def test_rccl_lines_fail_and_tcp_only_where_rdma_was_wanted():

@@ -149,3 +149,44 @@ def test_logs_that_are_not_whole_have_a_gate_that_says_so() -> None:
     assert gates["iterations_complete"].verdict is Verdict.OK, "the log with the lines is whole"
     assert gates["no_failure_signature"].verdict is Verdict.UNKNOWN
     assert "logs_complete" not in judged(rocm())[0]
+
+
+OF_EVERY_NODE = ("logs_complete", "no_failure_signature", "rccl_tuning")
+
+
+@pytest.mark.parametrize(
+    ("logs", "asked", "seen"),
+    [
+        ([rocm()], {"nodes": 2}, "1 of 2 nodes' logs"),
+        ([rocm(), other()], {"nodes": 4}, "2 of 4 nodes' logs"),
+        ([rocm("a:1:1 [0] NCCL INFO x", "b:1:1 [0] NCCL INFO x")], {"nodes": 4}, "1 of 4 nodes' logs"),
+    ],
+)
+def test_the_last_node_s_log_alone_has_the_iterations_and_says_nothing_of_the_others(
+    logs: list[NodeLog], asked: dict[str, object], seen: str
+) -> None:
+    gates, _ = judged(*logs, **asked)
+    assert {name for name, gate in gates.items() if gate.verdict is Verdict.UNKNOWN} == set(OF_EVERY_NODE)
+    assert all(seen in gates[name].evidence and "--merged" in (gates[name].remedy or "") for name in OF_EVERY_NODE)
+    assert gates["iterations_complete"].verdict is Verdict.OK
+    assert {gate.verdict for gate in judged(*logs)[0].values()} == {Verdict.OK}, "nobody says that there are more"
+    assert {gate.verdict for gate in judged(*logs, **asked, merged=True)[0].values()} == {Verdict.OK}
+
+
+def test_a_failure_in_the_logs_that_are_there_is_one_whatever_the_others_say() -> None:
+    gates, _ = judged(rocm("torch.OutOfMemoryError: HIP out of memory"), nodes=2)
+    assert gates["no_failure_signature"].verdict is Verdict.FAIL
+    assert "1 of 2 nodes' logs" in gates["no_failure_signature"].evidence
+
+
+def test_one_log_with_the_lines_of_every_host_is_of_all_nodes() -> None:
+    log = rocm(*(f"n{number}:1:1 [0] NCCL INFO x" for number in range(4)))
+    assert {gate.verdict for gate in judged(log, nodes=4)[0].values()} == {Verdict.OK}
+    assert {gate.verdict for gate in judged(log, other(), nodes=5)[0].values()} == {Verdict.OK}
+
+
+def test_the_log_of_a_node_that_prints_no_iterations_is_no_failed_run() -> None:
+    gates, _ = judged(other(), nodes=2)
+    assert gates["iterations_complete"].verdict is Verdict.UNKNOWN
+    assert "the last rank alone prints them" in gates["iterations_complete"].evidence
+    assert judged(other())[0]["iterations_complete"].verdict is Verdict.FAIL

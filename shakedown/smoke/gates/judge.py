@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, WARMUP, measure
 from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
-from shakedown.smoke.gates.node_log import NodeLog
+from shakedown.smoke.gates.node_log import NodeLog, logs_of
 from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
@@ -70,9 +70,11 @@ def of_logs(
     global_batch: int | None = None,
     rdma: bool = False,
     nccl_debug: str | None = None,
+    unlogged: int = 0,
 ) -> Observed:
     """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
+    `unlogged` is the number of nodes that are in none of the logs.
     `expect` holds the bound of each expected metric (`figures.METRICS`), `iterations` the N of the run (None: what the
     lines say). Raises ValueError, with every fault, for a metric that does not exist or a bound that is no number.
     """
@@ -92,8 +94,11 @@ def of_logs(
         unjudged = f"the logs are not of one run: {some(contradictions)}"
     elif missing and not seen:
         unjudged = f"no iteration line, and no log of {some(missing)}"
+    elif unlogged and not seen:
+        unjudged = f"no iteration line, and {logs_of(logs, unlogged)}: the last rank alone prints them"
     return Observed(
         logs=logs,
+        unlogged=unlogged or None,
         rdma=rdma,
         nccl_debug=nccl_debug,
         iterations=seen,

@@ -31,6 +31,7 @@ class NodeLog(BaseModel):
     damaged: tuple[int, ...] = ()
     summary: Summary = Summary()
     failure: Match | None = None
+    harmless: tuple[str, ...] = ()  # tracebacks that are no failure, each kind where it first stood
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
     incomplete: str = ""
@@ -74,6 +75,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         damaged=tuple(reader.damaged),
         summary=reader.summary,
         failure=failure.first,
+        harmless=tuple(failure.harmless),
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
@@ -83,3 +85,8 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:
     """The lines of all logs that there are."""
     return sum(log.lines for log in logs.values() if log)
+
+
+def logs_of(logs: Mapping[str, NodeLog | None], unlogged: int) -> str:
+    """ "1 of 2 nodes' logs": of how many nodes there is a log, where `unlogged` more are in none."""
+    return f"{sum(log is not None for log in logs.values())} of {len(logs) + unlogged} nodes' logs"

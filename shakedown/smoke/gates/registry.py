@@ -60,6 +60,7 @@ class Observed:
 
     logs: Mapping[str, NodeLog | None] | None = None  # node -> its log; None: it could not be had
     to_be_whole: Mapping[str, NodeLog | None] | None = None  # the same, where it is asked whether they are
+    unlogged: int | None = None  # how many nodes of the job are in none of the logs
     further: Sequence[str] | None = None  # what is wrong with the copies of other logs
     rdma: bool | None = None  # whether the job was to use RDMA between its nodes
     nccl_debug: str | None = None  # NCCL_DEBUG of the run
