@@ -38,14 +38,15 @@ SUBJECTS = {
 MEANING = {
     Verdict.OK: "as it should be, now and after the next boot",
     Verdict.WARN: "advice: shown and counted, and never part of the verdict of a node or a run",
-    Verdict.DRIFT: "differs, and an operation, a new login or a reboot would change it",
+    Verdict.DRIFT: "differs; an operation, a new login, a reboot, or systemd where a node has none, would change it",
     Verdict.FAIL: "differs, and a person has to act",
     Verdict.UNKNOWN: "could not be read, with why: missing, not permitted, timed out, malformed, failed. Never ok",
 }
 ENDS = {
     Verdict.OK: "every node in its desired state, every gate passed; warnings change nothing",
     Verdict.FAIL: "a node unreachable, a check, a gate or an operation failed, fewer nodes than expected",
-    Verdict.DRIFT: "drift that no operation could change there: a new login, a reboot, root or a person is needed",
+    Verdict.DRIFT: "drift: what a drift check found; of a run, what is left after its changes and waits for a new "
+    "login, a reboot, root, systemd or a person",
     Verdict.UNKNOWN: "something could not be read: a finding, a gate",
 }
 _OF_BENCHMARKS = {"reported", "problems", "steps", "ended_with", "not_ended"}  # evidence that only a benchmark has
