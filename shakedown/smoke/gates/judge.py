@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, WARMUP, measure
@@ -39,24 +40,9 @@ def _of_a_part(outcome: Outcome, why: str) -> Outcome:
     return outcome.model_copy(update={"verdict": Verdict.UNKNOWN, "evidence": evidence, "remedy": remedy})
 
 
-def judge_log(
-    logs: NodeLog | Mapping[str, NodeLog | None],
-    expect: Mapping[str, float],
-    iterations: int | None = None,
-    *,
-    warmup: int = WARMUP,
-    seq_length: int | None = None,
-    world_size: int | None = None,
-    global_batch: int | None = None,
-    rdma: bool = False,
-    nccl_debug: str | None = None,
-) -> list[Gate]:
+def judge_log(*logs: Any, **options: Any) -> list[Gate]:
     """The gates that need nothing but the log of one run; the arguments are those of `of_logs`."""
-    job = of_logs(
-        logs, expect, iterations, warmup=warmup, seq_length=seq_length, world_size=world_size,
-        global_batch=global_batch, rdma=rdma, nccl_debug=nccl_debug,
-    )  # fmt: skip
-    return judge(job)
+    return judge(of_logs(*logs, **options))
 
 
 def of_logs(

@@ -30,9 +30,10 @@ class Outcome(BaseModel):
 
 
 class Gate(BaseModel):
-    """One condition on a smoke run. Only `ok` passes: what could not be seen is `unknown`.
+    """One condition on a smoke run, and its outcome.
 
-    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
+    The fields of Outcome stand here again because `name` comes first in run.json, and pydantic puts those of a base
+    before it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
