@@ -4,10 +4,15 @@
 
     rack7 = (nodes("node[01-08].rack7"), {"gpu": "mi300x", "nic": "thor2"})
 
-A range is written as ClusterShell writes it.
+A range is written as ClusterShell writes it, and `folded` writes one of many names.
 """
 
 from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterable
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -26,3 +31,37 @@ def nodes(*patterns: str) -> list[str]:
     if not names:
         raise ValueError(f"nodes({', '.join(map(repr, patterns))}): no host is named")
     return list(dict.fromkeys(names))
+
+
+# What is folded: ordinary names with at most four numbers (an IPv4 address has as many); more would cost seconds.
+_FOLDABLE = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
+_NUMBERS = re.compile(r"[0-9]+")
+_MOST_NUMBERS, _LONGEST_NUMBER = 4, 15
+# A name that looks like several, or like none, is quoted: it must not be read as a range that it is not.
+_MISLEADING = re.compile(r"""[][,"'\s]|^$""")
+
+
+def folded(names: Iterable[str]) -> str:
+    """The names as ranges: "node[001-127,129],head". Each name once, whatever the order; what ClusterShell cannot fold
+    stands by itself behind the ranges, in quotation marks where it could be read as several names."""
+    return _folded(tuple(dict.fromkeys(names)))
+
+
+@functools.lru_cache(maxsize=256)  # the same nodes are named with one finding after the other
+def _folded(names: tuple[str, ...]) -> str:
+    foldable = [name for name in names if _folds(name)]
+    others = [name for name in names if not _folds(name)]
+    ranges = []
+    if foldable:
+        try:
+            ranges = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))]
+        except NodeSetException:
+            others = list(names)
+    return ",".join([*ranges, *(json.dumps(name) if _MISLEADING.search(name) else name for name in others)])
+
+
+def _folds(name: str) -> bool:
+    if not _FOLDABLE.fullmatch(name):
+        return False
+    numbers = _NUMBERS.findall(name)
+    return len(numbers) <= _MOST_NUMBERS and all(len(number) <= _LONGEST_NUMBER for number in numbers)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
 from shakedown.desired.models import TOGETHER
+from shakedown.hosts import folded
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.smoke.plan.runtimes import ARGUMENTS
 
@@ -46,15 +45,7 @@ def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
             groups.setdefault((what, item.value, item.why), []).append(node)
         else:
             groups[item.name, item.value, item.why] = []
-    return [(f"{_range(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items()]
-
-
-def _range(names: list[str]) -> str:
-    """node[01-08]; names that are no node set as they are. @local is a name, and no group of ClusterShell's."""
-    try:
-        return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
-    except NodeSetException:
-        return ", ".join(names)
+    return [(f"{folded(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items()]
 
 
 def _context(plan: LaunchPlan) -> int:

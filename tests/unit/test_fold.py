@@ -1,0 +1,92 @@
+"""Equal findings as one, over ranges of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.hosts import folded, nodes
+from shakedown.report.fold import Folded, fold, fold_gates, passing
+from shakedown.smoke.gates import Gate
+
+RACKS = nodes("node[001-512]")
+
+
+def rack(names: Sequence[str] = RACKS, odd: Sequence[str] = (), checks: int = 60) -> list[Finding]:
+    """The findings of a healthy rack, where the check "c3" differs on the odd ones, each in its own way."""
+    made = []
+    for node in names:
+        for check in range(checks):
+            wrong = node in odd and check == 3
+            made.append(
+                Finding(
+                    name=f"c{check}",
+                    node=node,
+                    verdict=Verdict.DRIFT if wrong else Verdict.OK,
+                    wanted=8,
+                    actual=len(node) if wrong else 8,
+                    evidence=f"of {node}",
+                    remedy=Remedy(text="set it", operation="tuning.x") if wrong else None,
+                )
+            )
+    return made
+
+
+def test_names_are_ranges_each_once():
+    assert folded(["node3", "node1", "node2", "node2", "head"]) == "head,node[1-3]"
+    assert folded(nodes("node[001-127,129]")) == "node[001-127,129]"
+    assert folded([f"10.0.{a}.{b}" for a in (0, 1) for b in range(1, 9)]) == "10.0.[0-1].[1-8]"
+    assert folded([]) == ""
+
+
+def test_a_name_is_never_read_as_a_range_that_it_is_not():
+    assert folded(["node[001-512]", "node1", "a,b", "", "@all"]) == 'node1,"node[001-512]","a,b","",@all'
+    assert folded(["n*", "n1!n2"]) == "n*,n1!n2"
+    assert folded(["a1b2c3d4e5", "a1b2c3d4e6"]) == "a1b2c3d4e5,a1b2c3d4e6"  # too many numbers to be worth it
+
+
+@given(st.lists(st.from_regex(r"[a-c]{1,2}[0-9]{1,3}(\.r[0-9])?", fullmatch=True), max_size=40))
+def test_a_range_names_each_of_its_nodes_and_no_other(names: list[str]):
+    assert sorted(nodes(folded(names)) if names else []) == sorted(set(names))
+
+
+def test_what_many_nodes_have_in_common_is_said_once():
+    found = fold(rack(odd=("node128", "node300", "node512")))
+    assert len(found) == 60 + 3  # of the three each has evidence of its own
+    assert [one.where for one in found if one.finding.verdict != Verdict.OK] == ["node128", "node300", "node512"]
+    assert {one.where for one in found if one.finding.name == "c4"} == {"node[001-512]"}
+    assert "node[001-127,129-299,301-511]" in {one.where for one in found if one.finding.name == "c3"}
+
+
+def test_what_differs_in_anything_that_is_shown_stays_apart():
+    base = Finding(name="thp", node="a", verdict=Verdict.DRIFT, wanted=1, actual=2, evidence="e")
+    changed = [
+        {"name": "x"},
+        {"verdict": Verdict.FAIL},
+        {"wanted": True},
+        {"actual": 2.5},
+        {"persisted": 1},
+        {"reboot_pending": True},
+        {"unit": "bytes"},
+        {"evidence": "f"},
+        {"remedy": Remedy(text="do it")},
+    ]
+    others = [base.model_copy(update={"node": "b", **change}) for change in changed]
+    assert [one.nodes for one in fold([base, *others])] == [("a",)] + [("b",)] * len(others)
+    assert fold([base, base, base.model_copy(update={"node": "b"})]) == [Folded(base, ("a", "b"))]
+
+
+def test_nodes_that_pass_have_nothing_but_findings_that_do():
+    made = [Finding(name="a", node=node, verdict=Verdict.OK) for node in ("n1", "n2", "n3", "n4")]
+    made += [Finding(name="b", node=f"n{i}", verdict=v) for i, v in ((1, Verdict.WARN), (2, Verdict.UNKNOWN))]
+    made += [Finding(name="b", node="n3", verdict=Verdict.FAIL)]
+    assert passing(made) == ["n1", "n4"]
+
+
+def test_gates_of_the_job_over_all_nodes_are_not_those_of_a_node():
+    together = Gate(name="loss", verdict=Verdict.OK)
+    own = [together.model_copy(update={"node": node, "job": f"each-{node}"}) for node in ("n1", "n2")]
+    assert [(one.nodes, one.where) for one in fold_gates([together, *own])] == [((), ""), (("n1", "n2"), "n[1-2]")]
