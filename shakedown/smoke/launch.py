@@ -81,6 +81,7 @@ class LaunchPlan(_Part):
     global_batch: int
     seq_length: int
     iterations: int
+    parameters: dict[str, str] = {}  # further options and site's variables that the figures depend on
     master_address: str
     master_port: int
     derived: list[Derived] = []

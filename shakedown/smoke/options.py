@@ -80,6 +80,15 @@ class ResolvedOptions:
             if (option := self.option(name)) and not (option.argument or option.placed)
         }
 
+    def parameters(self) -> dict[str, str]:
+        """The options that figures depend on, where they are not what the program does by itself."""
+        return {
+            name: as_text(value)
+            for name, value in self.given.items()
+            if (option := self.option(name)) and option.affects_figures and value != option.default
+            if name != self.recipe.family.roles.iterations
+        }
+
     def place(self, words: str, run_dir: str) -> str:
         """A word of the family's command or working folder, with the options that stand in it."""
         placed = {name: option for name, option in self.recipe.family.options.items() if option.placed}

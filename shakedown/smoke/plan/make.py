@@ -103,6 +103,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         global_batch=sizes.global_batch,
         seq_length=chosen.role("seq_length"),
         iterations=chosen.role("iterations"),
+        parameters={**chosen.parameters(), **smoke.environment},
         master_address=address,
         master_port=port,
         derived=draft.derived,

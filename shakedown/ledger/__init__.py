@@ -1,0 +1,1 @@
+"""What earlier runs measured, per recipe, node and part: the source of baselines, in SQLite or PostgreSQL."""

@@ -1,0 +1,87 @@
+"""The key of a job, from its plan and its nodes' states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from shakedown.desired.models import EACH, TOGETHER, Benchmark
+from shakedown.ledger.key import Key, digest
+from shakedown.runs import JobRecord
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.state import Gpu, NodeState, Unreadable, is_unreadable
+from shakedown.text import printable
+
+NONE, UNREAD = "none", "not read"  # a node without the thing; a reading that could not be taken
+_LONGEST = 200  # characters of a value
+
+
+def key_of(job: JobRecord, states: Mapping[str, NodeState]) -> Key | None:
+    """The key of a job, from its plan and the states of its nodes as they were before the run. None: it has no plan, so
+    nobody knows what was to be run."""
+    plan, benchmark = job.plan, job.benchmark
+    if benchmark is not None:
+        recipe, parameters, names, image = "pytorch-training", _of_benchmark(benchmark), [job.node or ""], ""
+    elif plan is not None:
+        recipe, parameters, image = plan.recipe, parameters_of(plan), plan.image or ""
+        names = [node.name for node in plan.nodes]
+    else:
+        return None
+    image = image or (benchmark.image if benchmark else NONE)
+    nodes = [states.get(name) for name in names]
+    return Key(
+        gpu=_every(nodes, _gpu_model),
+        recipe=recipe,
+        parameters=digest(parameters),
+        nodes=len(names),
+        scope=TOGETHER if job.node is None else EACH,
+        node=job.node,
+        image=_line(image.rpartition("@")[2]),
+        rocm=_every(nodes, lambda state: [_read(state.rocm_version)]),
+        driver=_every(nodes, lambda state: _of_gpus(state, lambda gpu: _read(gpu.driver))),
+    )
+
+
+def parameters_of(plan: LaunchPlan) -> dict[str, object]:
+    """What a plan asks for that its figures depend on; addresses, paths and the number of iterations are none of it."""
+    return {
+        "runtime": plan.runtime,
+        "world_size": plan.world_size,
+        "tensor_parallel": plan.tensor_parallel,
+        "pipeline_parallel": plan.pipeline_parallel,
+        "data_parallel": plan.data_parallel,
+        "micro_batch": plan.micro_batch,
+        "global_batch": plan.global_batch,
+        "seq_length": plan.seq_length,
+        **plan.parameters,
+    }
+
+
+def _of_benchmark(wanted: Benchmark) -> dict[str, object]:
+    return wanted.model_dump(mode="json", include={"mode", "model", "precision", "seq_length", "commit"})
+
+
+def _every(nodes: Iterable[NodeState | None], read: Callable[[NodeState], Iterable[str]]) -> str:
+    found = {value for state in nodes for value in ([UNREAD] if state is None else read(state))}
+    return ", ".join(sorted(found)) or UNREAD
+
+
+def _gpu_model(state: NodeState) -> list[str]:
+    found = _of_gpus(state, lambda gpu: _read(gpu.model))
+    return [f"CPU {_read(state.cpu.model)}"] if found == [NONE] and not is_unreadable(state.gpus) else found
+
+
+def _of_gpus(state: NodeState, read: Callable[[Gpu], str]) -> list[str]:
+    if isinstance(state.gpus, Unreadable):
+        return [_read(state.gpus)]
+    return sorted({read(gpu) for gpu in state.gpus}) or [NONE]
+
+
+def _read(reading: Unreadable | str) -> str:
+    if isinstance(reading, Unreadable):
+        return NONE if reading.unreadable == "missing" else UNREAD
+    return _line(reading)
+
+
+def _line(text: str) -> str:
+    """What a node said, as one line that may be shown."""
+    return " ".join(printable(text, _LONGEST).split())
