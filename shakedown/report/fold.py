@@ -1,5 +1,5 @@
-"""Equal findings as one, over a range of nodes: what 509 of 512 nodes have in common is said once, what is odd stands by
-itself. Used by whatever shows the findings of many nodes to a person; JSON has them one by one.
+"""Equal findings as one, over a range of nodes: what 509 of 512 nodes have in common is said once, and what is odd
+stands by itself. Used by whatever shows the findings of many nodes to a person; JSON has them one by one.
 """
 
 from __future__ import annotations
