@@ -32,13 +32,12 @@ check: setup  ## lint, format, types
 docs: setup  ## write what is generated in docs/: keys, findings, recipes, commands, schemas
 	$(BIN)/python -m tests.docs
 
-# pyinfra's test package patches its own process with gevent, which neither the launcher's processes nor a thread of
-# pytest-rerunfailures can live with. The others are tried once more where they fail, since many are of real processes
-# on a machine that may be anybody's; the summary counts those. What is marked long (the table of faults among it) is
-# in `make lab` alone, so that this stays under 25 minutes on two cores.
+# pyinfra's test package patches its own process with gevent, which no other test can live with. What fails is tried once
+# more by itself at the end (tests/twice.py). What is marked long (the table of faults among it) is in `make lab` alone,
+# so that this stays under 25 minutes on two cores.
 test: system setup check  ## all tests: unit, property, facts and operations, then the lab's (root, Debian family)
-	$(BIN)/pytest -q -n 3 --dist worksteal --reruns 1 tests/unit tests/property
-	$(BIN)/pytest -q -p no:rerunfailures tests/facts tests/operations
+	$(BIN)/python -m tests.twice -q -n 3 --dist worksteal tests/unit tests/property
+	$(BIN)/python -m pytest -q tests/facts tests/operations
 	$(MAKE) --no-print-directory lab LAB_TESTS="tests/lab -m 'not long'"
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release

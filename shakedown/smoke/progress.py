@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -28,7 +29,7 @@ class _Screen:
         self._every_s = every_s
         self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
         self._live: Live | None = None
-        self._written_at = 0.0
+        self._written_at = -math.inf  # the monotonic clock may begin with the machine: 0 can be a moment ago
 
     def now(self, line: str, always: bool = False) -> None:
         """How it stands."""

@@ -11,7 +11,7 @@ C ?=
 
 .PHONY: lab lab-up lab-ssh lab-down lab-faults
 lab: system setup  ## build racks on this machine and run the whole product against them; LAB_TESTS=tests/lab/test_bringup.py: that part
-	$(LAB_PYTHON) -m pytest -q -n $(LAB_AT_ONCE) --dist loadgroup --no-loadscope-reorder --reruns 1 -p no:cacheprovider $(LAB_TESTS)
+	$(LAB_PYTHON) -m tests.twice -q -n $(LAB_AT_ONCE) --dist loadgroup --no-loadscope-reorder $(LAB_TESTS)
 lab-up: setup  ## leave a rack of NODES=3 standing, with VMS=2 virtual machines, DOCKER=1 for jobs in containers
 	$(LAB_PYTHON) -m tests.lab up --nodes $(NODES) --vms $(VMS) $(if $(DOCKER),--docker)
 lab-ssh:  ## log in to node N=1 of the standing rack, by number or name; C='hostname' runs that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,9 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def shown(events: list[Event], *, terminal: bool = False, tokens: float | None = None, every_s: float = 0) -> str:
     output = io.StringIO()
-    progress = Progress(tokens, every_s, Console(file=output, force_terminal=terminal, width=120, highlight=False))
+    progress = Progress(
+        tokens, every_s, Console(file=output, force_terminal=terminal, width=120, height=50, highlight=False)
+    )
     for event in events:
         progress(event)
     return output.getvalue()
@@ -93,7 +96,7 @@ def test_a_failure_ends_the_live_line_and_names_the_node_once() -> None:
 
 def each(events: list[tuple[str, Event]], nodes: str = "abc", *, terminal: bool = False, every_s: float = 600) -> str:
     output = io.StringIO()
-    console = Console(file=output, force_terminal=terminal, width=120, highlight=False)
+    console = Console(file=output, force_terminal=terminal, width=120, height=50, highlight=False)
     progress = ProgressOfEach(every_s, console)
     for node in nodes:
         progress.of(node)(Event("phase", f"preparing {node}"))
@@ -117,6 +120,11 @@ def test_a_job_that_is_over_is_told_once_and_counted() -> None:
     assert len(shown) == 4, "of how it stands there is a line now and then"
     live = each([("b", end), ("c", step(2))], terminal=True)
     assert "1 of 3 done, slowest a before its first iteration" in live
+
+
+def test_the_first_line_comes_on_a_machine_that_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 2.0)  # seconds since boot, as Linux counts
+    assert "slowest a at iteration 2/40" in each([("a", step(2))], nodes="a")
 
 
 def test_a_node_that_fails_is_named_though_others_go_on() -> None:

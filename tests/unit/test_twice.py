@@ -1,0 +1,59 @@
+"""The second try of tests that failed among others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.twice import MOST, in_line
+
+TESTS = """
+from pathlib import Path
+import pytest
+
+def test_well():
+    pass
+
+def test_at_the_second_try():
+    mark = Path(__file__).with_name("mark")
+    there = mark.exists()
+    mark.touch()
+    assert there
+
+@pytest.mark.parametrize("number", range({broken}))
+def test_broken(number):
+    assert False
+"""
+
+
+def played(folder: Path, broken: int) -> subprocess.CompletedProcess[str]:
+    (folder / "test_some.py").write_text(TESTS.format(broken=broken), "utf-8")
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-m", "tests.twice", "-q", f"--rootdir={folder}", "-c", "/dev/null", str(folder)],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_what_passes_alone_is_named_and_passes(tmp_path: Path) -> None:
+    done = played(tmp_path, broken=0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed at the second try: test_some.py::test_at_the_second_try" in done.stdout
+
+
+def test_what_fails_twice_has_failed(tmp_path: Path) -> None:
+    done = played(tmp_path, broken=1)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout and "not all passed at the second try" in done.stdout
+
+
+def test_many_failures_are_no_accident(tmp_path: Path) -> None:
+    done = played(tmp_path, broken=MOST)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "second try" not in done.stdout
+
+
+def test_the_second_try_runs_one_test_at_a_time() -> None:
+    given = ["-q", "-n", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "-n2", "--dist=load", "tests/lab"]
+    assert in_line(given) == ["-q", "tests/lab"]
