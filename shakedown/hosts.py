@@ -10,7 +10,6 @@ A range is written as ClusterShell writes it, and `folded` writes one of many na
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Iterable
 
@@ -47,6 +46,16 @@ def folded(names: Iterable[str]) -> str:
     return _folded(tuple(dict.fromkeys(names)))
 
 
+def named(names: Iterable[str], most: int = 8, longest: int = 240) -> str:
+    """The names for a line of text: one by one up to `most`, as ranges beyond that, and where those are longer than
+    `longest` characters the first of them and how many more there are."""
+    own = list(dict.fromkeys(names))
+    if len(own) <= most:
+        return ", ".join(own)
+    ranges = folded(own)
+    return ranges if len(ranges) <= longest else f"{', '.join(own[:most])} and {len(own) - most} more"
+
+
 @functools.lru_cache(maxsize=256)  # the same nodes are named with one finding after the other
 def _folded(names: tuple[str, ...]) -> str:
     foldable = [name for name in names if _folds(name)]
@@ -57,7 +66,11 @@ def _folded(names: tuple[str, ...]) -> str:
             ranges = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))]
         except NodeSetException:
             others = list(names)
-    return ",".join([*ranges, *(json.dumps(name) if _MISLEADING.search(name) else name for name in others)])
+    return ",".join([*ranges, *map(_as_one, others)])
+
+
+def _as_one(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '\\"')) if _MISLEADING.search(name) else name
 
 
 def _folds(name: str) -> bool:

@@ -54,6 +54,12 @@ def format_of(kind: type) -> Callable[[Command], Command]:
     return click.option("--format", "form", type=click.Choice(known), default=known[0])
 
 
+def with_all(function: Command) -> Command:
+    """The option --all of a command that shows many nodes."""
+    help_text = "in the table, also what is as it should be, and each node by itself"
+    return click.option("--all", "show_all", is_flag=True, help=help_text)(function)
+
+
 class Commands(click.Group):
     """A group whose commands are imported when they are needed."""
 

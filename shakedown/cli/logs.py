@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from shakedown.cli import format_of
+from shakedown.cli import format_of, with_all
 from shakedown.findings import Verdict
 from shakedown.report.formats import Judged, Run, write
 from shakedown.smoke import gates
@@ -100,7 +100,8 @@ class Expectation(click.ParamType[tuple[str, float]]):
 )
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
 @format_of(Judged)
-def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, **said: Any) -> None:
+@with_all
+def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, show_all: bool, **said: Any) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
     offline: by its id, a part that only its id begins with, latest, or its directory.
 
@@ -118,7 +119,7 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
             _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
-        _judge_run(logs[0], form)
+        _judge_run(logs[0], form, show_all)
     from shakedown.smoke.offline import Asked, judge_logs
 
     if logs.count("-") > 1:
@@ -129,7 +130,7 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
         judged, notes = judge_logs(nodes, asked)
     except ValueError as error:
         _unusable(str(error))
-    _finish(judged.gates, gates.verdict(judged.gates), form, [*notes, *twice], judged.recorded)
+    _finish(judged.gates, gates.verdict(judged.gates), form, [*notes, *twice], judged.recorded, show_all)
 
 
 _OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --global-batch, --world-size, --transport"
@@ -177,7 +178,7 @@ def _read(log: str) -> tuple[NodeLog, str]:
         raise ValueError(_words(log, error)) from error
 
 
-def _judge_run(name: str, form: str) -> NoReturn:
+def _judge_run(name: str, form: str, show_all: bool) -> NoReturn:
     from shakedown.runs import RunDirectory, find_run, judge_run, verdict_of
 
     try:
@@ -186,21 +187,27 @@ def _judge_run(name: str, form: str) -> NoReturn:
         judged = judge_run(directory, record, directory.load_evidence())
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged, verdict_of(record, judged), form)
+    _finish(judged, verdict_of(record, judged), form, show_all=show_all)
 
 
 def _finish(
-    judged: list[Gate], verdict: Verdict, form: str, notes: Sequence[str] = (), recorded: Sequence[Recorded] = ()
+    judged: list[Gate],
+    verdict: Verdict,
+    form: str,
+    notes: Sequence[str] = (),
+    recorded: Sequence[Recorded] = (),
+    show_all: bool = False,
 ) -> NoReturn:
     measured = [figure for figure in recorded if figure.value is not None]
-    write(Judged(verdict, judged, measured, notes), form)
+    write(Judged(verdict, judged, measured, notes, show_all), form)
     sys.exit(verdict.exit_code)
 
 
 @click.command()
 @click.argument("run")
 @format_of(Run)
-def report(run: str, form: str) -> None:
+@with_all
+def report(run: str, form: str, show_all: bool) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
@@ -215,5 +222,5 @@ def report(run: str, form: str) -> None:
         record = RunDirectory(find_run(run)).load()
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    write(Run(record), form)
+    write(Run(record, show_all), form)
     sys.exit(record.verdict.exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shakedown.cli import EXIT_CODES, format_of
+from shakedown.cli import EXIT_CODES, format_of, with_all
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Verdict
 from shakedown.report.formats import Desired, Findings, Plans, write
@@ -129,7 +129,7 @@ def show(
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @format_of(Findings)
-@click.option("--all", "show_all", is_flag=True, help="in the table, also what is as it should be")
+@with_all
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 def drift(
     inventory: str,
@@ -143,7 +143,8 @@ def drift(
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
-    One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy.
+    One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy. In the table
+    a finding that is the same on several nodes is one line, over their range.
 
     \b
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from shakedown.findings import Verdict
+from shakedown.hosts import named
 from shakedown.text import printable
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok"]
 ORDER: tuple[OutcomeKind, ...] = ("failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok")
-NAMED = 8  # of the nodes of which the same is to be said; the others are a number
+NAMED = 8  # lines for nodes of which each has something of its own; the others are a number
 WHY = 500  # characters of one reason
 
 
@@ -61,7 +62,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield f"  {ORDER[kind]}: {_listed(nodes)}{f': {printable(why, WHY)}' if why else ''}"
     yield from _warnings(summary.warnings)
     if summary.gates:
-        yield f"  gates that did not hold: {_listed(summary.gates)}"
+        yield f"  gates that did not hold: {_first(summary.gates)}"
     yield from _changes(summary)
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there by itself, within its time limit"
@@ -70,8 +71,10 @@ def summary_lines(summary: Summary) -> Iterator[str]:
             f"may still be busy, for up to {max(summary.busy.values()):.0f} s: {_listed(list(summary.busy))}: nobody "
             "waited for the job's end there; its watchdog ends it, till then a new run is refused; its run folder stays"
         )
-    for node, key in summary.new_keys.items():
+    for node, key in list(summary.new_keys.items())[:NAMED]:
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"
+    if (more := len(summary.new_keys) - NAMED) > 0:
+        yield f"new host keys of {more} more nodes, compare them: ssh-keygen -lf shows those of a known_hosts file"
     yield f"evidence: {summary.evidence or 'none was kept'}"
 
 
@@ -82,7 +85,10 @@ def not_held(gates: Sequence[Gate]) -> list[str]:
         if gate.verdict != Verdict.OK:
             names.setdefault(gate.node, []).append(gate.name)
     together = names.pop(None, [])
-    return together + [f"{node} ({' '.join(its)})" for node, its in names.items()]
+    alike: dict[str, list[str]] = {}
+    for node, its in names.items():
+        alike.setdefault(" ".join(its), []).append(str(node))
+    return together + [f"{named(nodes)} ({its})" for its, nodes in alike.items()]
 
 
 def _warnings(warnings: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -101,11 +107,19 @@ def _changes(summary: Summary) -> Iterator[str]:
     changed = {node: names for node, names in summary.changed.items() if names}
     if not changed:
         yield f"changed: nothing{' (dry run)' if summary.dry else ''}"
+    alike: dict[str, list[str]] = {}
     for node, names in changed.items():
         shown = [f"{name} (not to its end)" if name == unfinished.get(node) else name for name in names]
-        yield f"changed: {printable(node)}: {printable(', '.join(shown))}"
+        alike.setdefault(", ".join(shown), []).append(node)
+    for what, nodes in alike.items():
+        yield f"changed: {_listed(nodes)}: {printable(what)}"
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(printable(name) for name in names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    """Nodes, as few words as there can be."""
+    return printable(named(names))
+
+
+def _first(texts: Sequence[str]) -> str:
+    more = len(texts) - NAMED
+    return ", ".join(printable(text) for text in texts[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -5,6 +5,7 @@ Colour helps and is never the only sign. What is fine is a count, not a list.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,15 +16,23 @@ from rich.table import Table
 
 from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
+from shakedown.hosts import folded, named
+from shakedown.report.fold import FoldedGate, fold, fold_gates, passing
 from shakedown.text import printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
-    from shakedown.runs import JobRecord, RunRecord
+    from shakedown.runs import JobRecord, RunNode, RunRecord
     from shakedown.smoke.figures import Figures
     from shakedown.smoke.gates import Gate
 
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""
+WIDEST = 10_000
+"""Characters of a line that goes into a pipe."""
+FEW = 8
+"""Nodes that had a job of their own and are shown each by itself, with its figures beside the others'."""
+NARROWEST = 40
+"""And of a line anywhere: a table is no use on less."""
 COLOURS = {
     Verdict.OK: "green",
     Verdict.WARN: "cyan",
@@ -34,10 +43,22 @@ COLOURS = {
 
 
 def console(stderr: bool = False) -> Console:
-    """A console that folds lines for a terminal and leaves them whole for a pipe, where grep reads them."""
+    """A console that folds lines for a terminal, or where $COLUMNS says how wide it is, and leaves them whole for a
+    pipe, where grep reads them."""
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    if not made.is_terminal:
-        made.width = 10_000
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked[:6]) > 0:
+        made.width = max(int(asked[:6]), NARROWEST)
+    elif not made.is_terminal:
+        made.width = WIDEST
+    return made
+
+
+def table(*columns: str) -> Table:
+    """An empty table: no lines, a blank between two columns, and long words broken where it would not fit."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        made.add_column(column, overflow="fold")
     return made
 
 
@@ -68,24 +89,34 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
     return str(value)
 
 
-def findings_table(findings: Sequence[Finding], show_ok: bool = False) -> Table | None:
-    """The findings that differ (or all), node by node; None when there is nothing to show."""
-    shown = [finding for finding in findings if show_ok or finding.verdict != Verdict.OK]
+def findings_table(findings: Sequence[Finding], show_all: bool = False) -> Table | None:
+    """The findings that differ, those that are the same on several nodes in one row; or (`show_all`) each finding of
+    each node. None when there is nothing to show."""
+    if show_all:
+        shown = [(safe(finding.node), finding) for finding in findings]
+    else:
+        folds = fold(finding for finding in findings if finding.verdict != Verdict.OK)
+        shown = [(safe(one.where), one.finding) for one in folds]
     if not shown:
         return None
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("node", "finding", "verdict", "wanted", "actual", "remedy"):
-        table.add_column(column, overflow="fold")
-    for finding in shown:
+    made = table("node", "finding", "verdict", "wanted", "actual", "remedy")
+    for where, finding in shown:
         pending = f" ({finding.pending})" if finding.pending else ""
         wanted, actual = shown_values(finding)
-        table.add_row(
-            safe(finding.node),
+        made.add_row(
+            where,
             safe(finding.name),
             verdict_text(finding.verdict) + pending,
             *(safe(text) for text in (wanted, actual + _evidence(finding), _remedy(finding))),
         )
-    return table
+    return made
+
+
+def nodes_that_pass(findings: Sequence[Finding]) -> str:
+    """Of several nodes, those of which nothing is to be said: "node[001-127,129]: ok"; else nothing."""
+    several = len({finding.node for finding in findings}) > 1
+    nodes = passing(findings) if several else []
+    return f"{safe(folded(nodes))}: {verdict_text(Verdict.OK)}" if nodes else ""
 
 
 def safe(text: str) -> str:
@@ -133,28 +164,31 @@ def _remedy(finding: Finding) -> str:
 
 
 def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
-    """One line: how many nodes and findings, and of which verdicts."""
+    """How many nodes and findings, and of which verdicts; before it, a line of the nodes that are as they should be."""
     counts = {verdict: sum(finding.verdict == verdict for finding in findings) for verdict in Verdict}
     parts = [f"{count} {verdict_text(verdict)}" for verdict, count in counts.items() if count]
-    return f"{nodes} node{'s' if nodes != 1 else ''}, {len(findings)} findings: {', '.join(parts) or 'none'}"
+    passing_nodes = nodes_that_pass(findings)
+    before = f"{passing_nodes}\n" if passing_nodes else ""
+    return f"{before}{nodes} node{'s' if nodes != 1 else ''}, {len(findings)} findings: {', '.join(parts) or 'none'}"
 
 
-def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = ()) -> Iterator[Any]:
+def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:
     """The gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each of
-    them, and of their gates those that did not pass."""
+    them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
     several = len({gate.node for gate in gates if gate.node is not None}) > 1
     if several:
-        yield nodes_table(gates, jobs)
-    shown = [gate for gate in gates if not several or gate.node is None or gate.verdict != Verdict.OK]
+        yield nodes_table(gates, jobs, show_all)
+    shown = [gate for gate in gates if show_all or not several or gate.node is None or gate.verdict != Verdict.OK]
     if shown:
-        yield gates_table(shown)
+        yield gates_table(shown, show_all)
     for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
             yield figures_table(job.figures, job.plan.expect, job.node)
 
 
-def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord]) -> Table:
-    """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'."""
+def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
+    """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'. Of
+    more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures' span."""
     from shakedown.smoke.figures import METRICS
     from shakedown.smoke.gates import verdict as verdict_of
 
@@ -163,23 +197,36 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord]) -> Table:
         metric: {node: figure.value for node, figures in own.items() if figures and (figure := figures.get(metric))}
         for metric in METRICS
     }
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    columns = [f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values]
-    for column in ("by itself", "verdict", "gates", *columns):
-        table.add_column(safe(column), overflow="fold")
-    for node in dict.fromkeys(gate.node for gate in gates if gate.node is not None):
-        its = [gate for gate in gates if gate.node == node]
+    columns = {metric: f"{metric} [{METRICS[metric].unit}]" for metric, values in found.items() if values}
+    made = table("by itself", "verdict", "gates", *map(safe, columns.values()))
+    of_node: dict[str, list[Gate]] = {}
+    for gate in gates:
+        if gate.node is not None:
+            of_node.setdefault(gate.node, []).append(gate)
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for node, its in of_node.items():
         wrong = [gate.name for gate in its if gate.verdict != Verdict.OK]
-        cells = [_beside_others(node, values) for values in found.values() if values]
         count = f"{len(its) - len(wrong)} of {len(its)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
-        table.add_row(safe(node), verdict_text(verdict_of(its)), safe(count), *cells)
-    return table
+        own_row = "" if len(of_node) > FEW and not show_all else node
+        rows.setdefault((verdict_text(verdict_of(its)), safe(count), own_row), []).append(node)
+    for (verdict, count, _), nodes in rows.items():
+        cells = [_beside_others(nodes, found[metric]) for metric in columns]
+        made.add_row(safe(folded(nodes)), verdict, count, *cells)
+    return made
 
 
-def _beside_others(node: str, values: Mapping[str, float]) -> str:
-    """A node's figure, and what the others have: for information, since nobody has said how near it must be."""
-    others = [value for name, value in values.items() if name != node]
-    own = f"{values[node]:.6g}" if node in values else "-"
+def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
+    """A node's figure, and what the others have, for information, since nobody has said how near it must be; of
+    several nodes the median, and the lowest and the highest with their nodes."""
+    measured = sorted((values[node], node) for node in nodes if node in values)
+    if not measured:
+        return "-"
+    if len(nodes) > 1:
+        (low, lowest), (high, highest) = measured[0], measured[-1]
+        median = statistics.median(value for value, _ in measured)
+        return f"{median:.6g} ({low:.6g} on {safe(lowest)} to {high:.6g} on {safe(highest)})"
+    others = [value for name, value in values.items() if name != nodes[0]]
+    own = f"{measured[0][0]:.6g}"
     return f"{own} (others {statistics.median(others):.6g})" if others else own
 
 
@@ -191,7 +238,7 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
     bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
     if nodes:
         verdict = "[red]FAILED[/]" if bad else "[green]PASSED[/]"
-        names = f", not {safe(', '.join(bad))}" if bad else ""
+        names = f", not {safe(named(bad))}" if bad else ""
         yield f"each node by itself: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
@@ -199,23 +246,24 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
         yield f"smoke run: {verdict}, {len(together)} gates"
 
 
-def gates_table(gates: Sequence[Gate]) -> Table:
-    """Every gate with what it wanted and what it saw."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
+    """Every gate with what it wanted and what it saw; those to which several nodes' own jobs came alike in one row,
+    unless `show_all`."""
     own = any(gate.node is not None for gate in gates)
-    for column in (*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence"):
-        table.add_column(column, overflow="fold")
-    for gate in gates:
+    made = table(*(["by itself"] if own else []), "gate", "verdict", "wanted", "actual", "evidence")
+    each = [FoldedGate(gate, (gate.node,) if gate.node else ()) for gate in gates]
+    for one in each if show_all else fold_gates(gates):
+        gate = one.gate
         evidence = gate.evidence + (f" -> {gate.remedy}" if gate.remedy and gate.verdict != Verdict.OK else "")
-        table.add_row(
-            *([safe(gate.node or "")] if own else []),
+        made.add_row(
+            *([safe(one.where)] if own else []),
             safe(gate.name),
             verdict_text(gate.verdict),
             safe(value_text(gate.wanted, gate.unit)),
             safe(value_text(gate.actual, gate.unit)),
             safe(evidence),
         )
-    return table
+    return made
 
 
 def figures_table(figures: Figures, expect: Mapping[str, float], node: str | None = None) -> Table:
@@ -223,35 +271,43 @@ def figures_table(figures: Figures, expect: Mapping[str, float], node: str | Non
     expected one."""
     from shakedown.smoke.figures import METRICS
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    first = "figure" if node is None else safe(f"figure of {node} by itself")
-    for column in (first, "median", "mean", "unit", "judged"):
-        table.add_column(column)
+    made = table("figure" if node is None else safe(f"figure of {node} by itself"), "median", "mean", "unit", "judged")
     for name, metric in METRICS.items():
         figure = figures.get(name)
         median, mean = (f"{figure.value:.6g}", f"{figure.mean:.6g}") if figure else ("-", "-")
         judged = f"{metric.direction} {expect[name]:g}" if name in expect else "no: nothing is expected of it"
-        table.add_row(name, median, mean, metric.unit, judged)
-    return table
+        made.add_row(name, median, mean, metric.unit, judged)
+    return made
 
 
-def report(record: RunRecord) -> Iterator[Any]:
-    """A whole run, from the top: the verdict, the nodes, what differs, the gates."""
+def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
+    """A whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several nodes is
+    said once; with `show_all` everything of each."""
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
-    nodes = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("node", "verdict", "part", "rank", "exit", "changed"):
-        nodes.add_column(column, overflow="fold")
+    yield _run_nodes(record.nodes, show_all)
+    notes: dict[tuple[str, str], list[str]] = {}
     for node in record.nodes:
-        part = f"{node.part}: {node.why}" if node.why else node.part
-        rank = "-" if node.node_rank is None else str(node.node_rank)
-        code = "-" if node.exit_code is None else str(node.exit_code)
-        changed = safe(", ".join(node.changes) or "nothing")
-        nodes.add_row(safe(node.name), verdict_text(node.verdict), safe(part), rank, code, changed)
-    yield nodes
-    yield from (safe(f"{node.name}: {note}") for node in record.nodes for note in node.notes)
-    findings = findings_table(record.findings)
+        for note in node.notes:
+            notes.setdefault((note, node.name if show_all else ""), []).append(node.name)
+    yield from (safe(f"{folded(names)}: {note}") for (note, _), names in notes.items())
+    findings = findings_table(record.findings, show_all)
     if findings is not None:
         yield findings
     yield findings_summary(record.findings, len(record.nodes))
-    yield from judgement(record.gates, record.jobs)
+    yield from judgement(record.gates, record.jobs, show_all)
+
+
+def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:
+    """A run's nodes; those that came to the same are one row, with their ranks."""
+    alike: dict[tuple[str, ...], list[RunNode]] = {}
+    for node in nodes:
+        part = f"{node.part}: {node.why}" if node.why else node.part
+        code = "-" if node.exit_code is None else str(node.exit_code)
+        said = (verdict_text(node.verdict), safe(part), code, safe(", ".join(node.changes) or "nothing"))
+        alike.setdefault((*said, node.name if show_all else ""), []).append(node)
+    made = table("node", "verdict", "part", "rank", "exit", "changed")
+    for (verdict, part, code, changed, _), its in alike.items():
+        ranks = folded(str(node.node_rank) for node in its if node.node_rank is not None).strip("[]") or "-"
+        made.add_row(safe(folded(node.name for node in its)), verdict, part, ranks, code, changed)
+    return made

@@ -21,6 +21,7 @@ from pyinfra.context import ctx_state
 from shakedown import operations
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
+from shakedown.hosts import named
 from shakedown.report import terminal
 from shakedown.runner import host_keys
 from shakedown.runner.examine import examine
@@ -266,8 +267,8 @@ def show_findings(current: Session) -> None:
         current.out.print()
     current.out.print(terminal.findings_summary(findings, len(current.hosts)))
     pending = [host.name for host in current.hosts if current.fixable(host.name)]
-    current.out.print(f"to change: {', '.join(pending)}" if pending else "nothing to change", markup=False)
-    for host in current.hosts:
-        if len(current.fixable(host.name)) < len(current.examination.fixable(host.name)):
-            current.out.print(f"{host.name}: not root there, so what needs root stays (set _sudo)", markup=False)
+    current.out.print(f"to change: {named(pending)}" if pending else "nothing to change", markup=False)
+    names = [host.name for host in current.hosts]
+    if few := [name for name in names if len(current.fixable(name)) < len(current.examination.fixable(name))]:
+        current.out.print(f"{named(few)}: not root there, so what needs root stays (set _sudo)", markup=False)
     current.out.print()

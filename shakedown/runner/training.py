@@ -10,6 +10,7 @@ from pathlib import Path
 from shakedown.desired.models import EACH, TOGETHER
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
+from shakedown.hosts import named
 from shakedown.report import terminal
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
@@ -235,8 +236,11 @@ def show_judgement(current: Session) -> None:
     for job in current.jobs:
         if job.result and job.result.first_failure:
             out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
+    excluded: dict[str, list[str]] = {}
     for name, why in current.excluded.items():
-        out.print(f"{name} took no part{' in what followed' if name in own else ''}: {why}", markup=False)
+        excluded.setdefault(f"took no part{' in what followed' if name in own else ''}: {why}", []).append(name)
+    for what, names in excluded.items():
+        out.print(f"{named(names)} {what}", markup=False)
     show_notes(current)
     for line in terminal.closing(record.gates):
         out.print(line)
@@ -245,6 +249,9 @@ def show_judgement(current: Session) -> None:
 
 def show_notes(current: Session) -> None:
     """What a person should know of the nodes after a job: what is left there, logs that could not be fetched."""
+    nodes: dict[str, list[str]] = {}
     for node in current.outcomes():
         for note in node.notes:
-            current.out.print(f"{node.name}: {note}", markup=False, highlight=False)
+            nodes.setdefault(note, []).append(node.name)
+    for note, names in nodes.items():
+        current.out.print(f"{named(names)}: {note}", markup=False, highlight=False)

@@ -47,7 +47,7 @@ class Product:
 
     def environment(self) -> dict[str, str]:
         path = f"{BIN}:{os.environ['PATH']}"
-        return {**os.environ, "PATH": path, "PYINFRA_PROGRESS": "off", "COLUMNS": "200"}
+        return {**os.environ, "PATH": path, "PYINFRA_PROGRESS": "off", "COLUMNS": "10000"}
 
     def start(self, *argv: str | Path) -> subprocess.Popen[str]:
         """Start a command; whoever starts it ends it."""

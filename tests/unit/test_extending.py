@@ -63,7 +63,7 @@ def run(copy: Path, *command: str) -> tuple[int, str]:
         "PYTHONPATH": str(copy),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "HOME": str(copy),
-        "COLUMNS": "300",
+        "COLUMNS": "10000",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.hosts import folded, nodes
+from shakedown.report import formats, terminal
 from shakedown.report.fold import Folded, fold, fold_gates, passing
+from shakedown.runs import RunNode, RunRecord
 from shakedown.smoke.gates import Gate
 
 RACKS = nodes("node[001-512]")
@@ -90,3 +93,51 @@ def test_gates_of_the_job_over_all_nodes_are_not_those_of_a_node():
     together = Gate(name="loss", verdict=Verdict.OK)
     own = [together.model_copy(update={"node": node, "job": f"each-{node}"}) for node in ("n1", "n2")]
     assert [(one.nodes, one.where) for one in fold_gates([together, *own])] == [((), ""), (("n1", "n2"), "n[1-2]")]
+
+
+def screen(document: object, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    formats.write(document, "table")
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(("columns", "odd"), [(80, 0), (80, 3), (200, 3)])
+def test_the_answer_of_512_nodes_fits_a_screen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int, odd: int
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    found = rack(odd=RACKS[7 : 7 + odd], checks=5)
+    lines = screen(formats.Findings(Verdict.OK, len(RACKS), found), capsys)
+    assert len(lines) <= 24 and max(map(len, lines)) <= columns
+    fine = "node[001-007,011-512]" if odd else "node[001-512]"
+    assert lines[-2:] == [
+        f"{fine}: ok",
+        f"512 nodes, 2560 findings: {2560 - odd} ok" + (f", {odd} drift" if odd else ""),
+    ]
+    assert [line.split()[0] for line in lines if "c3" in line] == [f"node{8 + number:03}" for number in range(odd)]
+
+
+def test_everything_is_a_line_for_each_node(capsys: pytest.CaptureFixture[str]):
+    found = rack(RACKS[:4], checks=2)
+    assert len(screen(formats.Findings(Verdict.OK, 4, found, show_all=True), capsys)) == 1 + 8 + 1 + 2
+
+
+def test_a_table_is_as_wide_as_columns_says_and_whole_in_a_pipe(monkeypatch: pytest.MonkeyPatch):
+    for columns, width in (("77", 77), ("7", terminal.NARROWEST), ("0", 10_000), ("x", 10_000), ("-3", 10_000)):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert terminal.console().width == width
+    monkeypatch.delenv("COLUMNS")
+    assert terminal.console().width == 10_000
+
+
+def test_a_run_of_many_nodes_names_those_that_are_alike_once(capsys: pytest.CaptureFixture[str]):
+    record = RunRecord(run_id="r", started_at="t", inventory="i.py", desired_digest="0")
+    for rank, name in enumerate(RACKS):
+        bad = name == "node100"
+        record.nodes.append(
+            RunNode(name=name, verdict="fail" if bad else "ok", part="trained", node_rank=rank, notes=["a note"])
+        )
+        record.gates += [Gate(name=gate, verdict="fail" if bad else "ok", node=name, job=name) for gate in "ab"]
+    text = "\n".join(lines := screen(formats.Run(record), capsys))
+    assert "node[001-099,101-512]  ok       trained  0-98,100-511" in text and len(lines) < 20
+    assert "node[001-512]: a note" in text and "2 of 2 ok" in text and "0 of 2 ok, not a, b" in text
+    assert len(screen(formats.Run(record, show_all=True), capsys)) > 4 * 512

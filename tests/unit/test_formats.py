@@ -63,7 +63,7 @@ def test_findings_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[:3] for line in lines[1:3]] == [["n1", "thp", "drift"], ["n2", "support", "warn"]]
     assert "[bold]never" in lines[1], "what a node says is no markup"
     assert lines[-1] == "2 nodes, 3 findings: 1 ok, 1 warn, 1 drift"
-    formats.write(Findings(Verdict.OK, 2, FOUND, show_ok=True), "table")
+    formats.write(Findings(Verdict.OK, 2, FOUND, show_all=True), "table")
     assert "mtu.ens1" in capsys.readouterr().out
 
 

@@ -57,10 +57,22 @@ def test_what_is_lacking_besides_comes_first() -> None:
     assert said(lacking=["1 of 2"], outcomes=[HostOutcome("a", "ok")])[:3] == ["verdict: fail", "  1 of 2", "  ok: a"]
 
 
-@pytest.mark.parametrize(("count", "more"), [(NAMED, ""), (NAMED + 1, " and 1 more"), (NAMED + 30, " and 30 more")])
-def test_of_many_alike_some_are_named(count: int, more: str) -> None:
+@pytest.mark.parametrize(("count", "shown"), [(3, "n0, n1, n2"), (9, "n[0-8]"), (512, "n[0-511]")])
+def test_many_alike_are_a_range(count: int, shown: str) -> None:
     line = said(outcomes=[HostOutcome(f"n{number}", "ok") for number in range(count)])[1]
-    assert line == f"  ok: {', '.join(f'n{number}' for number in range(NAMED))}{more}"
+    assert line == f"  ok: {shown}"
+
+
+def test_of_many_that_are_no_range_some_are_named() -> None:
+    names = [f"n{number * number * 7}" for number in range(200)]
+    assert said(outcomes=[HostOutcome(name, "ok") for name in names])[1].endswith(f"n{49 * 7} and 192 more")
+
+
+def test_what_changed_alike_and_keys_of_many_nodes_are_few_lines() -> None:
+    names = [f"n{number}" for number in range(40)]
+    lines = said(changed={name: ["thp"] for name in names}, new_keys=dict.fromkeys(names, "ssh-rsa x"))
+    assert lines[1] == "changed: n[0-39]: thp"
+    assert sum("new host key of" in line for line in lines) == NAMED and "of 32 more nodes" in lines[-2]
 
 
 def test_what_was_changed_and_how_far() -> None:

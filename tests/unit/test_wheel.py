@@ -27,7 +27,7 @@ class Installed:
     def run(self, *argv: str, where: Path | None = None, code: int = 0) -> str:
         """What a command says on both streams; run where nothing of the checkout is."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
-        environment |= {"HOME": str(self.folder), "PYINFRA_PROGRESS": "off", "COLUMNS": "200"}
+        environment |= {"HOME": str(self.folder), "PYINFRA_PROGRESS": "off", "COLUMNS": "10000"}
         done = subprocess.run(
             [self.bin / argv[0], *argv[1:]],
             cwd=where or self.folder,

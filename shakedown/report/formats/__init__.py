@@ -38,7 +38,7 @@ class Findings:
     verdict: Verdict
     nodes: int
     findings: Sequence[Finding]
-    show_ok: bool = False  # also what is as it should be, where a format leaves that out
+    show_all: bool = False  # also what is as it should be, and each node by itself, where a format leaves that out
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Judged:
     gates: Sequence[Gate]
     recorded: Sequence[Recorded] = ()
     notes: Sequence[str] = ()
+    show_all: bool = False  # each node's gates by themselves, where a format folds them
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Run:
     """What `report` shows of a run."""
 
     record: RunRecord
+    show_all: bool = False  # as of findings
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ WIDEST = 60  # characters of a value that the others of its column are moved asi
 def findings(document: Findings) -> Iterator[RenderableType]:
     from shakedown.report import terminal
 
-    table = terminal.findings_table(document.findings, document.show_ok)
+    table = terminal.findings_table(document.findings, document.show_all)
     if table is not None:
         yield table
         yield ""
@@ -31,7 +31,7 @@ def judged(document: Judged) -> Iterator[RenderableType]:
 
     from shakedown.report import terminal
 
-    yield from terminal.judgement(document.gates)
+    yield from terminal.judgement(document.gates, show_all=document.show_all)
     for figure in document.recorded:
         yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}")
     yield from (Text(note) for note in document.notes)
@@ -42,7 +42,9 @@ def judged(document: Judged) -> Iterator[RenderableType]:
 def run(document: Run) -> Iterator[RenderableType]:
     from shakedown.report import terminal
 
-    yield from (_marked(part) if isinstance(part, str) else part for part in terminal.report(document.record))
+    yield from (
+        _marked(part) if isinstance(part, str) else part for part in terminal.report(document.record, document.show_all)
+    )
 
 
 @shows(Desired)
