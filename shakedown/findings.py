@@ -6,6 +6,7 @@ prints, never changes a node and never raises for a bad one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -131,3 +132,28 @@ class Finding(BaseModel):
         later = "" if self.persisted in (None, self.actual) else f", next boot {self.persisted}"
         text = f"{self.node}: {self.name}: {self.verdict}{pending}: wanted {self.wanted}, actual {self.actual}{later}"
         return printable(text)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a check has found: a finding but for the check's own name and the node's, which are known to who asks it.
+    `detail` stands behind the name where a check compares several things: "ens1" makes the finding "mtu.ens1"."""
+
+    verdict: Verdict
+    wanted: Any = None
+    actual: Any = None
+    persisted: Any = None
+    reboot_pending: bool = False
+    unit: str | None = None
+    evidence: str = ""
+    remedy: Remedy | None = None
+    detail: str = ""
+
+    def about(self, detail: str) -> Comparison:
+        """The same, of this one among the things that the check compares."""
+        return replace(self, detail=detail)
+
+    def finding(self, check: str, node: str) -> Finding:
+        """The finding of a check on a node."""
+        values = {name: value for name, value in vars(self).items() if name != "detail"}
+        return Finding(name=f"{check}.{self.detail}" if self.detail else check, node=node, **values)

@@ -2,25 +2,26 @@
 
 A check is a small pure function with `@check` in a module of this package, and that is all there is to it; `evaluate`
 runs all of them. The decorator has the name that its findings have, or begin with ("mtu" has "mtu.ens1", "mtu.ens2"),
-and the keys of the desired state that it answers: `@check("mpi", "system.mpi")`. A check says nothing (None, or no
-findings) where the desired state does not ask for what it knows about.
+and the keys of the desired state that it answers: `@check("mpi", "system.mpi")`. The name stands nowhere else: the
+function says what it has compared, and the findings get their names and the node's from here. A check says nothing
+(None, or no comparisons) where the desired state does not ask for what it knows about.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TypeVar
 
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Comparison, Finding, Verdict
 from shakedown.state import NodeState
 
-Check = Callable[[DesiredState, NodeState, str], Finding | Iterable[Finding] | None]
-One = TypeVar("One", bound=Check)
+Compared = Comparison | Iterable[Comparison] | None
+Check = Callable[[DesiredState, NodeState, str], Finding | list[Finding] | None]
 
 # The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
 # package come after them, by the modules' names.
@@ -45,15 +46,25 @@ _CHECKS: dict[str, Check] = {}
 _ANSWERS: dict[str, tuple[str, ...]] = {}
 
 
-def check(name: str, *keys: str) -> Callable[[One], One]:
+def check(name: str, *keys: str) -> Callable[[Callable[[DesiredState, NodeState], Compared]], Check]:
     """Register a check under the name that its findings begin with. It answers these keys of the desired state; a
-    section stands for all that is in it."""
+    section stands for all that is in it. What stands in the module is then the function that gives the findings of a
+    node."""
 
-    def register(function: One) -> One:
+    def register(function: Callable[[DesiredState, NodeState], Compared]) -> Check:
+        @functools.wraps(function)
+        def findings(desired: DesiredState, state: NodeState, node: str) -> Finding | list[Finding] | None:
+            compared = function(desired, state)
+            if compared is None:
+                return None
+            if isinstance(compared, Comparison):
+                return compared.finding(name, node)
+            return [each.finding(name, node) for each in compared]
+
         if name in _CHECKS:
             raise ValueError(f"two checks are named {name!r}")
-        _CHECKS[name], _ANSWERS[name] = function, keys
-        return function
+        _CHECKS[name], _ANSWERS[name] = findings, keys
+        return findings
 
     return register
 
@@ -70,11 +81,8 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     findings: list[Finding] = []
     for name, function in checks().items():
         try:
-            result = function(desired, state, node)
-            found = [] if result is None else [result] if isinstance(result, Finding) else list(result)
-            if others := [each.name for each in found if each.name.partition(".")[0] != name]:
-                raise ValueError(f"it has findings of other names: {', '.join(others)}")
-            findings += found
+            found = function(desired, state, node)
+            findings += [] if found is None else [found] if isinstance(found, Finding) else found
         except Exception as error:
             evidence = f"the check {name} itself failed: {type(error).__name__}: {error}"
             wanted = "a comparison"
@@ -97,4 +105,5 @@ def checks() -> dict[str, Check]:
 
 
 def _module(function: Check) -> str:
-    return (function.func if isinstance(function, functools.partial) else function).__module__
+    written = inspect.unwrap(function)
+    return (written.func if isinstance(written, functools.partial) else written).__module__

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from shakedown.checks import check
 from shakedown.checks.compare import NEW_LOGIN, compare_setting
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import Account, NodeState, Setting
 
 _LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
 
 
 @check("memlock", "tuning.memlock")
-def memlock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def memlock(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Memory that may be locked, which RDMA registers."""
     wanted = desired.tuning.memlock
-    return None if wanted is None else _limit("memlock", wanted, state.limits.memlock, "KiB", state, node)
+    return None if wanted is None else _limit("memlock", wanted, state.limits.memlock, "KiB", state)
 
 
 @check("nofile", "tuning.nofile")
-def nofile(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def nofile(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Files that may be open at once."""
     wanted = desired.tuning.nofile
-    return None if wanted is None else _limit("nofile", wanted, state.limits.nofile, "files", state, node)
+    return None if wanted is None else _limit("nofile", wanted, state.limits.nofile, "files", state)
 
 
-def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: NodeState, node: str) -> Finding:
+def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: NodeState) -> Comparison:
     user = state.account.user
     remedy = Remedy(
         text=f"limits.d: {name} {wanted} for everybody, from the next login on",
@@ -35,19 +36,19 @@ def _limit(name: str, wanted: int | str, setting: Setting, unit: str, state: Nod
         arguments={name: wanted, "user": user},
     )
     evidence = f"/proc/self/limits of {user}, /etc/security/limits.d"
-    found = compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
+    found = compare_setting(wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
     # Written down and not in this session: it is a login that is waited for, not a boot.
-    return found.model_copy(update={"reboot_pending": False, "remedy": NEW_LOGIN}) if found.reboot_pending else found
+    return replace(found, reboot_pending=False, remedy=NEW_LOGIN) if found.reboot_pending else found
 
 
 @check("groups", "tuning.groups")
-def groups(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def groups(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """One finding per group: it exists, the user is a member, and the session has it. Root's sessions need none."""
     for group in desired.tuning.groups:
-        yield _group(group, state.account, node)
+        yield _group(group, state.account).about(group)
 
 
-def _group(group: str, account: Account, node: str) -> Finding:
+def _group(group: str, account: Account) -> Comparison:
     user = account.user
     in_session = group in account.groups
     # A directory server may give groups that no file names; of those the session is all the evidence there is.
@@ -64,9 +65,7 @@ def _group(group: str, account: Account, node: str) -> Finding:
             operation="tuning.groups",
             arguments={"user": user, "groups": [group]},
         )
-    return Finding(
-        name=f"groups.{group}",
-        node=node,
+    return Comparison(
         verdict=Verdict.DRIFT if remedy else Verdict.OK,
         wanted="member",
         actual=actual,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, FixedBy, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.state import NodeState, is_unreadable
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
@@ -15,33 +15,33 @@ _COLLECTED = ("pci",)  # the kernel adds up what each occurrence says; of any ot
 
 
 @check("cmdline", "tuning.cmdline")
-def cmdline(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def cmdline(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Every wanted parameter is there now and at the next boot. Only a reboot brings it into the running kernel."""
     if not desired.tuning.cmdline:
         return None
     if any("{cpu}" in parameter for parameter in desired.tuning.cmdline):
         vendor = state.cpu.vendor
         if is_unreadable(vendor):
-            return unknown("cmdline", node, desired.tuning.cmdline, vendor, evidence="/proc/cpuinfo")
+            return unknown(desired.tuning.cmdline, vendor, evidence="/proc/cpuinfo")
         if vendor not in _VENDORS:
             evidence = f"/proc/cpuinfo: CPU vendor {vendor} is neither of {', '.join(_VENDORS)}"
             wanted = desired.tuning.cmdline
-            return Finding(name="cmdline", node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
+            return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=evidence)
         wanted = [parameter.replace("{cpu}", _VENDORS[vendor]) for parameter in desired.tuning.cmdline]
     else:
         wanted = list(desired.tuning.cmdline)
-    return _compare(wanted, desired, state, node)
+    return _compare(wanted, desired, state)
 
 
-def _compare(wanted: list[str], desired: DesiredState, state: NodeState, node: str) -> Finding:
+def _compare(wanted: list[str], desired: DesiredState, state: NodeState) -> Comparison:
     running, persisted = state.cmdline.running, state.cmdline.persisted
     if is_unreadable(running):
-        return unknown("cmdline", node, wanted, running, evidence="/proc/cmdline")
+        return unknown(wanted, running, evidence="/proc/cmdline")
     lacks_now = missing(wanted, running)
     no_loader = state.cmdline.loader == "none"
     if is_unreadable(persisted) and not lacks_now:
         where = "no boot loader known, so nothing says what the next boot has" if no_loader else "boot loader"
-        return unknown("cmdline", node, wanted, persisted, evidence=where)
+        return unknown(wanted, persisted, evidence=where)
     lacks_later = wanted if is_unreadable(persisted) else missing(wanted, persisted)
     evidence = [f"/proc/cmdline lacks {' '.join(lacks_now)}" if lacks_now else "/proc/cmdline has them all"]
     if is_unreadable(persisted):
@@ -52,9 +52,7 @@ def _compare(wanted: list[str], desired: DesiredState, state: NodeState, node: s
     verdict = Verdict.DRIFT if lacks_now or lacks_later else Verdict.OK
     if no_loader and lacks_later:
         verdict = Verdict.FAIL  # no operation can reach whatever boots this machine
-    return Finding(
-        name="cmdline",
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=wanted,
         actual=[parameter for parameter in wanted if parameter not in lacks_now],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.findings import Finding, FixedBy, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.node import tree
 from shakedown.node.bootunit import setting_at_boot
 from shakedown.node.setting import Setting as Known
@@ -16,43 +16,37 @@ NOT_SET = "not set"  # nothing on the node writes a value down for the next boot
 NEW_LOGIN = Remedy(text="log in again: what is written down counts for new sessions", by=FixedBy.LOGIN)
 
 
-def unknown(
-    name: str, node: str, wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None
-) -> Finding:
+def unknown(wanted: Any, reading: Unreadable, *, evidence: str = "", remedy: Remedy | None = None) -> Comparison:
     """A reading that could not be taken. Its reason is the evidence; for want of permission the remedy says so."""
     if remedy is None and reading.unreadable == "not permitted":
         remedy = AS_ROOT
     text = f"{evidence}: {reading}" if evidence and evidence not in str(reading) else str(reading)
-    return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, evidence=text, remedy=remedy)
+    return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=text, remedy=remedy)
 
 
 def compare_setting(
-    name: str,
-    node: str,
     wanted: Any,
     setting: Setting,
     *,
     evidence: str,
     remedy: Remedy | None,
     unit: str | None = None,
-) -> Finding:
+) -> Comparison:
     """A setting that can be changed now and kept across a reboot.
 
     Right now but wrong after the next boot has drifted; a value that nothing writes down is the kernel's choice at
     the next boot, and so not known to be right. Text is compared: what the kernel prints with what is wanted.
     """
     if is_unreadable(setting.running):
-        return unknown(name, node, wanted, setting.running, evidence=evidence)
+        return unknown(wanted, setting.running, evidence=evidence)
     runs = setting.running == str(wanted)
     if runs and is_unreadable(setting.persisted):
-        return unknown(name, node, wanted, setting.persisted, evidence=f"{evidence} is right; after a boot")
+        return unknown(wanted, setting.persisted, evidence=f"{evidence} is right; after a boot")
     persisted = None if is_unreadable(setting.persisted) else setting.persisted
     kept = persisted == str(wanted)
     if runs and persisted is None:
         persisted = NOT_SET  # this is what differs, so it is shown
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if runs and kept else Verdict.DRIFT,
         wanted=wanted,
         actual=setting.running,
@@ -64,15 +58,13 @@ def compare_setting(
     )
 
 
-def installed(name: str, node: str, wanted: str, reading: Reading[str], remedy: Remedy) -> Finding:
+def installed(wanted: str, reading: Reading[str], remedy: Remedy) -> Comparison:
     """Software that is there, whatever its version. That it is missing is known, and is drift that a person fixes."""
     if not is_unreadable(reading):
-        return Finding(name=name, node=node, verdict=Verdict.OK, wanted=wanted, actual=reading)
+        return Comparison(verdict=Verdict.OK, wanted=wanted, actual=reading)
     if reading.unreadable != "missing":
-        return unknown(name, node, wanted, reading)
-    return Finding(
-        name=name,
-        node=node,
+        return unknown(wanted, reading)
+    return Comparison(
         verdict=Verdict.DRIFT,
         wanted=wanted,
         actual="not there",

@@ -9,7 +9,7 @@ from shakedown.checks import check
 from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.node.modules import kernel_name
 from shakedown.state import DeviceNode, NodeState, is_unreadable
 
@@ -20,7 +20,7 @@ VERBS_MODULES = ["ib_uverbs", "rdma_ucm", "ib_umad"]
 
 
 @check("kfd", "gpu.count", "gpu.modules")
-def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def kfd(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/kfd is the driver's (its major), belongs to render, and the job's user can open it."""
     modules = desired.gpu.modules
     if not modules:
@@ -30,21 +30,21 @@ def kfd(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     device, major = state.devices.kfd, state.devices.kfd_major
     if missing(device) or missing(major):
         what = "there is no /dev/kfd" if missing(device) else "/dev/kfd is there, but no driver is behind it"
-        return _not_there("kfd", node, wanted, what, state, modules, remedy)
+        return _not_there(wanted, what, state, modules, remedy)
     if is_unreadable(device):
-        return unknown("kfd", node, wanted, device, evidence="/dev/kfd")
+        return unknown(wanted, device, evidence="/dev/kfd")
     if is_unreadable(major):
-        return unknown("kfd", node, wanted, major, evidence="/proc/devices")
+        return unknown(wanted, major, evidence="/proc/devices")
     if device.kind != "char" or device.major != major:
         actual = f"{device.kind} device with major {device.major}"
         evidence = f"/proc/devices gives kfd the major {major}"
         person = Remedy(text="remove the file and reload the driver: it is not KFD's, whatever made it")
-        return _finding("kfd", node, Verdict.FAIL, wanted, actual, evidence, person)
-    return _access("kfd", node, wanted, [device], state, remedy)
+        return _finding(Verdict.FAIL, wanted, actual, evidence, person)
+    return _access(wanted, [device], state, remedy)
 
 
 @check("dri", "gpu.count")
-def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     """One render node per GPU (a partitioned GPU has more), each openable by the job's user."""
     count, modules = desired.gpu.count, desired.gpu.modules
     if not count or not modules:
@@ -52,15 +52,15 @@ def dri(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     wanted = f"{count} render nodes, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
     remedy = _remedy("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
     if is_unreadable(state.devices.dri):
-        return unknown("dri", node, wanted, state.devices.dri, evidence="/dev/dri")
+        return unknown(wanted, state.devices.dri, evidence="/dev/dri")
     render = [device for device in state.devices.dri if "/renderD" in device.path]
     if len(render) < count:
-        return _not_there("dri", node, wanted, f"{len(render)} render nodes", state, modules, remedy)
-    return _access("dri", node, wanted, render, state, remedy)
+        return _not_there(wanted, f"{len(render)} render nodes", state, modules, remedy)
+    return _access(wanted, render, state, remedy)
 
 
 @check("infiniband", "rdma.count")
-def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
     """/dev/infiniband has rdma_cm, and uverbsN and umadN for each RDMA device."""
     if not desired.rdma.count:
         return None
@@ -69,7 +69,7 @@ def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     text = f"load {', '.join(VERBS_MODULES)} and set the mode of /dev/infiniband/{{rdma_cm,uverbs*}}"
     remedy = _remedy("devices.infiniband", text, modules=VERBS_MODULES)
     if is_unreadable(state.devices.infiniband):
-        return unknown("infiniband", node, wanted, state.devices.infiniband, evidence="/dev/infiniband")
+        return unknown(wanted, state.devices.infiniband, evidence="/dev/infiniband")
     present = {device.path.removeprefix("/dev/infiniband/"): device for device in state.devices.infiniband}
     least = {"rdma_cm": 1, "uverbs": devices, "umad": devices}
     few = {
@@ -80,70 +80,62 @@ def infiniband(desired: DesiredState, state: NodeState, node: str) -> Finding | 
     if few:
         makers = {"rdma_cm": "rdma_ucm", "uverbs": "ib_uverbs", "umad": "ib_umad"}
         what = ", ".join(f"{seen} {kind}" for kind, seen in few.items())
-        return _not_there("infiniband", node, wanted, what, state, [makers[kind] for kind in few], remedy)
+        return _not_there(wanted, what, state, [makers[kind] for kind in few], remedy)
     opened = [device for name, device in present.items() if not name.startswith(("umad", "issm"))]
-    return _access("infiniband", node, wanted, opened, state, remedy, mode=VERBS_MODE, group=None)
+    return _access(wanted, opened, state, remedy, mode=VERBS_MODE, group=None)
 
 
-def _not_there(
-    name: str, node: str, wanted: str, what: str, state: NodeState, modules: Sequence[str], remedy: Remedy
-) -> Finding:
+def _not_there(wanted: str, what: str, state: NodeState, modules: Sequence[str], remedy: Remedy) -> Comparison:
     """Drift where loading a module can make the files appear; fail where the modules are loaded already."""
     loaded = [] if is_unreadable(state.modules.loaded) else state.modules.loaded
     absent = [name for name in map(kernel_name, modules) if name not in (*loaded, *state.modules.builtin)]
     if absent and is_unreadable(state.modules.loaded):
-        return _finding(name, node, Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", remedy)
+        return _finding(Verdict.DRIFT, wanted, what, f"/proc/modules is {state.modules.loaded}", remedy)
     if absent:
         barred = [module for module in absent if module in state.modules.blacklisted]
         evidence = f"not loaded: {', '.join(absent)}" + (f"; blacklisted: {', '.join(barred)}" if barred else "")
-        return _finding(name, node, Verdict.DRIFT, wanted, what, evidence, remedy)
+        return _finding(Verdict.DRIFT, wanted, what, evidence, remedy)
     person = Remedy(text="the modules are loaded, so look for what they met: dmesg, and whether the hardware is there")
-    return _finding(name, node, Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
+    return _finding(Verdict.FAIL, wanted, what, f"loaded: {', '.join(modules)}", person)
 
 
 def _access(
-    name: str,
-    node: str,
     wanted: str,
     devices: Iterable[DeviceNode],
     state: NodeState,
     remedy: Remedy,
     mode: str = GPU_MODE,
     group: str | None = GPU_GROUP,
-) -> Finding:
+) -> Comparison:
     """Who may open the files. With the right mode and group a user who still cannot lacks the group."""
     devices = list(devices)
     least = int(mode, 8)
     misset = [d for d in devices if int(d.mode, 8) & least != least or (group is not None and d.group != group)]
     if misset:
         actual = {device.path: f"{device.mode} {device.group}" for device in misset}
-        return _finding(name, node, Verdict.DRIFT, wanted, actual, "stat", remedy)
+        return _finding(Verdict.DRIFT, wanted, actual, "stat", remedy)
     for device in devices:
         if is_unreadable(device.openable):
-            return unknown(name, node, wanted, device.openable, evidence=device.path)
+            return unknown(wanted, device.openable, evidence=device.path)
     closed = [device.path for device in devices if not device.openable]
     if not closed:
         modes = dict.fromkeys(f"{device.mode} {device.group}" for device in devices)
-        return _finding(name, node, Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open", None)
+        return _finding(Verdict.OK, wanted, f"{len(devices)} x {', '.join(modes)}", "stat, open", None)
     user = state.account.user
     if group is not None and group not in state.account.groups:
         if group in state.account.at_login:
             late = f"{user} is in {group}, and this session began before that"
-            return _finding(name, node, Verdict.DRIFT, wanted, late, ", ".join(closed), NEW_LOGIN)
+            return _finding(Verdict.DRIFT, wanted, late, ", ".join(closed), NEW_LOGIN)
         arguments = {"user": user, "groups": [group]}
         join = Remedy(text=f"put {user} into the group {group}", operation="tuning.groups", arguments=arguments)
-        return _finding(name, node, Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
+        return _finding(Verdict.DRIFT, wanted, f"{user} is not in {group}", ", ".join(closed), join)
     person = Remedy(text="mode and group allow it, so something else forbids it: a device cgroup, a container, SELinux")
-    return _finding(name, node, Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
+    return _finding(Verdict.FAIL, wanted, f"{user} cannot open it", ", ".join(closed), person)
 
 
 def _remedy(operation: str, text: str, modules: Sequence[str]) -> Remedy:
     return Remedy(text=text, operation=operation, arguments={"modules": list(modules)}, risk=Risk.SAFE)
 
 
-def _finding(
-    name: str, node: str, verdict: Verdict, wanted: str, actual: object, evidence: str, remedy: Remedy | None
-) -> Finding:
-    return Finding(
-        name=name, node=node, verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy
-    )
+def _finding(verdict: Verdict, wanted: str, actual: object, evidence: str, remedy: Remedy | None) -> Comparison:
+    return Comparison(verdict=verdict, wanted=wanted, actual=actual, evidence=evidence, remedy=remedy)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from shakedown.checks import check
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import NodeState
 
 
 @check("environment", "smoke.environment", "gpu.environment")
-def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def environment(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """A warning for each variable that a recipe family cautions against on this GPU model: the node trains, only slower
     than it could."""
     of_site = desired.smoke.environment if desired.smoke else {}
@@ -23,12 +23,10 @@ def environment(desired: DesiredState, state: NodeState, node: str) -> Iterator[
     cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
     for variable, caution in cautions.items():
         if desired.gpu.profile in caution.gpus and given.get(variable) == caution.value:
-            yield Finding(
-                name=f"environment.{variable}",
-                node=node,
+            yield Comparison(
                 verdict=Verdict.WARN,
                 wanted="not set",
                 actual=caution.value,
                 evidence=f"{'smoke' if variable in of_site else 'gpu'}.environment: {caution.why}",
                 remedy=Remedy(text=f"take {variable} out of the inventory's environment"),
-            )
+            ).about(variable)

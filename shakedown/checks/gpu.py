@@ -12,7 +12,7 @@ from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import compare_several, missing, nothing_there
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.state import Gpu, NodeState, Reading, is_unreadable
 
 # A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
@@ -21,20 +21,18 @@ VRAM_SHARE = 0.98
 
 
 @check("gpu_count", "gpu.count")
-def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def gpu_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     """As many GPUs on the PCI bus as the profile says; none where it is the CPU profile."""
     wanted = desired.gpu.count
     if is_unreadable(state.gpus):
-        return unknown("gpu_count", node, wanted, state.gpus)
+        return unknown(wanted, state.gpus)
     found = state.gpus
     if wanted == 0:
         instinct = {gpu.pci_id: _instinct()[gpu.pci_id] for gpu in found if gpu.pci_id in _instinct()}
         if not instinct:
-            return Finding(name="gpu_count", node=node, verdict=Verdict.OK, wanted=0, actual=0, evidence="PCI bus")
+            return Comparison(verdict=Verdict.OK, wanted=0, actual=0, evidence="PCI bus")
         choice = " or ".join(f'gpu="{name}"' for name in sorted(set(instinct.values())))
-        return Finding(
-            name="gpu_count",
-            node=node,
+        return Comparison(
             verdict=Verdict.FAIL,
             wanted=0,
             actual=len(found),
@@ -42,16 +40,10 @@ def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | N
             remedy=Remedy(text=f"set {choice} in the inventory: this node has Instinct GPUs"),
         )
     if len(found) == wanted:
-        return Finding(
-            name="gpu_count", node=node, verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found)
-        )
+        return Comparison(verdict=Verdict.OK, wanted=wanted, actual=wanted, evidence=_places(found))
     driver = "; the driver is up (/dev/kfd)" if not is_unreadable(state.devices.kfd) else ""
-    text = (
-        "compare the PCI addresses with a sound node; power-cycle the node, reseat the GPU; dmesg may say when it left"
-    )
-    return Finding(
-        name="gpu_count",
-        node=node,
+    text = "compare the PCI addresses with a sound node; power-cycle the reseat the GPU; dmesg may say when it left"
+    return Comparison(
         verdict=Verdict.FAIL,
         wanted=wanted,
         actual=len(found),
@@ -61,39 +53,39 @@ def gpu_count(desired: DesiredState, state: NodeState, node: str) -> Finding | N
 
 
 @check("gpu_model", "gpu.pci_ids", "gpu.name", "gpu.vram_bytes")
-def gpu_model(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def gpu_model(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """The PCI ids of the profile's model, and its memory."""
     findings = []
     wrong = Remedy(text="another model than the profile's: correct gpu= in the inventory, or the hardware")
     if desired.gpu.pci_ids:
         right = desired.gpu.pci_ids.__contains__
         wanted = f"{desired.gpu.name} ({', '.join(desired.gpu.pci_ids)})"
-        findings += _per_gpu("gpu_model", desired, state, node, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong)
+        findings.append(_per_gpu(desired, state, wanted, lambda gpu: gpu.pci_id, right, remedy=wrong))
     least = desired.gpu.vram_bytes
     if least is not None:
         little = Remedy(text="a GPU with less memory than its model has: look for memory that RAS has retired")
-        findings += _per_gpu(
-            "gpu_model.vram",
-            desired,
-            state,
-            node,
-            least,
-            lambda gpu: gpu.vram_bytes,
-            lambda size: size >= least * VRAM_SHARE,
-            unit="bytes",
-            remedy=little,
+        findings.append(
+            _per_gpu(
+                desired,
+                state,
+                least,
+                lambda gpu: gpu.vram_bytes,
+                lambda size: size >= least * VRAM_SHARE,
+                unit="bytes",
+                remedy=little,
+            ).about("vram")
         )
     return findings
 
 
 @check("gpu_partition", "gpu.compute_partition", "gpu.memory_partition")
-def gpu_partition(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def gpu_partition(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """Compute and memory partition."""
     modes: tuple[tuple[str, str | None, Callable[[Gpu], Reading[str]]], ...] = (
         ("compute", desired.gpu.compute_partition, lambda gpu: gpu.compute_partition),
         ("memory", desired.gpu.memory_partition, lambda gpu: gpu.memory_partition),
     )
-    findings: list[Finding] = []
+    findings: list[Comparison] = []
     for kind, wanted, read in modes:
         if wanted is None:
             continue
@@ -103,71 +95,66 @@ def gpu_partition(desired: DesiredState, state: NodeState, node: str) -> list[Fi
             arguments={kind: wanted},
             risk=Risk.DISRUPTIVE,
         )
-        name, right = f"gpu_partition.{kind}", wanted.__eq__
-        findings += _per_gpu(name, desired, state, node, wanted, read, right, otherwise=Verdict.DRIFT, remedy=remedy)
+        right = wanted.__eq__
+        found = _per_gpu(desired, state, wanted, read, right, otherwise=Verdict.DRIFT, remedy=remedy)
+        findings.append(found.about(kind))
     return findings
 
 
 @check("gpu_link", "gpu.link_gts", "gpu.link_width")
-def gpu_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each GPU, now (a link trains down when a lane is bad)."""
     worn = Remedy(text="reseat or exchange the riser, retimer or GPU named; a slower link slows every collective")
     gts, width = desired.gpu.link_gts, desired.gpu.link_width
     findings = []
     if gts is not None:
-        findings += _per_gpu(
-            "gpu_link.speed",
-            desired,
-            state,
-            node,
-            gts,
-            lambda gpu: gpu.link.speed_gts,
-            lambda speed: speed >= gts,
-            unit="GT/s",
-            remedy=worn,
+        findings.append(
+            _per_gpu(
+                desired,
+                state,
+                gts,
+                lambda gpu: gpu.link.speed_gts,
+                lambda speed: speed >= gts,
+                unit="GT/s",
+                remedy=worn,
+            ).about("speed")
         )
     if width is not None:
-        findings += _per_gpu(
-            "gpu_link.width",
-            desired,
-            state,
-            node,
-            width,
-            lambda gpu: gpu.link.width,
-            lambda lanes: lanes >= width,
-            unit="lanes",
-            remedy=worn,
+        findings.append(
+            _per_gpu(
+                desired,
+                state,
+                width,
+                lambda gpu: gpu.link.width,
+                lambda lanes: lanes >= width,
+                unit="lanes",
+                remedy=worn,
+            ).about("width")
         )
     return findings
 
 
 @check("gpu_xgmi", "gpu.xgmi_links")
-def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     """The links between the GPUs of a board. Only AMD's library tells, since ROCm 6.4: an older one that answers and
     knows nothing of them is drift, since such a node may train and nobody should read it as a pass."""
     wanted = desired.gpu.xgmi_links
     if wanted is None:
-        return []
+        return None
     gpus = [] if is_unreadable(state.gpus) or not desired.gpu.count else state.gpus
     if gpus and not is_unreadable(state.gpu_tool) and all(missing(gpu.xgmi_links) for gpu in gpus):
-        return [
-            Finding(
-                name="gpu_xgmi",
-                node=node,
-                verdict=Verdict.DRIFT,
-                wanted=wanted,
-                actual="not reported",
-                unit="links up",
-                evidence=f"amdsmi {state.gpu_tool} has no function for links",
-                remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
-            )
-        ]
+        return Comparison(
+            verdict=Verdict.DRIFT,
+            wanted=wanted,
+            actual="not reported",
+            unit="links up",
+            evidence=f"amdsmi {state.gpu_tool} has no function for links",
+            remedy=Remedy(text="install the amdsmi of ROCm 6.4 or newer, or ask for none: gpu.xgmi_links = None"),
+        )
     text = "links are trained when the GPUs start: power-cycle the node; one that stays down is a fault of the board"
     return _per_gpu(
-        "gpu_xgmi",
         desired,
         state,
-        node,
         wanted,
         lambda gpu: gpu.xgmi_links,
         lambda links: links >= wanted,
@@ -177,18 +164,16 @@ def gpu_xgmi(desired: DesiredState, state: NodeState, node: str) -> list[Finding
 
 
 @check("gpu_ecc", "gpu.count")
-def gpu_ecc(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def gpu_ecc(desired: DesiredState, state: NodeState) -> Comparison | None:
     """No uncorrectable memory error since the driver was loaded."""
     if not desired.gpu.count:
-        return []
+        return None
     remedy = Remedy(text="drain the node and reset the GPU; if the count comes back, the GPU has to be exchanged")
-    return _per_gpu(
-        "gpu_ecc", desired, state, node, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
-    )
+    return _per_gpu(desired, state, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy)
 
 
 @check("gpu_tool", "gpu.count")
-def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def gpu_tool(desired: DesiredState, state: NodeState) -> Comparison | None:
     """AMD's library answers. The driver's files tell most without it, but not firmware and XGMI links; and a library
     that hangs or fails on one node is the first sign of a GPU that does."""
     if not desired.gpu.count or desired.gpu.rocm_min is None:
@@ -196,22 +181,20 @@ def gpu_tool(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     wanted = "libamd_smi.so answers"
     if is_unreadable(state.gpu_tool):
         remedy = Remedy(text="run `amd-smi list` on the node: install it where it is missing, else read dmesg; reboot")
-        return unknown("gpu_tool", node, wanted, state.gpu_tool, remedy=remedy)
-    return Finding(name="gpu_tool", node=node, verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
+        return unknown(wanted, state.gpu_tool, remedy=remedy)
+    return Comparison(verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
 
 
 @check("gpu_idle", "gpu.count")
-def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def gpu_idle(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Nobody else's process holds a GPU: it would be measured together with the job."""
     if not desired.gpu.count:
         return None
     if is_unreadable(state.gpu_processes):
-        return unknown("gpu_idle", node, "no process", state.gpu_processes)
+        return unknown("no process", state.gpu_processes)
     holders = {str(process.pid): process.name for process in state.gpu_processes}
     remedy = Remedy(text="wait for these processes or ask their owners; none of them is ended from here")
-    return Finding(
-        name="gpu_idle",
-        node=node,
+    return Comparison(
         verdict=Verdict.FAIL if holders else Verdict.OK,
         wanted="no process",
         actual=holders or "no process",
@@ -221,7 +204,7 @@ def gpu_idle(desired: DesiredState, state: NodeState, node: str) -> Finding | No
 
 
 @check("kfd_topology", "gpu.count")
-def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def kfd_topology(desired: DesiredState, state: NodeState) -> Comparison | None:
     """The compute driver has taken every GPU that is on the bus. Partitioned GPUs are several nodes each."""
     count, partition = desired.gpu.count, desired.gpu.compute_partition
     if not count:
@@ -229,12 +212,10 @@ def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding 
     whole = partition in (None, "SPX")
     seen = state.kfd.gpu_nodes if whole else state.kfd.gpus
     if is_unreadable(seen):
-        return unknown("kfd_topology", node, count, seen)
+        return unknown(count, seen)
     right = seen == count
     remedy = Remedy(text="a GPU on the bus that the driver did not initialise: dmesg names it; reload amdgpu or reboot")
-    return Finding(
-        name="kfd_topology",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=count,
         actual=seen,
@@ -245,7 +226,7 @@ def kfd_topology(desired: DesiredState, state: NodeState, node: str) -> Finding 
 
 
 @check("rocm_version", "gpu.rocm_min")
-def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def rocm_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     """At least the first ROCm that knows the model."""
     least = desired.gpu.rocm_min
     if least is None:
@@ -253,20 +234,16 @@ def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding 
     installed = state.rocm_version
     remedy = Remedy(text=f"install ROCm {least} or newer: drivers are not exchanged from here")
     if is_unreadable(installed) and not missing(installed):
-        return unknown("rocm_version", node, f">= {least}", installed)
+        return unknown(f">= {least}", installed)
     if is_unreadable(installed):
         version, actual = None, "none installed"
     else:
         version, actual = parse_version(installed), installed
         if version is None:
             evidence = f"{installed!r} is not a version"
-            return Finding(
-                name="rocm_version", node=node, verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence
-            )
+            return Comparison(verdict=Verdict.UNKNOWN, wanted=f">= {least}", evidence=evidence)
     right = version is not None and version >= (parse_version(least) or ())
-    return Finding(
-        name="rocm_version",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=f">= {least}",
         actual=actual,
@@ -276,13 +253,13 @@ def rocm_version(desired: DesiredState, state: NodeState, node: str) -> Finding 
 
 
 @check("rccl", "gpu.rccl")
-def rccl(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def rccl(desired: DesiredState, state: NodeState) -> Comparison | None:
     """ROCm's communication library on the node. Drift and not failure where it is not: a job may bring its own, as
     PyTorch's packages and images do, and nobody should read it as a pass."""
     if desired.gpu.rccl is None:
         return None
     remedy = Remedy(text="install the package rccl of the node's ROCm")
-    return installed("rccl", node, desired.gpu.rccl, state.software.rccl, remedy)
+    return installed(desired.gpu.rccl, state.software.rccl, remedy)
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
@@ -292,10 +269,8 @@ def parse_version(text: str) -> tuple[int, ...] | None:
 
 
 def _per_gpu(
-    name: str,
     desired: DesiredState,
     state: NodeState,
-    node: str,
     wanted: Any,
     read: Callable[[Gpu], Reading[Any]],
     right: Callable[[Any], bool],
@@ -303,17 +278,15 @@ def _per_gpu(
     otherwise: Verdict = Verdict.FAIL,
     unit: str | None = None,
     remedy: Remedy | None = None,
-) -> list[Finding]:
+) -> Comparison:
     """One finding over all GPUs, also where none is there: what was asked for was not seen."""
     count = desired.gpu.count
     if is_unreadable(state.gpus) and count:
-        return [unknown(name, node, wanted, state.gpus)]
+        return unknown(wanted, state.gpus)
     if not count or is_unreadable(state.gpus) or not state.gpus:
-        return [
-            nothing_there(name, node, wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
-        ]
+        return nothing_there(wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
     readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
-    return [compare_several(name, node, wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)]
+    return compare_several(wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)
 
 
 def _places(gpus: list[Gpu]) -> str:

@@ -8,23 +8,23 @@ from shakedown import images as references
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState, Image
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import NodeState, is_unreadable
 
 
 @check("images", "images")
-def images(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def images(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """Each declared image is in the engine's store, under the digest it is pinned to."""
     for name, image in desired.images.items():
-        yield _image(f"images.{name}", image, state, node)
+        yield _image(image, state).about(name)
 
 
-def _image(name: str, image: Image, state: NodeState, node: str) -> Finding:
+def _image(image: Image, state: NodeState) -> Comparison:
     store, engine = state.containers.images, state.containers.engine
     if is_unreadable(store):
-        return unknown(name, node, image.reference, store)
+        return unknown(image.reference, store)
     if is_unreadable(engine):
-        return unknown(name, node, image.reference, engine)
+        return unknown(image.reference, engine)
     wanted = references.parse(image.reference)
     names = wanted.names(engine)
     held = references.held(store, wanted, engine)
@@ -42,9 +42,7 @@ def _image(name: str, image: Image, state: NodeState, node: str) -> Finding:
         as_root=False,  # whoever may talk to the engine may pull
         arguments={"engine": engine, **image.model_dump(exclude_none=True)},
     )
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=image.reference,
         actual=actual,

@@ -8,57 +8,55 @@ from shakedown.checks import check
 from shakedown.checks.compare import compare_setting, remedy_of, unknown
 from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Comparison, Verdict
 from shakedown.hca import devices_of, none_there
 from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
 @check("mtu", "rdma.mtu")
-def mtu(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def mtu(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """One finding per network interface of an RDMA device of the family."""
     wanted = desired.rdma.mtu
     if wanted is None:
         return
     if is_unreadable(state.rdma):
-        yield unknown("mtu", node, wanted, state.rdma, evidence="/sys/class/infiniband")
+        yield unknown(wanted, state.rdma, evidence="/sys/class/infiniband")
         return
     if is_unreadable(state.interfaces):
-        yield unknown("mtu", node, wanted, state.interfaces, evidence="/sys/class/net")
+        yield unknown(wanted, state.interfaces, evidence="/sys/class/net")
         return
     devices = devices_of(desired.rdma, state.rdma)
     if not devices:
         why = none_there(desired.rdma)
-        yield nothing_there("mtu", node, wanted, count=desired.rdma.count, why=why, unit="bytes")
+        yield nothing_there(wanted, count=desired.rdma.count, why=why, unit="bytes")
     mtus = {interface.name: interface.mtu for interface in state.interfaces}
     seen: set[str] = set()
     for device in devices:
         if device.link_layer == "InfiniBand":
-            yield _set_by_subnet_manager(device.name, wanted, node)
+            yield _set_by_subnet_manager(device.name, wanted).about(device.name)
         elif is_unreadable(device.netdev):
-            yield unknown(f"mtu.{device.name}", node, wanted, device.netdev, evidence=f"netdev of {device.name}")
+            yield unknown(wanted, device.netdev, evidence=f"netdev of {device.name}").about(device.name)
         elif device.netdev not in seen:
             seen.add(device.netdev)
-            yield _of(device.netdev, device.name, wanted, mtus.get(device.netdev), state, node)
+            yield _of(device.netdev, device.name, wanted, mtus.get(device.netdev), state).about(device.netdev)
 
 
-def _of(interface: str, device: str, wanted: int, setting: Setting | None, state: NodeState, node: str) -> Finding:
+def _of(interface: str, device: str, wanted: int, setting: Setting | None, state: NodeState) -> Comparison:
     known = SETTINGS["mtu"]
-    name, evidence = f"{known.key()}.{interface}", f"{known.evidence.format(interface)}, the interface of {device}"
+    evidence = f"{known.evidence.format(interface)}, the interface of {device}"
     if setting is None:
         evidence = f"{interface}, the interface of {device}, is not among the node's interfaces"
-        return Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
+        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
     right = setting.running == str(wanted)
     remedy = remedy_of(known, wanted, state, right_now=right, detail=interface)
-    return compare_setting(name, node, wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
+    return compare_setting(wanted, setting, evidence=evidence, unit="bytes", remedy=remedy)
 
 
-def _set_by_subnet_manager(device: str, wanted: int, node: str) -> Finding:
+def _set_by_subnet_manager(device: str, wanted: int) -> Comparison:
     """The value is asked of Ethernet interfaces; an InfiniBand port carries RDMA without one."""
     evidence = f"{device} is an InfiniBand port: the subnet manager sets its MTU (that of IPoIB is another matter)"
-    return Finding(
-        name=f"mtu.{device}",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK,
         wanted=wanted,
         actual="no Ethernet interface",

@@ -6,32 +6,32 @@ from shakedown.checks import check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.checks.several import nothing_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Risk
+from shakedown.findings import Comparison, Risk
 from shakedown.hca import devices_of, none_there
 from shakedown.node.settings import SETTINGS
 from shakedown.state import NodeState, Setting, is_unreadable
 
 
 @check("max_read_request", "rdma.max_read_request")
-def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def max_read_request(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Of every RDMA device of the family on PCI. Devices in software have none, and a virtual function has no such
     field of its own."""
     wanted, vendor = desired.rdma.max_read_request, desired.rdma.vendor
     if wanted is None:
         return None
     known = SETTINGS["max_read_request"]
-    name, evidence, unit = known.name, known.evidence, known.unit
+    evidence, unit = known.evidence, known.unit
     if is_unreadable(state.rdma):
-        return unknown(name, node, wanted, state.rdma, evidence="/sys/class/infiniband")
+        return unknown(wanted, state.rdma, evidence="/sys/class/infiniband")
     family = devices_of(desired.rdma, state.rdma)
     devices = [device for device in family if device.bdf and not device.physical_function]
     if not devices:
         names = ", ".join(device.name for device in family)
         why = f"no PCI function of their own: {names}" if family else none_there(desired.rdma)
-        return nothing_there(name, node, wanted, count=len(family) or desired.rdma.count, why=why, unit=unit)
+        return nothing_there(wanted, count=len(family) or desired.rdma.count, why=why, unit=unit)
     for device in devices:
         if is_unreadable(device.max_read_request):
-            return unknown(name, node, wanted, device.max_read_request, evidence=f"{device.name}: {evidence}")
+            return unknown(wanted, device.max_read_request, evidence=f"{device.name}: {evidence}")
     sizes = {device.name: str(device.max_read_request) for device in devices}
     others = {device: size for device, size in sizes.items() if size != str(wanted)}
     if others:
@@ -43,4 +43,4 @@ def max_read_request(desired: DesiredState, state: NodeState, node: str) -> Find
     )
     text = f"{known.text(str(wanted))} for {', '.join(others or sizes)}"
     remedy = boot_remedy(text, {key: wanted}, state, right_now=not others, risk=Risk(known.risk))
-    return compare_setting(name, node, wanted, setting, evidence=evidence, unit=unit, remedy=remedy)
+    return compare_setting(wanted, setting, evidence=evidence, unit=unit, remedy=remedy)

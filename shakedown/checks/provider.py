@@ -9,28 +9,26 @@ from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import missing, nothing_there
 from shakedown.desired.models import DesiredState, Provider
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import NodeState, ProviderLibrary, is_unreadable
 from shakedown.verbs import expected_path, files_naming, libraries_of
 
 
 @check("provider_library", "rdma.provider")
-def provider_library(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def provider_library(desired: DesiredState, state: NodeState) -> Comparison | None:
     """One provider library of the family, of libibverbs' own ABI number, at the place the container mounts it from."""
     provider = desired.rdma.provider
     if provider is None:
         return None
-    name, verbs = "provider_library", state.verbs
+    verbs = state.verbs
     if not desired.rdma.count:
-        return nothing_there(name, node, provider.name, count=0, why="")
+        return nothing_there(provider.name, count=0, why="")
     if missing(verbs.library):
         remedy = Remedy(text="install libibverbs (libibverbs1 on Debian, libibverbs on RHEL)")
         evidence = str(verbs.library)
-        return Finding(
-            name=name, node=node, verdict=Verdict.FAIL, wanted="libibverbs", evidence=evidence, remedy=remedy
-        )
+        return Comparison(verdict=Verdict.FAIL, wanted="libibverbs", evidence=evidence, remedy=remedy)
     if is_unreadable(verbs.abi):
-        return unknown(name, node, f"lib{provider.name}-rdmav<abi>.so", verbs.abi)
+        return unknown(f"lib{provider.name}-rdmav<abi>.so", verbs.abi)
     wanted = expected_path(provider, verbs.abi) or f"lib{provider.name}-rdmav{verbs.abi}.so"
     found = libraries_of(provider, verbs)
     verdict, evidence = _judge(provider, verbs.abi, found)
@@ -39,9 +37,7 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
     if provider.sha256 or (verdict is not Verdict.OK and actual == wanted):  # the path is right, so it tells nothing
         wanted += f" of ABI {verbs.abi}" + (f", sha256 {provider.sha256}" if provider.sha256 else "")
         actual = ", ".join(_shown(library) for library in own or found) or "none"
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=wanted,
         actual=None if verdict is Verdict.UNKNOWN else actual,
@@ -51,22 +47,20 @@ def provider_library(desired: DesiredState, state: NodeState, node: str) -> Find
 
 
 @check("provider_driver", "rdma.provider")
-def provider_driver(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def provider_driver(desired: DesiredState, state: NodeState) -> Comparison | None:
     """A file of libibverbs.d names the provider: without it libibverbs never looks for the library."""
     provider = desired.rdma.provider
     if provider is None or not provider.config_dirs:
         return None
     if not desired.rdma.count:
-        return nothing_there("provider_driver", node, f"driver {provider.name}", count=0, why="")
+        return nothing_there(f"driver {provider.name}", count=0, why="")
     files = files_naming(provider, state.verbs)
     remedy = Remedy(
         text=f"write {provider.config_dirs[0]}/{provider.name}.driver",
         operation="provider.driver",
         arguments={"provider": provider.name, "folder": provider.config_dirs[0]},
     )
-    return Finding(
-        name="provider_driver",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if files else Verdict.DRIFT,
         wanted=f"driver {provider.name}",
         actual=", ".join(files) or "not named",

@@ -9,7 +9,7 @@ from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import common, compare_several, nothing_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.gid import NoGid, addresses_of, gid_index
 from shakedown.hca import devices_of, none_there, others_of
 from shakedown.state import NodeState, RdmaDevice, Reading, is_unreadable
@@ -20,13 +20,13 @@ CABLE = Remedy(
 
 
 @check("rdma_count", "rdma.count")
-def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def rdma_count(desired: DesiredState, state: NodeState) -> Comparison | None:
     """As many devices of the NIC family as the node should have."""
     wanted = desired.rdma.count
     if not wanted:
         return None
     if is_unreadable(state.rdma):
-        return unknown("rdma_count", node, wanted, state.rdma, evidence="/sys/class/infiniband")
+        return unknown(wanted, state.rdma, evidence="/sys/class/infiniband")
     found = [device.name for device in devices_of(desired.rdma, state.rdma)]
     others = [device.name for device in others_of(desired.rdma, state.rdma)]
     evidence = ", ".join(found) or "no device of the family in /sys/class/infiniband"
@@ -34,9 +34,7 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
         evidence += f"; not counted for the family {desired.rdma.family}: {', '.join(others)}"
     right = len(found) == wanted
     text = "compare `lspci` and `rdma link` with a sound node; the driver may not be loaded, or the NIC is gone"
-    return Finding(
-        name="rdma_count",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
         actual=len(found),
@@ -46,36 +44,34 @@ def rdma_count(desired: DesiredState, state: NodeState, node: str) -> Finding | 
 
 
 @check("rdma_state", "rdma.count")
-def rdma_state(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def rdma_state(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """Every port ACTIVE with its link up."""
     if not desired.rdma.count:
         return []
     right: Callable[[str], bool]
     findings = []
     ports: tuple[tuple[str, str, Callable[[RdmaDevice], Reading[Any]]], ...] = (
-        ("rdma_state", "ACTIVE", lambda device: device.state),
-        ("rdma_state.link", "LinkUp", lambda device: device.phys_state),
+        ("", "ACTIVE", lambda device: device.state),
+        ("link", "LinkUp", lambda device: device.phys_state),
     )
-    for name, wanted, read in ports:
+    for detail, wanted, read in ports:
         right = wanted.__eq__
-        findings += _per_device(name, desired, state, node, wanted, read, right, remedy=CABLE)
+        findings.append(_per_device(desired, state, wanted, read, right, remedy=CABLE).about(detail))
     return findings
 
 
 @check("rdma_rate", "rdma.rate_gbps")
-def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Every port at its full rate."""
     rate = desired.rdma.rate_gbps
     if rate is None:
-        return []
+        return None
     remedy = Remedy(
         text="the port came up slower: look at the transceiver, the cable and the switch port's speed and FEC"
     )
     return _per_device(
-        "rdma_rate",
         desired,
         state,
-        node,
         rate,
         lambda device: device.rate_gbps,
         lambda seen: seen >= rate,
@@ -85,49 +81,49 @@ def rdma_rate(desired: DesiredState, state: NodeState, node: str) -> list[Findin
 
 
 @check("rdma_link", "rdma.link_gts", "rdma.link_width")
-def rdma_link(desired: DesiredState, state: NodeState, node: str) -> list[Finding]:
+def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
     """PCIe speed and width of each NIC. A software device has no PCIe link to judge."""
     worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
     gts, width = desired.rdma.link_gts, desired.rdma.link_width
     findings = []
     if gts is not None:
-        findings += _per_device(
-            "rdma_link.speed",
-            desired,
-            state,
-            node,
-            gts,
-            lambda device: device.link and device.link.speed_gts,
-            lambda speed: speed >= gts,
-            unit="GT/s",
-            remedy=worn,
+        findings.append(
+            _per_device(
+                desired,
+                state,
+                gts,
+                lambda device: device.link and device.link.speed_gts,
+                lambda speed: speed >= gts,
+                unit="GT/s",
+                remedy=worn,
+            ).about("speed")
         )
     if width is not None:
-        findings += _per_device(
-            "rdma_link.width",
-            desired,
-            state,
-            node,
-            width,
-            lambda device: device.link and device.link.width,
-            lambda lanes: lanes >= width,
-            unit="lanes",
-            remedy=worn,
+        findings.append(
+            _per_device(
+                desired,
+                state,
+                width,
+                lambda device: device.link and device.link.width,
+                lambda lanes: lanes >= width,
+                unit="lanes",
+                remedy=worn,
+            ).about("width")
         )
     return findings
 
 
 @check("rdma_gid", "rdma.count")
-def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def rdma_gid(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Every device has a RoCE v2 GID of its interface's IPv4 address. Which index that is, the table decides; that it
     differs from the published one, or from device to device, is noted as evidence and is no fault."""
     if not desired.rdma.count:
         return None
     wanted = "a RoCE v2 GID of the interface's IPv4 address"
     if is_unreadable(state.rdma):
-        return unknown("rdma_gid", node, wanted, state.rdma)
+        return unknown(wanted, state.rdma)
     if is_unreadable(state.interfaces):
-        return unknown("rdma_gid", node, wanted, state.interfaces)
+        return unknown(wanted, state.interfaces)
     devices = devices_of(desired.rdma, state.rdma)
     results = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in devices}
     found = {name: index for name, index in results.items() if not isinstance(index, NoGid)}
@@ -139,9 +135,7 @@ def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | No
     remedy = Remedy(
         text="give the interface named an IPv4 address (GIDs follow addresses); fe80 GIDs are not used, they hang gloo"
     )
-    return Finding(
-        name="rdma_gid",
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=wanted,
         actual=without or (common({name: f"index {index}" for name, index in found.items()}) if found else None),
@@ -151,20 +145,20 @@ def rdma_gid(desired: DesiredState, state: NodeState, node: str) -> Finding | No
 
 
 @check("rdma_firmware", "rdma.count")
-def rdma_firmware(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
     """The NICs of one node run one firmware."""
     if not desired.rdma.count:
         return None
     if is_unreadable(state.rdma):
-        return unknown("rdma_firmware", node, "equal", state.rdma)
+        return unknown("equal", state.rdma)
     versions = {device.name: device.firmware for device in devices_of(desired.rdma, state.rdma)}
     read = [version for version in versions.values() if not is_unreadable(version)]
     usual = max(read, key=read.count, default="equal on all")
     remedy = Remedy(text="flash the devices named to the firmware of the others, with the vendor's tool")
     if not versions:
         why = none_there(desired.rdma)
-        return nothing_there("rdma_firmware", node, usual, count=desired.rdma.count, why=why)
-    return compare_several("rdma_firmware", node, usual, versions, usual.__eq__, remedy=remedy)
+        return nothing_there(usual, count=desired.rdma.count, why=why)
+    return compare_several(usual, versions, usual.__eq__, remedy=remedy)
 
 
 def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
@@ -178,26 +172,24 @@ def _remarks(found: dict[str, int], usual: int | None) -> list[str]:
 
 
 def _per_device(
-    name: str,
     desired: DesiredState,
     state: NodeState,
-    node: str,
     wanted: Any,
     read: Callable[[RdmaDevice], Reading[Any] | None],
     right: Callable[[Any], bool],
     *,
     unit: str | None = None,
     remedy: Remedy | None = None,
-) -> list[Finding]:
+) -> Comparison:
     """One finding over the devices of the family, also where none is there: what was asked for was not seen. Devices
     for which `read` has None are no such devices."""
     if is_unreadable(state.rdma):
-        return [unknown(name, node, wanted, state.rdma)]
+        return unknown(wanted, state.rdma)
     devices = devices_of(desired.rdma, state.rdma)
     values = {device.name: read(device) for device in devices}
     readings = {device: value for device, value in values.items() if value is not None}
     if not readings:
         why = f"nothing of the kind on {', '.join(values)}" if values else none_there(desired.rdma)
         count = len(devices) or desired.rdma.count
-        return [nothing_there(name, node, wanted, count=count, why=why, unit=unit)]
-    return [compare_several(name, node, wanted, readings, right, unit=unit, remedy=remedy)]
+        return nothing_there(wanted, count=count, why=why, unit=unit)
+    return compare_several(wanted, readings, right, unit=unit, remedy=remedy)

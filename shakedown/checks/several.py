@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import Reading, Unreadable, is_unreadable
 
 
 def compare_several(
-    name: str,
-    node: str,
     wanted: Any,
     readings: Mapping[str, Reading[Any]],
     right: Callable[[Any], bool],
@@ -20,7 +18,7 @@ def compare_several(
     unit: str | None = None,
     evidence: str = "",
     remedy: Remedy | None = None,
-) -> Finding:
+) -> Comparison:
     """The finding over `readings` (device -> reading). `actual` maps only the devices that differ to what they have;
     where all are right it is their common value. Without any device nothing was seen to be right: unknown (see
     `nothing_there` for who knows why there is none)."""
@@ -36,9 +34,7 @@ def compare_several(
         verdict, actual = Verdict.UNKNOWN, None
     else:
         verdict, actual = Verdict.OK, common(read)
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=wanted,
         actual=actual,
@@ -48,13 +44,11 @@ def compare_several(
     )
 
 
-def nothing_there(name: str, node: str, wanted: Any, *, count: int, why: str, unit: str | None = None) -> Finding:
+def nothing_there(wanted: Any, *, count: int, why: str, unit: str | None = None) -> Comparison:
     """The finding of something that is asked of devices of which there are none. Where `count` of them are wanted
     nothing was seen to be right: unknown, and `why` names the finding that says more. Where none is wanted all is well.
     """
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=Verdict.UNKNOWN if count else Verdict.OK,
         wanted=wanted,
         actual=None if count else "none wanted",

@@ -9,7 +9,7 @@ from shakedown import images as references
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not su
 
 
 @check("support", "smoke.recipe")
-def support(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def support(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Support in part is a warning: the node may train. gpu_model compares the profile with the hardware."""
     recipe = _recipe(desired)
     limits = recipe.family.limits if recipe else None
@@ -28,9 +28,7 @@ def support(desired: DesiredState, state: NodeState, node: str) -> Finding | Non
     level = _level(desired.gpu.profile, limits)
     verdict = _VERDICTS[level]
     remedy = Remedy(text=f"choose another recipe for {desired.gpu.name}, or train on {' or '.join(limits.gpus)}")
-    return Finding(
-        name="support",
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=limits.gpus,
         actual=f"{desired.gpu.profile}: {level}",
@@ -40,18 +38,18 @@ def support(desired: DesiredState, state: NodeState, node: str) -> Finding | Non
 
 
 @check("image_version", "smoke.image", "smoke.recipe")
-def image_version(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def image_version(desired: DesiredState, state: NodeState) -> Comparison | None:
     """The job's image is the document's very one, by digest, or has in it what the document names, by the image's own
     labels. A tag is a name that anybody may give, and proves nothing."""
     recipe = _recipe(desired)
     versions = recipe.family.container.versions if recipe else {}
     if recipe is None or not versions or desired.smoke is None or desired.smoke.image not in desired.images:
         return None
-    name, wanted = "image_version", ", ".join(f"{part} {version}" for part, version in versions.items())
+    wanted = ", ".join(f"{part} {version}" for part, version in versions.items())
     reference = references.parse(desired.images[desired.smoke.image].reference)
     store, engine = state.containers.images, state.containers.engine
     if is_unreadable(store):
-        return unknown(name, node, wanted, store)
+        return unknown(wanted, store)
     held = references.held(store, reference, engine)
     documented = references.parse(recipe.family.container.image or reference.name).digest
     if not held:
@@ -63,9 +61,7 @@ def image_version(desired: DesiredState, state: NodeState, node: str) -> Finding
     else:
         verdict, actual, evidence = _by_labels(held[0], versions)
     remedy = Remedy(text=f"use {recipe.family.container.image}, or label the image with the versions that are in it")
-    return Finding(
-        name=name,
-        node=node,
+    return Comparison(
         verdict=verdict,
         wanted=wanted,
         actual=actual,

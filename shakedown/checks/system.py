@@ -8,7 +8,7 @@ from shakedown.checks import check
 from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.places import file_system
 from shakedown.state import NodeState, is_unreadable
 
@@ -21,7 +21,7 @@ ENGINES = ["docker.service"]  # podman has no daemon
 
 
 @check("container_engine", "system.container_engine")
-def container_engine(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def container_engine(desired: DesiredState, state: NodeState) -> Comparison | None:
     """Docker or podman answers."""
     wanted = desired.system.container_engine
     if wanted is None:
@@ -32,18 +32,16 @@ def container_engine(desired: DesiredState, state: NodeState, node: str) -> Find
     if is_unreadable(engine) and not missing(engine):
         if engine.unreadable == "not permitted":
             join = Remedy(text="put the job's user into the group docker (which makes it root), or use _sudo=True")
-            return unknown("container_engine", node, label, engine, remedy=join)
+            return unknown(label, engine, remedy=join)
         start = Remedy(
             text="start the engine, now and at boot",
             operation="services.running",
             arguments={"names": ENGINES},
         )
-        return unknown("container_engine", node, label, engine, remedy=start)
+        return unknown(label, engine, remedy=start)
     right = not is_unreadable(engine) and wanted in ("any", engine)
     version = "" if is_unreadable(state.containers.version) else state.containers.version
-    return Finding(
-        name="container_engine",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=label,
         actual="none" if is_unreadable(engine) else f"{engine} {version}".strip(),
@@ -53,14 +51,14 @@ def container_engine(desired: DesiredState, state: NodeState, node: str) -> Find
 
 
 @check("clock", "system.clock_synchronised")
-def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def clock(desired: DesiredState, state: NodeState) -> Comparison | None:
     """A time service keeps the clock."""
     wanted = desired.system.clock_synchronised
     if wanted is None:
         return None
     reading = state.clock.synchronised
     if is_unreadable(reading):
-        return unknown("clock", node, _synchronised(wanted), reading)
+        return unknown(_synchronised(wanted), reading)
     service = "no time service" if is_unreadable(state.clock.service) else state.clock.service
     offset = "" if is_unreadable(state.clock.offset_s) else f", offset {state.clock.offset_s:+.6f} s"
     right = reading or not wanted
@@ -73,9 +71,7 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
     reach = Remedy(text=f"{service} runs and is not synchronised: see that it reaches a server")
     stopped = is_unreadable(state.clock.service)
     remedy = start if stopped else reach
-    return Finding(
-        name="clock",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.DRIFT if stopped else Verdict.FAIL,
         wanted=_synchronised(wanted),
         actual=_synchronised(reading),
@@ -85,16 +81,14 @@ def clock(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
 
 
 @check("memory", "system.memory")
-def memory(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def memory(desired: DesiredState, state: NodeState) -> Comparison | None:
     """RAM, as the kernel has it."""
     wanted = desired.system.memory
     if wanted is None:
         return None
     total = state.memory.total_bytes
     right = total >= wanted * RAM_SHARE
-    return Finding(
-        name="memory",
-        node=node,
+    return Comparison(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted=wanted,
         actual=total,
@@ -105,59 +99,56 @@ def memory(desired: DesiredState, state: NodeState, node: str) -> Finding | None
 
 
 @check("mpi", "system.mpi")
-def mpi(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def mpi(desired: DesiredState, state: NodeState) -> Comparison | None:
     """MPI on the node. Drift and not failure where it is not: the recipes' ranks are started by torchrun."""
     if desired.system.mpi is None:
         return None
     remedy = Remedy(
         text="install Open MPI (openmpi-bin on Debian, openmpi on RHEL), for ROCm where ranks exchange with it"
     )
-    return installed("mpi", node, desired.system.mpi, state.software.mpi, remedy)
+    return installed(desired.system.mpi, state.software.mpi, remedy)
 
 
 @check("disk_free", "system.disk_free")
-def disk_free(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def disk_free(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """Room for an ordinary user on the file system that holds each path."""
     for path, wanted in desired.system.disk_free.items():
-        name = f"disk_free.{path}"
-        if is_unreadable(state.disks):
-            yield unknown(name, node, wanted, state.disks)
-            continue
-        disk = file_system(path, state.disks)
-        if disk is None:
-            evidence = f"no mounted file system holds {path}"
-            yield Finding(name=name, node=node, verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
-        elif is_unreadable(disk.free_bytes):
-            yield unknown(name, node, wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
-        else:
-            right = disk.free_bytes >= wanted
-            remedy = Remedy(text=f"make room on {disk.mount}; shakedown deletes nothing that is not its own")
-            yield Finding(
-                name=name,
-                node=node,
-                verdict=Verdict.OK if right else Verdict.FAIL,
-                wanted=wanted,
-                actual=disk.free_bytes,
-                unit="bytes",
-                evidence=f"{disk.fstype} on {disk.mount} ({disk.device})",
-                remedy=None if right else remedy,
-            )
+        yield _room(path, wanted, state).about(path)
+
+
+def _room(path: str, wanted: int, state: NodeState) -> Comparison:
+    if is_unreadable(state.disks):
+        return unknown(wanted, state.disks)
+    disk = file_system(path, state.disks)
+    if disk is None:
+        evidence = f"no mounted file system holds {path}"
+        return Comparison(verdict=Verdict.UNKNOWN, wanted=wanted, unit="bytes", evidence=evidence)
+    if is_unreadable(disk.free_bytes):
+        return unknown(wanted, disk.free_bytes, evidence=f"{disk.fstype} on {disk.mount}")
+    right = disk.free_bytes >= wanted
+    remedy = Remedy(text=f"make room on {disk.mount}; shakedown deletes nothing that is not its own")
+    return Comparison(
+        verdict=Verdict.OK if right else Verdict.FAIL,
+        wanted=wanted,
+        actual=disk.free_bytes,
+        unit="bytes",
+        evidence=f"{disk.fstype} on {disk.mount} ({disk.device})",
+        remedy=None if right else remedy,
+    )
 
 
 @check("kernel_log", "system.kernel_log_clean")
-def kernel_log(desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
     """No fault in the kernel's log since boot."""
     if not desired.system.kernel_log_clean:
         return None
     wanted = "no fault since boot"
     log = state.kernel_log
     if is_unreadable(log.count):
-        return unknown("kernel_log", node, wanted, log.count)
+        return unknown(wanted, log.count)
     newest = [] if is_unreadable(log.errors) else log.errors[-3:]
     remedy = Remedy(text="read the lines with dmesg -T; fix what they name; a reboot clears the log", risk=Risk.REBOOT)
-    return Finding(
-        name="kernel_log",
-        node=node,
+    return Comparison(
         verdict=Verdict.FAIL if log.count else Verdict.OK,
         wanted=wanted,
         actual=f"{log.count} lines" if log.count else wanted,

@@ -9,29 +9,29 @@ from typing import Any
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, compare_setting, remedy_of, unknown
 from shakedown.desired.models import DesiredState, Tuning
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Comparison, Verdict
 from shakedown.node.setting import Setting as Known
 from shakedown.node.setting import proc_path
 from shakedown.node.settings import SETTINGS
 from shakedown.state import NOT_READ, NodeState, Setting, Unreadable, is_unreadable
 
 
-def compare(known: Known, desired: DesiredState, state: NodeState, node: str) -> Finding | None:
+def compare(known: Known, desired: DesiredState, state: NodeState) -> Comparison | None:
     """A setting that a node has once."""
     asked = getattr(desired.tuning, known.name)
     if asked is None:
         return None
-    name, wanted = known.name, known.word(asked)
+    wanted = known.word(asked)
     setting, more = _now_and_later(known, wanted, state)
     if isinstance(setting, Unreadable):
-        return unknown(name, node, wanted, setting, evidence=known.evidence)
+        return unknown(wanted, setting, evidence=known.evidence)
     running = setting.running
     if known.absent == wanted and is_unreadable(running) and running.unreadable == "missing":
         evidence = f"{known.evidence.partition(',')[0]}: not there, a kernel without it"
-        return Finding(name=name, node=node, verdict=Verdict.OK, wanted=wanted, actual="absent", evidence=evidence)
+        return Comparison(verdict=Verdict.OK, wanted=wanted, actual="absent", evidence=evidence)
     remedy = remedy_of(known, wanted, state, right_now=running == wanted)
     evidence = known.evidence + more
-    return compare_setting(name, node, wanted, setting, evidence=evidence, unit=known.unit, remedy=remedy)
+    return compare_setting(wanted, setting, evidence=evidence, unit=known.unit, remedy=remedy)
 
 
 def _now_and_later(known: Known, wanted: str, state: NodeState) -> tuple[Setting | Unreadable, str]:
@@ -53,12 +53,12 @@ for _name in Tuning.model_fields:
 
 
 @check("sysctl", "tuning.sysctl")
-def sysctl(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
+def sysctl(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
     """One finding per key."""
     known = SETTINGS["sysctl"]
     for key, value in desired.tuning.sysctl.items():
-        name, wanted = f"sysctl.{key}", known.word(value)
+        wanted = known.word(value)
         setting = state.sysctl.get(key, Setting(running=NOT_READ, persisted=NOT_READ))
         remedy = remedy_of(known, wanted, state, right_now=setting.running == wanted, detail=key)
         evidence = known.evidence.format(proc_path(key)[len("/proc/sys/") :])
-        yield compare_setting(name, node, wanted, setting, evidence=evidence, remedy=remedy)
+        yield compare_setting(wanted, setting, evidence=evidence, remedy=remedy).about(key)

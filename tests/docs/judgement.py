@@ -70,10 +70,11 @@ def findings() -> str:
     """Every check: a finding of that name, or several that begin with it and a dot."""
     rows = []
     for name, check in checks().items():
-        function = check.func if isinstance(check, partial) else check
+        written = inspect.unwrap(check)
+        function = written.func if isinstance(written, partial) else written
         subject = SUBJECTS.get(function.__module__.rpartition(".")[2], "")
         asked = ", ".join(f"`{key}`" for key in answers()[name])
-        text = SETTINGS[name].doc if isinstance(check, partial) else summary(check)
+        text = SETTINGS[name].doc if isinstance(written, partial) else summary(written)
         rows.append((f"`{name}`", subject, prose(text), asked, _changed_by(name, function)))
     return table(("finding", "subject", "what is compared", "asked for by", "changed by"), rows)
 

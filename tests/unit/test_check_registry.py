@@ -1,4 +1,4 @@
-"""A check is a function in a module of its own: found, run, and held to its own name."""
+"""A check is a function in a module of its own: found and run, and its findings have its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from shakedown import checks
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Comparison, Verdict
 from shakedown.state import NodeState
 from tests.states import desired, healthy
 
@@ -45,18 +45,24 @@ def test_the_order_is_the_same_whichever_module_was_imported_first() -> None:
     assert orders[0] == orders[1]
 
 
-def test_a_check_is_run_after_those_that_have_a_place_and_must_keep_to_its_name(registered: None) -> None:
-    names = ["uptime", "uptime.days"]
-
+def test_a_check_is_run_after_those_that_have_a_place_and_names_what_it_finds(registered: None) -> None:
     @checks.check("uptime", "system.memory")
-    def uptime(desired: DesiredState, state: NodeState, node: str) -> Iterator[Finding]:
-        for name in names:
-            yield Finding(name=name, node=node, verdict=Verdict.OK)
+    def uptime(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
+        yield Comparison(verdict=Verdict.OK)
+        yield Comparison(verdict=Verdict.OK).about("days")
 
-    assert [each.name for each in checks.evaluate(desired(), healthy(), "n")][-2:] == names
-    names[:] = ["uptime", "load"]
+    last = checks.evaluate(desired(), healthy(), "n")[-2:]
+    assert [(each.name, each.node) for each in last] == [("uptime", "n"), ("uptime.days", "n")]
+    with pytest.raises(ValueError, match="two checks are named 'uptime'"):
+        checks.check("uptime")(lambda _desired, _state: None)
+
+
+def test_a_check_that_raises_is_an_unknown_finding_that_names_it(registered: None) -> None:
+    @checks.check("uptime", "system.memory")
+    def uptime(desired: DesiredState, state: NodeState) -> Iterator[Comparison]:
+        yield Comparison(verdict=Verdict.OK)
+        raise KeyError("days")
+
     last = checks.evaluate(desired(), healthy(), "n")[-1]
     assert (last.name, last.verdict) == ("uptime", Verdict.UNKNOWN)
-    assert "it has findings of other names: load" in last.evidence
-    with pytest.raises(ValueError, match="two checks are named 'uptime'"):
-        checks.check("uptime")(uptime)
+    assert "the check uptime itself failed: KeyError" in last.evidence

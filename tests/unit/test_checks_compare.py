@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.compare import AS_ROOT, NOT_SET, at_boot, boot_remedy, compare_setting, installed, unknown
-from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.state import BootUnit, Setting, Unreadable
 from tests.states import healthy, with_
 
@@ -17,9 +17,9 @@ GONE = Unreadable(unreadable="missing", detail="/x")
 CLOSED = Unreadable(unreadable="not permitted", detail="/x")
 
 
-def compared(running: Any, persisted: Any) -> Finding:
+def compared(running: Any, persisted: Any) -> Comparison:
     setting = Setting(running=running, persisted=persisted)
-    return compare_setting("x", "n", 4096, setting, evidence="/proc/z", remedy=REMEDY, unit="bytes")
+    return compare_setting(4096, setting, evidence="/proc/z", remedy=REMEDY, unit="bytes")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +43,11 @@ def test_the_three_values(running: Any, persisted: Any, verdict: str, shown: str
 
 
 def test_what_could_not_be_read_says_why_and_asks_for_root_where_that_would_help() -> None:
-    assert unknown("x", "n", 1, CLOSED).remedy == AS_ROOT and unknown("x", "n", 1, FAILED).remedy is None
-    assert unknown("x", "n", 1, CLOSED, remedy=REMEDY).remedy == REMEDY
-    assert unknown("x", "n", 1, FAILED).evidence == "unreadable (failed: /x)"
-    assert unknown("x", "n", 1, FAILED, evidence="/y").evidence == "/y: unreadable (failed: /x)"
-    assert unknown("x", "n", 1, FAILED, evidence="/x").evidence == "unreadable (failed: /x)", "not said twice"
+    assert unknown(1, CLOSED).remedy == AS_ROOT and unknown(1, FAILED).remedy is None
+    assert unknown(1, CLOSED, remedy=REMEDY).remedy == REMEDY
+    assert unknown(1, FAILED).evidence == "unreadable (failed: /x)"
+    assert unknown(1, FAILED, evidence="/y").evidence == "/y: unreadable (failed: /x)"
+    assert unknown(1, FAILED, evidence="/x").evidence == "unreadable (failed: /x)", "not said twice"
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_what_mends_a_setting_of_the_boot(manager: str, right_now: bool, operati
 
 
 def test_software_that_is_there_missing_or_not_known() -> None:
-    there = installed("x", "n", "installed", "1.2", REMEDY)
+    there = installed("installed", "1.2", REMEDY)
     assert (there.verdict, there.actual, there.remedy) == (Verdict.OK, "1.2", None)
-    gone = installed("x", "n", "installed", GONE, REMEDY)
+    gone = installed("installed", GONE, REMEDY)
     assert (gone.verdict, gone.actual, gone.remedy) == (Verdict.DRIFT, "not there", REMEDY)
-    assert installed("x", "n", "installed", FAILED, REMEDY).verdict == Verdict.UNKNOWN
+    assert installed("installed", FAILED, REMEDY).verdict == Verdict.UNKNOWN

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from tests.states import GIB, bare, desired, healthy, unreadable, with_
 
 def seen(check: Any, changes: dict[Any, Any], **system: Any) -> Finding:
     result = check(desired(system=system) if system else desired(), with_(healthy(), changes), "node01")
-    found = list(result) if isinstance(result, Iterator) else [result]
+    found = list(result) if isinstance(result, list) else [result]
     assert len(found) == 1
     assert isinstance(found[0], Finding)
     return found[0]
