@@ -60,6 +60,9 @@ def is_unreadable(reading: Any) -> TypeIs[Unreadable]:
     return isinstance(reading, Unreadable)
 
 
+NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
+
+
 class Probe(_Part):
     """The probe itself: who it ran as and what it cost."""
 
@@ -86,6 +89,7 @@ class System(_Part):
     arch: str
     bios_version: Reading[str]  # /sys/class/dmi/id/bios_version
     product: Reading[str]  # /sys/class/dmi/id/product_name
+    board_serial: Reading[str] = NOT_READ  # /sys/class/dmi/id/board_serial; needs root
     service_manager: Literal["systemd", "other"]  # /run/systemd/system
 
 
@@ -197,6 +201,7 @@ class Gpu(_Part):
     numa_node: Reading[int]
     link: PciLink
     model: Reading[str]  # market name
+    serial: Reading[str] = NOT_READ  # 16 hex digits: amdsmi's asic_serial, the driver's unique_id
     vram_bytes: Reading[int]
     vram_used_bytes: Reading[int]
     compute_partition: Reading[str]  # "SPX"
@@ -236,6 +241,7 @@ class RdmaDevice(_Part):
     bdf: str | None  # None for software devices
     physical_function: str | None = None  # BDF; of a virtual function alone
     ports: int = 1  # in all; the rest of this part is port 1's
+    guid: Reading[str] = NOT_READ  # node_guid, "b83f:d203:0012:3456"
     vendor: str | None  # PCI vendor id, "14e4"
     numa_node: Reading[int]
     link: PciLink | None
@@ -356,9 +362,6 @@ class BootUnit(_Part):
 
     enabled: Reading[bool]
     settings: Reading[dict[str, str]]  # of /etc/shakedown/boot.conf
-
-
-NOT_READ = Unreadable(unreadable="failed", detail="the probe that took this state did not read it")
 
 
 class Software(_Part):

@@ -199,7 +199,8 @@ def _gpu(tree: Tree, index: int) -> None:
     _root_port(tree, bdf, numa)
     folder = _function(tree, bdf, f"1002:{tree.gpu.device}", "120000", "amdgpu", numa, pci_config())
     files: dict[str, str | bytes | int] = {
-        "product_name": tree.gpu.name, "mem_info_vram_total": tree.gpu.vram, "mem_info_vram_used": 297 << 20,
+        "product_name": tree.gpu.name, "unique_id": f"{0x1000 + index:016x}",
+        "mem_info_vram_total": tree.gpu.vram, "mem_info_vram_used": 297 << 20,
         "current_compute_partition": "SPX", "current_memory_partition": "NPS1", "pcie_replay_count": 0,
         "ras/umc_err_count": "ue: 0\nce: 0", f"hwmon/hwmon{index}/temp2_input": 41000 + index * 500,
         f"hwmon/hwmon{index}/power1_average": 132_000_000,
@@ -223,7 +224,8 @@ def _nic(tree: Tree, index: int) -> None:
     device = f"{folder}/infiniband/{name}"
     port = f"{device}/ports/1"
     files: dict[str, str | bytes | int] = {
-        f"{device}/fw_ver": nic.firmware, f"{device}/node_type": "1: CA", f"{port}/state": "4: ACTIVE",
+        f"{device}/fw_ver": nic.firmware, f"{device}/node_guid": f"b83f:d203:0000:{index + 1:04x}",
+        f"{device}/node_type": "1: CA", f"{port}/state": "4: ACTIVE",
         f"{port}/phys_state": "5: LinkUp", f"{port}/rate": "400 Gb/sec (4X NDR)", f"{port}/link_layer": "Ethernet",
     }  # fmt: skip
     for path, content in files.items():
@@ -300,6 +302,7 @@ def _machine(tree: Tree) -> None:
     tree.write("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never")
     tree.write("/sys/class/dmi/id/bios_version", "2.1.5")
     tree.write("/sys/class/dmi/id/product_name", "Trial 8000")
+    tree.write("/sys/class/dmi/id/board_serial", "TR8-0042")
     tree.write("/sys/module/amdgpu/version", "6.12.12")
     cpuinfo = "\n".join(
         ["processor\t: 0", "vendor_id\t: AuthenticAMD", "model name\t: AMD EPYC 9654 96-Core Processor"]

@@ -104,7 +104,7 @@ def healthy(host: int = 1, gpus: int = 8, hcas: int = 8) -> NodeState:
                     *(device(f"/dev/infiniband/umad{index}", 231, index, "0666") for index in range(hcas)),
                 ],
             },
-            "gpus": [gpu(index) for index in range(gpus)],
+            "gpus": [gpu(index, host) for index in range(gpus)],
             "gpu_tool": "25.2.0",
             "kfd": {"gpus": gpus, "gpu_nodes": gpus, "cpu_nodes": 2},
             "rocm_version": "6.4.1",
@@ -165,14 +165,15 @@ def bare(host: int = 1) -> NodeState:
     )
 
 
-def gpu(index: int) -> dict[str, Any]:
-    """GPU number `index`, an idle MI300X."""
+def gpu(index: int, host: int = 1) -> dict[str, Any]:
+    """GPU number `index` of node `host`, an idle MI300X."""
     return {
         "bdf": f"0000:{index + 1:02x}:00.0",
         "pci_id": "1002:74a1",
         "numa_node": index // 4,
         "link": link(),
         "model": "AMD Instinct MI300X",
+        "serial": f"{0xA000 + 256 * host + index:016x}",
         "vram_bytes": 192 * GIB - 16 * 2**20,
         "vram_used_bytes": 280 * 2**20,
         "compute_partition": "SPX",
@@ -199,6 +200,7 @@ def hca(index: int, host: int = 1) -> dict[str, Any]:
     return {
         "name": f"bnxt_re{index}",
         "bdf": f"0000:{index + 0x41:02x}:00.0",
+        "guid": f"b83f:d203:00{host:02x}:00{index:02x}",
         "vendor": "14e4",
         "numa_node": index // 4,
         "link": link(),
@@ -281,6 +283,7 @@ def _base(hostname: str) -> dict[str, Any]:
             "arch": "x86_64",
             "bios_version": "2.4.4",
             "product": "PowerEdge XE9680",
+            "board_serial": f"CN0{hostname.upper()}",
             "service_manager": "systemd",
         },
         "numa": {"nodes": 2, "balancing": {"running": "0", "persisted": "0"}},

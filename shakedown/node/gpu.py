@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import pci
+from . import pci, smi
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 
 TYPE_CHECKING = False
@@ -13,6 +13,7 @@ _AMD = "1002"
 # What the library knows better, or alone; where it does not answer, the driver's files do for most of it.
 _FROM_LIBRARY = (
     "model",
+    "serial",
     "vram_bytes",
     "vram_used_bytes",
     "compute_partition",
@@ -82,6 +83,7 @@ def _one(tree: Tree, bdf: str, event: dict[str, str]) -> Part:
         "numa_node": attempt(pci.numa_node, tree, folder),
         "link": pci.link(tree, folder),
         "model": attempt(tree.text, folder + "/product_name"),
+        "serial": attempt(lambda: smi.serial(tree.text(folder + "/unique_id"))),
         "vram_bytes": attempt(tree.number, folder + "/mem_info_vram_total"),
         "vram_used_bytes": attempt(tree.number, folder + "/mem_info_vram_used"),
         "compute_partition": attempt(tree.text, folder + "/current_compute_partition"),

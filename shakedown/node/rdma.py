@@ -86,6 +86,7 @@ def _one(tree: Tree, name: str) -> Part:
         "bdf": bdf if hardware else None,
         "physical_function": tree.link_name(folder + "/device/physfn") if hardware else None,
         "ports": max(1, len(tree.names_if_permitted(folder + "/ports"))),
+        "guid": attempt(_guid, tree, folder),
         "vendor": vendor[2:] if isinstance(vendor, str) else None,
         "numa_node": attempt(pci.numa_node, tree, folder + "/device"),
         "link": pci.link(tree, folder + "/device") if hardware else None,
@@ -99,6 +100,13 @@ def _one(tree: Tree, name: str) -> Part:
         "gids": filled,
         "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
     }
+
+
+def _guid(tree: Tree, folder: str) -> str:
+    guid = tree.text(folder + "/node_guid")
+    if not guid.strip("0:"):
+        raise Unreadable("missing", folder + "/node_guid is zero")
+    return guid
 
 
 def _no_pci() -> Part:

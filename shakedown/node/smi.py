@@ -93,6 +93,15 @@ def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
     return value
 
 
+def serial(text: str) -> str:
+    """A GPU's own number, 16 hex digits however it was written: the library's asic_serial and the driver's unique_id
+    are one. Raises ValueError, and Unreadable for a GPU that has none."""
+    number = int(text, 16)
+    if number == 0:
+        raise Unreadable("missing", "the serial number is 0")
+    return "{:016x}".format(number)
+
+
 def _firmware(amdsmi: Any, handle: Any) -> dict[str, str]:
     blocks = _ask(amdsmi.amdsmi_get_fw_info, handle)["fw_list"]
     named = {getattr(block["fw_name"], "name", str(block["fw_name"])): str(block["fw_version"]) for block in blocks}
@@ -128,6 +137,7 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
     return {
         "bdf": of("amdsmi_get_gpu_device_bdf").lower(),
         "model": attempt(of, "amdsmi_get_gpu_asic_info", "market_name"),
+        "serial": attempt(lambda: serial(str(of("amdsmi_get_gpu_asic_info", "asic_serial")))),
         "vram_bytes": attempt(memory, "amdsmi_get_gpu_memory_total"),
         "vram_used_bytes": attempt(memory, "amdsmi_get_gpu_memory_usage"),
         "compute_partition": attempt(of, "amdsmi_get_gpu_compute_partition"),

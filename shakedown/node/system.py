@@ -46,6 +46,7 @@ def read(tree: Tree) -> Part:
         "arch": names.machine,
         "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),
         "product": attempt(tree.text, "/sys/class/dmi/id/product_name"),
+        "board_serial": attempt(tree.text, "/sys/class/dmi/id/board_serial"),
         "service_manager": service_manager(tree),
     }
 

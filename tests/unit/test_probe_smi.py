@@ -42,6 +42,7 @@ def test_eight_healthy_gpus(root: Path) -> None:
         assert (gpu.compute_partition, gpu.memory_partition, gpu.xgmi_links) == ("SPX", "NPS1", 7)
         assert gpu.firmware == {"CP_MEC1": "173", "PM": "00.85.115.00"}
         assert (gpu.temperature_c, gpu.power_w) == (41.0, 132.0)
+    assert [gpu.serial for gpu in gpus(state)] == [f"{0x1000 + index:016x}" for index in range(8)]
 
 
 def test_faults_that_the_library_reports(root: Path) -> None:
