@@ -54,7 +54,8 @@ mutants: setup  ## flip conditions one at a time and see whether the tests notic
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-bench: setup  ## speed and memory against peers, as ratios in one run
+bench: setup  ## how often a baseline errs, by simulation; speed and memory against peers, as ratios in one run
+	$(BIN)/python -m bench.baselines
 	$(BIN)/python bench/run.py
 
 clean:  ## remove the virtual environment and caches; runs/ stays

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.baselines.model import Direction
 from shakedown.smoke.log import Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
 GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
-Direction = Literal["at least", "at most"]
 
 
 class Metric(BaseModel):

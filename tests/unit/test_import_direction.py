@@ -27,6 +27,7 @@ LEVELS = (
     ),
     ("shakedown.sent", "shakedown.secret_file"),
     ("shakedown.bundle", "shakedown.findings", "shakedown.ledger.key", "shakedown.state"),
+    ("shakedown.baselines",),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs"),

@@ -1,0 +1,54 @@
+"""One figure against those of earlier runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+
+from shakedown.baselines.estimate import PRIOR, Prior
+from shakedown.baselines.model import MINIMUM, Baseline, Direction
+from shakedown.baselines.scan import Window, scan
+
+
+def judge_against(
+    history: Sequence[tuple[datetime, float]], value: float, direction: Direction, prior: Prior = PRIOR
+) -> Baseline:
+    """Whether a value is worse than those of earlier runs, or makes the last runs worse than those before.
+
+    The history may be in any order; its values are those of passes of the same job. A value that is worse is never
+    judged better. Raises ValueError for a value that is not finite.
+    """
+    earlier = [each for _at, each in sorted(history, key=lambda run: run[0])]
+    if not all(map(math.isfinite, (*earlier, value))):
+        raise ValueError("a baseline is of finite figures")
+    if len(earlier) < MINIMUM:
+        return Baseline(direction=direction, value=value, count=len(earlier))
+    windows = scan(np.array([*earlier, value], dtype=float), 1 if direction == "at least" else -1, prior)
+    lost = [window for window in windows if window.lost]
+    return _told(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
+
+
+def _worst(windows: Sequence[Window]) -> Window:
+    """The last run by itself where that is enough; else the comparison that is furthest beyond its bound."""
+    if windows[0].runs == 1:
+        return windows[0]
+    return max(windows, key=lambda window: abs(float(window.recent - window.bound)) / float(window.error))
+
+
+def _told(direction: Direction, value: float, count: int, window: Window, lost: bool) -> Baseline:
+    return Baseline(
+        direction=direction,
+        value=value,
+        count=count,
+        lost=lost,
+        runs=window.runs,
+        earlier=window.earlier,
+        centre=float(window.centre),
+        error=float(window.error),
+        spread=float(window.spread),
+        recent=float(window.recent),
+        bound=float(window.bound),
+    )
