@@ -54,8 +54,9 @@ mutants: setup  ## flip conditions one at a time and see whether the tests notic
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutants]'
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-bench: setup  ## how often a baseline errs, by simulation; speed and memory against peers, as ratios in one run
+bench: setup  ## how often a baseline and a search for bad nodes err, by simulation; speed and memory against peers
 	$(BIN)/python -m bench.baselines
+	$(BIN)/python -m bench.isolation
 	$(BIN)/python bench/run.py
 
 clean:  ## remove the virtual environment and caches; runs/ stays

@@ -1,0 +1,49 @@
+"""How likely each node is bad, after all that was tried: belief propagation over the groups.
+
+A group is an OR of its nodes behind a noisy channel: it fails with 1 - false_pass if one of them is bad, and with
+false_fail if none is. On groups that are nested or overlap in few nodes the sum-product algorithm comes close to the
+exact posterior (group testing as inference: Aldridge, Johnson, Scarlett 2019, arXiv 1902.06002, 3.3), at a cost of the
+number of memberships. What it says is never enough to name somebody: see `strategy.named`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from shakedown.isolation.model import Noise
+
+Floats = npt.NDArray[np.float64]
+
+_SWEEPS = 40
+_STILL = 1e-4  # log odds: below it nothing moves any more
+_BOUND = 40.0  # log odds: beyond it a double has no room
+
+
+def marginals(prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise) -> Floats:
+    """The probability of each node to be bad. `groups` hold indices of `prior`, `failed` says which of them did."""
+    base = np.log(prior) - np.log1p(-prior)
+    if not groups:
+        return prior
+    sizes = np.fromiter((len(group) for group in groups), np.int64, len(groups))
+    node = np.fromiter((index for group in groups for index in group), np.int64, int(sizes.sum()))
+    test = np.repeat(np.arange(len(groups)), sizes)
+    fails = np.asarray(failed, dtype=bool)
+    with_bad = np.where(fails, 1 - noise.false_pass, noise.false_pass)[test]
+    without = np.where(fails, noise.false_fail, 1 - noise.false_fail)[test]
+    to_node = np.zeros(len(node))  # log likelihood ratios, group to node
+    total = base
+    for _ in range(_SWEEPS):
+        to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
+        log_good = -np.logaddexp(0.0, to_test)  # of the node being good, as far as the others know
+        others = np.bincount(test, log_good, len(groups))[test] - log_good
+        all_good = np.exp(others)
+        ratio = np.log(with_bad) - np.log(all_good * without + (1 - all_good) * with_bad)
+        moved = float(np.max(np.abs(ratio - to_node)))
+        to_node = 0.5 * to_node + 0.5 * ratio  # damped: short loops would swing
+        total = base + np.bincount(node, to_node, len(prior))
+        if moved < _STILL:
+            break
+    return np.asarray(1 / (1 + np.exp(-np.clip(total, -_BOUND, _BOUND))), dtype=np.float64)

@@ -1,0 +1,78 @@
+"""What a search will cost, said before it starts: the same search played on simulated nodes."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+
+from shakedown.isolation.model import Isolation, Problem
+from shakedown.isolation.search import search
+from shakedown.isolation.simulate import Fleet
+from shakedown.isolation.strategy import most_rounds
+from shakedown.text import counted
+
+_PLAYS = 12  # of each kind; of large racks fewer
+_LARGE = 256
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Rounds and trainings: the middle one of what was played with all nodes good, and with one bad."""
+
+    nodes: int
+    first_round: int  # trainings
+    good: tuple[int, int]  # rounds, trainings
+    one_bad: tuple[int, int]
+    at_most: int  # rounds
+    at_most_s: float | None
+    seconds: float  # of one training, as is assumed
+
+    def lines(self) -> list[str]:
+        """In words, for a person who decides whether to start it."""
+        kinds = (("if no node is bad", self.good), ("if one is", self.one_bad))
+        told = [
+            f"{text}: about {counted(rounds, 'round')} and {counted(trainings, 'training')},"
+            f" {duration(rounds * self.seconds)}"
+            for text, (rounds, trainings) in kinds
+        ]
+        bound = f"at most {counted(self.at_most, 'round')}"
+        if self.at_most_s is not None:
+            bound += f" and {duration(self.at_most_s)}"
+        else:
+            bound += f", {duration(self.at_most * self.seconds)}"
+        groups = counted(self.first_round, "group")
+        return [
+            f"{counted(self.nodes, 'node')}; the first round trains {groups} at once",
+            *told,
+            f"{bound} (a training is taken to last {duration(self.seconds)})",
+        ]
+
+
+def estimate(problem: Problem, seconds: float) -> Estimate:
+    """Play the search with these nodes, hints and limits; `seconds` is what one training takes."""
+    plays = _PLAYS if len(problem.nodes) <= _LARGE else 3
+    costs: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+    first = 0
+    for bad in costs:
+        for seed in range(plays):
+            draw = random.Random(f"estimate/{bad}/{seed}")
+            wrong = frozenset(draw.sample(problem.nodes, min(bad, len(problem.nodes))))
+            isolation = Isolation(problem=problem)
+            fleet = Fleet(wrong, draw, problem.noise, seconds=seconds)
+            search(isolation, fleet)
+            first = len(isolation.rounds[0]) if isolation.rounds else 0
+            costs[bad].append((len(isolation.rounds), fleet.played))
+    good, one = (
+        (round(statistics.median(r for r, _ in found)), round(statistics.median(t for _, t in found)))
+        for found in costs.values()
+    )
+    at_most = problem.rounds or most_rounds(len(problem.nodes))
+    return Estimate(len(problem.nodes), first, good, one, at_most, problem.seconds, seconds)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,102 @@
+"""Racks that exist only as numbers, behind the same interface as real ones: what a search costs, and how often it is
+right. For the estimate before a search and for the table of docs/isolation.md."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shakedown.isolation.model import Group, Isolation, Noise, Problem, Training
+from shakedown.isolation.search import search
+
+
+@dataclass
+class Fleet:
+    """Nodes of which some are bad, or cannot reach each other. Each training is wrong at the rates of `noise`."""
+
+    bad: frozenset[str]
+    random: random.Random
+    noise: Noise = field(default_factory=Noise)
+    links: Sequence[frozenset[str]] = ()
+    seconds: float = 60.0
+    played: int = field(default=0)
+
+    def __call__(self, groups: Sequence[Group]) -> list[Training]:
+        return [self._train(group) for group in groups]
+
+    def _train(self, group: Group) -> Training:
+        self.played += 1
+        nodes = frozenset(group.nodes)
+        wrong = bool(nodes & self.bad) or any(link <= nodes for link in self.links)
+        chance = 1 - self.noise.false_pass if wrong else self.noise.false_fail
+        failed = self.random.random() < chance
+        return Training(group=group, outcome="fail" if failed else "pass", seconds=self.seconds)
+
+
+@dataclass(frozen=True)
+class Played:
+    """One simulated search."""
+
+    right: bool  # exactly those that are bad were named, and nobody is undecided
+    innocent: bool  # somebody was named who is good
+    trainings: int
+    rounds: int
+    decided: bool
+    isolation: Isolation
+
+
+def names(count: int) -> list[str]:
+    return [f"node{index + 1:04d}" for index in range(count)]
+
+
+def play(count: int, bad: int, seed: int, noise: Noise | None = None, links: int = 0) -> Played:
+    """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other."""
+    noise = noise or Noise()
+    draw = random.Random(f"{count}/{bad}/{links}/{seed}")
+    nodes = names(count)
+    wrong = frozenset(draw.sample(nodes, bad))
+    pairs = [frozenset(draw.sample([node for node in nodes if node not in wrong], 2)) for _ in range(links)]
+    fleet = Fleet(wrong, draw, noise, pairs)
+    found = search(Isolation(problem=Problem(nodes=nodes, noise=noise, seed=seed)), fleet)
+    result = found.result
+    assert result is not None
+    named = {frozenset(suspect.nodes) for suspect in result.suspects}
+    true = {frozenset([node]) for node in wrong} | set(pairs)
+    return Played(
+        right=named == true and not result.undecided,
+        innocent=bool(named - true),
+        trainings=fleet.played,
+        rounds=len(found.rounds),
+        decided=not result.undecided,
+        isolation=found,
+    )
+
+
+def least_trainings(count: int, bad: int) -> int:
+    """ceil(log2 C(n, k)): no scheme of trainings that pass or fail can do with fewer, even without noise."""
+    return math.ceil(math.log2(math.comb(count, bad))) if bad else 0
+
+
+def halving(count: int, bad: int, seed: int, noise: Noise | None = None, repeats: int = 1) -> tuple[bool, int, int]:
+    """Plain halving down to single nodes, as a yardstick: (exactly right, trainings, rounds). All of it is believed;
+    `repeats` takes the majority of so many trainings."""
+    noise = noise or Noise()
+    draw = random.Random(f"halving/{count}/{bad}/{seed}")
+    wrong = frozenset(draw.sample(range(count), bad))
+    groups, named, played, rounds = [list(range(count))], set(), 0, 0
+    while groups:
+        rounds += repeats
+        following: list[list[int]] = []
+        for group in groups:
+            played += repeats
+            chance = 1 - noise.false_pass if wrong & set(group) else noise.false_fail
+            if sum(draw.random() < chance for _ in range(repeats)) * 2 <= repeats:
+                continue
+            if len(group) == 1:
+                named.add(group[0])
+            else:
+                following += [group[: len(group) // 2], group[len(group) // 2 :]]
+        groups = following
+    return named == wrong, played, rounds

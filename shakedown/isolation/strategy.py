@@ -1,0 +1,134 @@
+"""What to try next, or what the search has come to: a pure function of the problem and of what was tried.
+
+1. Groups: racks, or about sqrt(n) groups, all at once. What failed is halved, in parallel; what passed is mixed anew
+   while others are halved, which costs no time. A node that is alone trains with such that are cleared, each time with
+   others. Each round is chosen by the probabilities (`belief.py`), so that it tells as much as it can.
+2. A node is named when they say so and it has failed three times, each time in the company of other cleared nodes. It
+   is cleared when no more than a 2 % chance is left that one of all those cleared is bad.
+3. A closing run over all but the suspects must pass, once or in two of three. Where it fails though no node is left to
+   blame, the fault is between nodes: a link, or something that shows only at size (`across.py`).
+4. More than a third suspect, or nothing that ever passes: it is not a node.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shakedown.isolation import across
+from shakedown.isolation.groups import next_groups
+from shakedown.isolation.knowledge import PROBABLE, Knowledge
+from shakedown.isolation.model import Group, Isolation, Result
+
+_THIRD = 1 / 3
+_DOUBT = 0.3  # probability of something between nodes that is worth looking into
+_NOTHING_PASSED = 6  # trainings without a single pass
+_UNANSWERED = 3  # times that a group is tried which comes to nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """The groups of the next round, or the end."""
+
+    groups: tuple[Group, ...] = ()
+    result: Result | None = None
+
+
+def most_rounds(count: int) -> int:
+    """A bound: what halving takes and what a search across takes, each twice over for noise, and the closing runs."""
+    return 4 * math.ceil(math.log2(max(count, 2))) + 12
+
+
+def next_step(isolation: Isolation) -> Step:
+    """What to do after the rounds so far."""
+    problem = isolation.problem
+    number = len(isolation.rounds) + 1
+    known = Knowledge(problem, isolation.rounds)
+    if len(problem.nodes) < 3:
+        why = "fewer than 3 nodes: none could be told from the others"
+        return Step(result=_end(known, why))
+    if why := _systemic(known):
+        return Step(result=_end(known, why, systemic=True))
+    if number > (problem.rounds or most_rounds(len(problem.nodes))):
+        return Step(result=_end(known, f"stopped after {len(isolation.rounds)} rounds, as many as were allowed"))
+    if problem.seconds is not None and isolation.rounds and _no_time(isolation):
+        return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
+    if known.open:
+        if groups := _answerable(known, next_groups(known, number)):
+            return Step(groups=groups)
+        return Step(result=_end(known, "the trainings of the nodes that are left came to nothing"))
+    explained = [set(link.nodes) for link in known.links]
+    doubted = [
+        nodes
+        for nodes, bad in known.between.items()
+        if bad > _DOUBT and nodes <= known.cleared and not any(ends <= nodes for ends in explained)
+    ]
+    for nodes in sorted(doubted, key=len):
+        found = across.look(known, nodes, number)
+        if found.groups:
+            return Step(groups=found.groups)
+        return Step(result=_end(known, found.why))
+    return _close(known, number)
+
+
+def _answerable(known: Knowledge, groups: list[Group]) -> tuple[Group, ...]:
+    """Without those whose training came to nothing again and again, or the search would never end."""
+    return tuple(group for group in groups if known.unanswered(frozenset(group.nodes)) < _UNANSWERED)
+
+
+def _no_time(isolation: Isolation) -> bool:
+    longest = max(max((t.seconds for t in each), default=0.0) for each in isolation.rounds)
+    return isolation.seconds + longest > (isolation.problem.seconds or 0)
+
+
+def _systemic(known: Knowledge) -> str:
+    probable = [node for node, bad in known.probability.items() if bad > PROBABLE]
+    told = [each for each in known.trainings if each.outcome != "unknown"]
+    if len(told) >= _NOTHING_PASSED and all(each.outcome == "fail" for each in told):
+        return f"not one of {len(told)} groups passed: it is not a node, look at what all of them share"
+    if len(probable) > _THIRD * len(known.problem.nodes) and len(probable) > 2:
+        total = len(known.problem.nodes)
+        return f"{len(probable)} of {total} nodes are suspect: it is not a node, look at what they share"
+    return ""
+
+
+def _close(known: Knowledge, number: int) -> Step:
+    """No node is open: all without the suspects must pass."""
+    rest = [node for node in known.problem.nodes if node not in known.named]
+    for link in known.links:  # one end of it; the one in most links
+        if all(node in rest for node in link.nodes[:2]) and len(rest) > 2:
+            rest.remove(max(link.nodes[:2], key=lambda node: sum(node in each.nodes for each in known.links)))
+    if len(rest) < known.problem.smallest:
+        return Step(result=_end(known, "too few nodes are left for a closing run"))
+    group = Group(id=f"{number}.1", nodes=tuple(rest), purpose="closing")
+    passes, fails = known.of(frozenset(rest))
+    if passes > fails:
+        return Step(result=_end(known, ""))
+    if known.unanswered(frozenset(rest)) >= _UNANSWERED:
+        return Step(result=_end(known, "the closing run came to nothing"))
+    if passes + fails < 3 and fails < 2:
+        return Step(groups=(group,))
+    return Step(result=_end(known, "all together fail, and no part of them does"))
+
+
+def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
+    """The sentence at the end. A closing run that has not passed leaves no node cleared by it, and is said."""
+    suspects = [] if systemic else [*known.named.values(), *known.links]
+    undecided = {node: f"bad with a probability of {known.probability[node]:.2g}" for node in known.open}
+    cleared = [node for node in known.problem.nodes if node in known.cleared]
+    if systemic:
+        undecided |= dict.fromkeys(known.named, "suspect, as too many are")
+    if why and not systemic and not undecided and not suspects:
+        undecided, cleared = dict.fromkeys(cleared, why), []
+    if why:
+        conclusion = why
+    elif suspects:
+        conclusion = f"the run passes without {', '.join(map(str, suspects))}"
+    else:
+        conclusion = "no node was found bad: all train together"
+    return Result(suspects=suspects, cleared=cleared, undecided=undecided, conclusion=conclusion, systemic=systemic)
+
+
+def stopped(isolation: Isolation, why: str) -> Result:
+    """What is known when a search is ended from outside."""
+    return _end(Knowledge(isolation.problem, isolation.rounds), why)

@@ -1,0 +1,132 @@
+"""A search as a tree: which group was a part of which, and what each came to. Data for a page, lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shakedown.isolation.model import Isolation, Result, Training
+from shakedown.text import counted, printable
+
+_NODES_SHOWN = 60  # characters
+
+
+@dataclass
+class Branch:
+    """A group with its parts. `label` is its nodes, folded."""
+
+    id: str
+    label: str
+    nodes: tuple[str, ...]
+    pads: tuple[str, ...]
+    purpose: str
+    outcome: str  # pass, fail, unknown
+    why: str
+    seconds: float
+    step_ms: float | None
+    logs: str
+    parts: list[Branch] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The roots are the groups that were no part of a group that had failed: of the first round, and what was mixed
+    anew afterwards."""
+
+    roots: list[Branch]
+    rounds: int
+    trainings: int
+    seconds: float
+    result: Result | None
+
+
+def tree(isolation: Isolation) -> Tree:
+    """The whole search as a tree, in the order in which it went."""
+    branches: dict[str, Branch] = {}
+    roots: list[Branch] = []
+    for training in isolation.trainings:
+        branch = branches[training.group.id] = _branch(training)
+        above = branches.get(training.group.parent or "")
+        (above.parts if above is not None else roots).append(branch)
+    return Tree(
+        roots, len(isolation.rounds), len(branches), sum(_seconds(each) for each in isolation.rounds), isolation.result
+    )
+
+
+def _seconds(trainings: Sequence[Training]) -> float:
+    return max((training.seconds for training in trainings), default=0.0)
+
+
+def _branch(training: Training) -> Branch:
+    group = training.group
+    return Branch(
+        id=group.id,
+        label=folded(group.nodes),
+        nodes=group.nodes,
+        pads=group.pads,
+        purpose=group.purpose,
+        outcome=training.outcome,
+        why=training.why,
+        seconds=training.seconds,
+        step_ms=training.step_ms,
+        logs=training.logs,
+    )
+
+
+def folded(nodes: Sequence[str]) -> str:
+    """Nodes as one expression: node[1-3,7]."""
+    from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+    try:
+        return str(NodeSet.fromlist(list(nodes)))
+    except NodeSetException:  # a name that reads as something else
+        return ", ".join(nodes)
+
+
+def lines(isolation: Isolation) -> Iterator[str]:
+    """The tree as text: failures with all their parts, what passed at the top in one line for each round."""
+    found = tree(isolation)
+    yield (
+        f"{counted(found.rounds, 'round')}, {counted(found.trainings, 'training')}, {found.seconds:.0f} s"
+        + "".join(f"; hint: {printable(str(hint), 120)}" for hint in isolation.problem.hints[:5])
+    )
+    quiet: dict[str, int] = {}
+    for root in found.roots:
+        if root.outcome == "pass" and not root.parts and root.purpose != "closing":
+            number = root.id.partition(".")[0]
+            quiet[number] = quiet.get(number, 0) + 1
+    said = set()
+    for root in found.roots:
+        number = root.id.partition(".")[0]
+        if root.outcome == "pass" and not root.parts and root.purpose != "closing":
+            if number not in said:
+                said.add(number)
+                yield f"round {number}: {counted(quiet[number], 'group')} of it passed"
+            continue
+        yield from _lines(root, "", "")
+    if found.result is not None:
+        yield from result_lines(found.result)
+
+
+def _lines(branch: Branch, first: str, more: str) -> Iterator[str]:
+    label = branch.label if len(branch.label) <= _NODES_SHOWN else f"{branch.label[:_NODES_SHOWN]}..."
+    pads = f" (with {folded(branch.pads)})" if branch.pads else ""
+    step = f"  {branch.step_ms:.0f} ms" if branch.step_ms else ""
+    why = f"  {branch.why}" if branch.why and branch.outcome != "pass" else ""
+    yield printable(f"{first}{branch.outcome:<7} {branch.id:<5} {branch.purpose:<8} {label}{pads}{step}{why}", 200)
+    for index, part in enumerate(branch.parts):
+        last = index == len(branch.parts) - 1
+        yield from _lines(part, more + ("`- " if last else "|- "), more + ("   " if last else "|  "))
+
+
+def result_lines(result: Result) -> Iterator[str]:
+    """What the search came to, the suspects first."""
+    yield printable(result.conclusion, 300)
+    for suspect in result.suspects:
+        ids = ", ".join(suspect.trainings)
+        evidence = f": {suspect.why}" if suspect.why else ""
+        yield printable(f"suspect    {suspect}  failed in {ids}{evidence}", 300)
+    if result.undecided:
+        yield printable(f"undecided  {folded(list(result.undecided))}", 300)
+    if result.cleared:
+        yield printable(f"cleared    {folded(result.cleared)}", 300)

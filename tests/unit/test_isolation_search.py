@@ -1,0 +1,218 @@
+"""The search for bad nodes over simulated racks: the same code as over real ones, with seeds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.isolation.estimate import estimate
+from shakedown.isolation.model import Group, Hint, Isolation, Noise, Problem, Training
+from shakedown.isolation.search import search
+from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
+from shakedown.isolation.strategy import most_rounds, next_step
+from shakedown.isolation.tree import lines, tree
+
+QUIET = Noise(false_fail=1e-6, false_pass=1e-6)
+
+
+def fleet(*bad: str, links: Sequence[frozenset[str]] = (), noise: Noise = QUIET) -> Fleet:
+    return Fleet(frozenset(bad), random.Random(1), noise, links)
+
+
+def searched(problem: Problem, launch: Fleet) -> Isolation:
+    found = search(Isolation(problem=problem), launch)
+    assert found.result is not None
+    return found
+
+
+@pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3), (128, 6)])
+def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int) -> None:
+    played = [play(count, bad, seed) for seed in range(25)]
+    assert sum(each.right for each in played) >= 24
+    assert sum(each.innocent for each in played) <= 1
+    assert max(each.rounds for each in played) <= most_rounds(count)
+    assert all(each.trainings >= least_trainings(count, bad) for each in played if bad)
+
+
+def test_plain_halving_believes_the_noise() -> None:
+    right = [halving(32, 2, seed)[0] for seed in range(400)]
+    assert 0.45 < sum(right) / len(right) < 0.68  # JUDGEMENT: 0.565 over 2,000 draws
+    assert halving(32, 2, 1, QUIET)[0]
+
+
+def test_a_large_rack_with_a_twentieth_of_it_bad() -> None:
+    played = play(512, 26, seed=3)
+    assert played.right
+    assert played.rounds <= most_rounds(512)
+
+
+def test_without_noise_a_node_is_named_after_it_failed_with_different_good_nodes() -> None:
+    found = searched(Problem(nodes=names(16), noise=QUIET), fleet("node0010"))
+    assert found.result is not None
+    [suspect] = found.result.suspects
+    assert (suspect.kind, suspect.nodes) == ("node", ("node0010",))
+    failed = [each for each in found.trainings if each.group.id in suspect.trainings]
+    company = [each.nodes - {"node0010"} for each in failed]
+    assert len(failed) >= 3
+    assert all(each.outcome == "fail" for each in failed)
+    assert not frozenset.intersection(*company)
+    last = found.trainings[-1]
+    assert (last.group.purpose, last.outcome) == ("closing", "pass")
+    assert set(last.group.nodes) == set(names(16)) - {"node0010"}
+    assert set(found.result.cleared) == set(last.group.nodes)
+    assert found.result.verdict == Verdict.FAIL
+
+
+def test_groups_of_a_round_share_no_node_and_have_two_at_least() -> None:
+    for seed in range(10):
+        for groups in play(23, 2, seed).isolation.rounds:
+            busy = [node for training in groups for node in training.group.nodes]
+            assert len(busy) == len(set(busy))
+            assert all(len(training.group.nodes) >= 2 for training in groups)
+
+
+def test_racks_are_the_first_groups() -> None:
+    nodes = names(12)
+    racks = {node: f"rack{index // 4}" for index, node in enumerate(nodes)}
+    step = next_step(Isolation(problem=Problem(nodes=nodes, racks=racks)))
+    assert [group.nodes for group in step.groups] == [tuple(nodes[:4]), tuple(nodes[4:8]), tuple(nodes[8:])]
+
+
+def test_a_node_that_is_hinted_at_is_tried_by_itself_at_once_and_cleared_all_the_same() -> None:
+    hint = Hint(node="node0005", source="straggler", odds=50)
+    found = searched(Problem(nodes=names(16), hints=[hint], noise=QUIET), fleet())
+    first = next(each.group for each in found.rounds[0] if "node0005" in each.group.nodes)
+    assert len(first.nodes) == 2
+    assert found.result is not None
+    assert found.result.suspects == []
+    assert "node0005" in found.result.cleared
+    bad = searched(Problem(nodes=names(16), hints=[hint], noise=QUIET), fleet("node0005"))
+    without = searched(Problem(nodes=names(16), noise=QUIET), fleet("node0005"))
+    assert len(bad.rounds) < len(without.rounds)
+
+
+@pytest.mark.parametrize("link", [("node0001", "node0002"), ("node0003", "node0014")])
+def test_two_nodes_that_cannot_train_together_are_a_link_and_neither_is_bad(link: tuple[str, str]) -> None:
+    found = searched(Problem(nodes=names(16), noise=QUIET), fleet(links=[frozenset(link)]))
+    assert found.result is not None
+    [suspect] = found.result.suspects
+    assert (suspect.kind, set(suspect.nodes)) == ("link", set(link))
+    assert set(link) <= set(found.result.cleared)
+    assert len(suspect.trainings) >= 2
+
+
+class OnlyAtSize(Fleet):
+    """Fails with more than so many nodes, whichever they are."""
+
+    def _train(self, group: Group) -> Training:
+        return Training(group=group, outcome="fail" if len(group.nodes) > 9 else "pass", seconds=1)
+
+
+def test_what_fails_only_at_size_is_said_to_be_between_the_nodes() -> None:
+    found = search(Isolation(problem=Problem(nodes=names(16), noise=QUIET)), OnlyAtSize(frozenset(), random.Random(1)))
+    assert found.result is not None
+    assert found.result.suspects == []
+    assert "it fails only with all 16" in found.result.conclusion
+    assert set(found.result.undecided) == set(names(16))
+    assert found.result.verdict == Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("bad", [6, 16])
+def test_more_than_a_third_is_no_node(bad: int) -> None:
+    found = searched(Problem(nodes=names(16), noise=QUIET), fleet(*names(bad)))
+    assert found.result is not None
+    assert found.result.systemic
+    assert found.result.suspects == []
+    assert "it is not a node" in found.result.conclusion
+    assert found.result.verdict == Verdict.UNKNOWN
+
+
+def test_two_nodes_cannot_be_told_apart() -> None:
+    found = searched(Problem(nodes=names(2)), fleet("node0001"))
+    assert found.result is not None
+    assert "fewer than 3 nodes" in found.result.conclusion
+    assert set(found.result.undecided) == set(names(2))
+
+
+class Unanswered(Fleet):
+    """A training with this node comes to nothing."""
+
+    def _train(self, group: Group) -> Training:
+        if "node0003" in group.nodes:
+            return Training(group=group, outcome="unknown", why="no launch plan")
+        return super()._train(group)
+
+
+def test_a_node_that_cannot_be_tried_is_undecided_and_the_search_ends() -> None:
+    found = search(Isolation(problem=Problem(nodes=names(8), noise=QUIET)), Unanswered(frozenset(), random.Random(1)))
+    assert found.result is not None
+    assert found.result.suspects == []
+    assert "node0003" in found.result.undecided
+    assert found.result.verdict == Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("limit", [{"rounds": 3}, {"seconds": 200.0}])
+def test_rounds_and_seconds_are_bounded(limit: dict[str, float]) -> None:
+    problem = Problem.model_validate({"nodes": names(64), **limit})
+    found = searched(problem, fleet("node0007", "node0050"))
+    assert found.result is not None
+    assert len(found.rounds) == 3  # of 60 s each
+    assert found.result.conclusion.startswith("stopped after")
+    assert found.result.undecided
+    assert "node0007" not in found.result.cleared
+
+
+def test_a_search_goes_on_from_its_file_where_it_was_interrupted() -> None:
+    problem = Problem(nodes=names(32), seed=5)
+    whole = searched(problem, fleet("node0009"))
+    kept: list[str] = []
+    asked = 0
+
+    def after_two() -> str | None:
+        nonlocal asked
+        asked += 1
+        return "stopped by Ctrl-C" if asked == 3 else None
+
+    first = search(
+        Isolation(problem=problem),
+        fleet("node0009"),
+        lambda isolation: kept.append(isolation.model_dump_json()),
+        after_two,
+    )
+    assert first.result is not None
+    assert first.result.conclusion == "stopped by Ctrl-C"
+    assert first.result.undecided
+    again = Isolation.model_validate_json(kept[-1])
+    assert (again.result, len(again.rounds)) == (None, 2)
+    assert search(again, fleet("node0009")) == whole
+
+
+def test_a_launcher_that_answers_another_question_is_refused() -> None:
+    with pytest.raises(ValueError, match="what each group came to"):
+        search(Isolation(problem=Problem(nodes=names(8))), lambda groups: [])
+
+
+def test_the_cost_is_told_beforehand() -> None:
+    told = estimate(Problem(nodes=names(64)), seconds=60)
+    assert told.first_round == 8
+    assert told.good[0] <= told.one_bad[0] <= told.at_most
+    text = "\n".join(told.lines())
+    assert "the first round trains 8 groups at once" in text
+    assert "a training is taken to last 60 s" in text
+
+
+def test_the_tree_shows_how_the_suspect_was_found() -> None:
+    found = searched(Problem(nodes=names(16), noise=QUIET), fleet("node0010"))
+    shown = list(lines(found))
+    assert any(line.startswith("fail") and "groups" in line for line in shown)
+    assert any("- fail" in line and "confirm" in line for line in shown)
+    assert any(line.startswith("suspect    node0010") for line in shown)
+    assert shown[-1].startswith("cleared    node[0001-0009,0011-0016]")
+
+    def walk(branches: Sequence[object]) -> int:
+        return sum(1 + walk(branch.parts) for branch in branches)  # type: ignore[attr-defined]
+
+    assert walk(tree(found).roots) == len(found.trainings)
