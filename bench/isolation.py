@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parents[1]
 from shakedown.isolation.model import Noise
 from shakedown.isolation.simulate import halving, least_trainings, play
 
+PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "isolation.md"
 BEGIN, END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
 HEAD = (
