@@ -104,7 +104,7 @@ def write_inventory(nodes: Nodes, settings: Settings, name: str, addresses: list
 
 
 def _probe() -> str:
-    from shakedown import bundle
+    from shakedown.transport import bundle
 
     return bundle.launch_command()
 

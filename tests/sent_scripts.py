@@ -13,7 +13,7 @@ from typing import Any
 
 from shakedown.node import safe_files
 from shakedown.operations.scripts import ASSETS
-from shakedown.sent import program
+from shakedown.transport.program import program
 
 NODE = Path(safe_files.__file__).parent
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -31,7 +31,7 @@ def text_of(path: Path, state: Path) -> str:
 
 
 def argv(script: str | Path, state: Path, uid: int | None = None, before: str = "", **more: object) -> list[str]:
-    """The command that runs a script of operations/assets, or of shakedown/node. `more` replaces its constants."""
+    """The command that runs a script of node/assets, or of shakedown/node. `more` replaces its constants."""
     text = text_of(ASSETS / script if isinstance(script, str) else script, state)
     for name, value in more.items():
         text, count = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value!r}", text)

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shakedown import sent
 from shakedown.facts.base import Fact
 from shakedown.node import data
+from shakedown.transport.program import command, program
 
 _PROGRAM = Path(data.__file__)
 
@@ -27,8 +27,8 @@ class Downloaded(Fact[dict[str, dict[str, Any]]]):
         return {}
 
     def command(self, folder: str, names: list[str]) -> str:
-        text = f"{sent.program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"
-        return sent.command(text, folder, *names)
+        text = f"{program(_PROGRAM)}\nshow_downloaded(arguments()[0], arguments()[1:])"
+        return command(text, folder, *names)
 
     def process(self, output: Any) -> dict[str, dict[str, Any]]:
         found = _document(output)
@@ -49,7 +49,7 @@ class Prepared(Fact[str]):
         return "the node did not say what is there"
 
     def command(self, folder: str) -> str:
-        return sent.command(f"{sent.program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)
+        return command(f"{program(_PROGRAM)}\nshow_prepared(arguments()[0])", folder)
 
     def process(self, output: Any) -> str:
         found = _document(output)

@@ -14,10 +14,10 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 from typing_extensions import override
 
-from shakedown import bundle
 from shakedown.facts.base import Fact
 from shakedown.node import question
 from shakedown.text import load_json, sound
+from shakedown.transport import bundle
 
 DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
 _MARKER = "shakedown_bundle"

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shakedown import sent
 from shakedown.facts.base import Fact
 from shakedown.node import safe_files
+from shakedown.transport.program import command as command_of
+from shakedown.transport.program import program
 
 _NODE = Path(safe_files.__file__).parent
 
@@ -17,10 +18,10 @@ def guarded(path: str, command: str) -> str:
     """A fact's shell text behind a look at the folder that it goes into as root: where another user could have put
     something there, it ends with a line `error WHY`, and nothing there is run. Where there is no such folder it ends
     with `kind absent`, for what is there a moment later was not looked at."""
-    program = sent.program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
+    text = program(_NODE / "records.py") + "\nworking_place(sys.argv[1])"
     failed = "{ printf 'error %s\\n' \"$why\" | tail -n 1; exit 0; }"
     absent = "if [ \"$why\" = absent ]; then echo 'kind absent'; exit 0; fi"
-    return f"why=$( ({sent.command(program, path)}) 2>&1) || {failed}; {absent}; {command}"
+    return f"why=$( ({command_of(text, path)}) 2>&1) || {failed}; {absent}; {command}"
 
 
 class Records(Fact[dict[str, Any]]):
@@ -37,7 +38,7 @@ class Records(Fact[dict[str, Any]]):
         return {"there": True, "problem": "the node said nothing about its records", "files": {}}
 
     def command(self, folder: str) -> str:
-        return sent.command(sent.program(_NODE / "records.py") + "\nshow(sys.argv[1])", folder)
+        return command_of(program(_NODE / "records.py") + "\nshow(sys.argv[1])", folder)
 
     def process(self, output: Any) -> dict[str, Any]:
         try:

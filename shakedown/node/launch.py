@@ -1,8 +1,8 @@
 """Sent to the node as `python3 -c`: run the probe from the bundle that is cached there, if it is whole.
 
 Prints the node state, or one line of JSON with the key `shakedown_bundle` that says why it did not run. The node
-never imports this file: `shakedown/bundle.py` sends its text, without docstrings, comments and annotations, and with
-DIGEST filled in. It has to run under Python 3.6, which is too old for the probe and still has to say so.
+never imports this file: `shakedown/transport/bundle.py` sends its text, without docstrings, comments and annotations,
+and with DIGEST filled in. It has to run under Python 3.6, which is too old for the probe and still has to say so.
 """
 
 import hashlib

@@ -14,13 +14,14 @@ from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.operation import operation
 from pyinfra.context import host
 
-from shakedown import node, sent
+from shakedown import node
 from shakedown.facts.settings import Contents
 from shakedown.node.bootunit import CONFIG, parse_settings
 from shakedown.node.settings import MODULES
 from shakedown.operations import atomic, boot_values
 from shakedown.operations.commands import Commands, refuse, show_change, verify
 from shakedown.operations.record import remember
+from shakedown.transport import program as sent
 
 SCRIPT = "/usr/local/libexec/shakedown-boot"
 CONF = CONFIG
@@ -28,7 +29,6 @@ UNIT = "/etc/systemd/system/shakedown-boot.service"
 ENABLED = "/etc/systemd/system/multi-user.target.wants/shakedown-boot.service"
 SYSTEMD = "/run/systemd/system"
 
-_ASSETS = Path(__file__).parent / "assets"
 _NODE = Path(node.__file__).parent
 # A shell runs what stands between the two triple quotes, which finds the interpreter; to python it is a string.
 _HEAD = """#!/bin/sh
@@ -124,7 +124,7 @@ def _install(path: str, lines: list[str], files: Mapping[str, list[str] | None],
 
 
 def _install_unit(files: Mapping[str, list[str] | None]) -> Commands:
-    lines = (_ASSETS / "shakedown-boot.service").read_text().splitlines()
+    lines = (_NODE / "assets" / "shakedown-boot.service").read_text().splitlines()
     written = list(_install(UNIT, lines, files, "0644"))
     yield from written
     if written or ENABLED not in files:

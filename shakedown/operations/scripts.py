@@ -11,17 +11,18 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.host import Host
 from pyinfra.connectors.util import CommandOutput
 
-from shakedown.sent import command, program
+from shakedown import node
+from shakedown.transport.program import command, program
 
-ASSETS = Path(__file__).parent / "assets"
+ASSETS = Path(node.__file__).parent / "assets"
 
 
 def run_script(
     host: Host, script: str, document: dict[str, Any], show: bool, limit_s: float | None = None
 ) -> tuple[bool, CommandOutput]:
-    """Run a script of `assets/` under the node's Python, with the document on its standard input: no secret of it
-    stands in argv. `limit_s`: what it may take, where that is more than any other command's. To be called inside an
-    operation's command, whose user and sudo it takes."""
+    """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
+    of it stands in argv. `limit_s`: what it may take, where that is more than any other command's. To be called inside
+    an operation's command, whose user and sudo it takes."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     return host.run_shell_command(

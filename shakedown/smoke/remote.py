@@ -16,9 +16,9 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shakedown.node.launcher.commands import FETCH_LIMIT
-from shakedown.sent import command
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.text import load_json, printable
+from shakedown.transport.program import command
 
 # In the order of their imports.
 _SOURCES = ("__init__", "processes", "folder", "lock", "control", "leftovers", "watchdog", "commands")

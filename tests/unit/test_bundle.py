@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from shakedown import bundle
-from shakedown.sent import program
+from shakedown.transport import bundle
+from shakedown.transport.program import program
 
-NODE = Path(bundle.__file__).parent / "node"
+NODE = Path(bundle.__file__).parents[1] / "node"
 PYTHONS = {
     minor: next(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"), None) or shutil.which(f"python3.{minor}")
     for minor in range(6, 14)
@@ -245,7 +245,7 @@ def test_what_travels_is_pinned_so_that_every_checkout_makes_the_same_bundle() -
         assert f"{package}=={version(package)}" in wanted
 
 
-@pytest.mark.parametrize("asset", sorted((NODE.parent / "operations/assets").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("asset", sorted((NODE / "assets").glob("*.py")), ids=lambda path: path.name)
 def test_a_script_that_is_sent_is_whole_for_the_oldest_python(asset: Path) -> None:
     """Each module that it needs is in it, once, and its text is plain enough for any locale."""
     text = program(asset)

@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 
 from shakedown.facts.dataset import Downloaded
-from shakedown.operations.assets.download import public
-from shakedown.sent import command
+from shakedown.node.assets.download import public
+from shakedown.transport.program import command
 from tests.sent_scripts import NOBODY, NODE, argv, run, text_of
 
 DATA = random.Random(1).randbytes(300_000)

@@ -25,8 +25,8 @@ LEVELS = (
         "shakedown.site_files",
         "shakedown.text",
     ),
-    ("shakedown.sent", "shakedown.secret_file"),
-    ("shakedown.bundle", "shakedown.findings", "shakedown.ledger.key", "shakedown.state"),
+    ("shakedown.transport", "shakedown.secret_file"),
+    ("shakedown.findings", "shakedown.ledger.key", "shakedown.state"),
     ("shakedown.baselines",),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
@@ -37,7 +37,7 @@ LEVELS = (
     ("shakedown.ledger",),
     ("shakedown.report",),
     ("shakedown.facts",),
-    ("shakedown.operations.assets",),  # travel too, each with what it needs of shakedown.node
+    ("shakedown.node.assets",),  # travel too, each with what it needs of shakedown.node
     ("shakedown.operations",),
     ("shakedown.runner",),
     ("shakedown.cli",),

@@ -14,12 +14,13 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
+from shakedown import node
 from shakedown.facts.settings import Contents, PciRegisters
 from shakedown.operations import atomic, boot
 from shakedown.operations.atomic import HEADER
 from shakedown.operations.record import FOLDER
 
-ASSETS = Path(boot.__file__).parent / "assets"
+ASSETS = Path(node.__file__).parent / "assets"
 SCRIPT = boot.program()
 UNIT = (ASSETS / "shakedown-boot.service").read_text().splitlines()
 INSTALLED = {boot.SCRIPT: SCRIPT, boot.UNIT: UNIT, boot.ENABLED: UNIT, boot.SYSTEMD: []}

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from shakedown.facts.dataset import Prepared
-from shakedown.sent import command
+from shakedown.transport.program import command
 from tests.sent_scripts import NOBODY, NODE, PYTHON, argv, text_of
 
 WHOLE = "echo MMIDIDX > $DATA/a.idx; echo x > $DATA/a.bin"

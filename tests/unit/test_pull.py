@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.operations.assets import pull as pull_script
-from shakedown.operations.assets import registry as registry_script
+from shakedown.node.assets import pull as pull_script
+from shakedown.node.assets import registry as registry_script
 from shakedown.operations.images import ADVICE, _password, said_by_node
 
 # As modules whose insides are replaced below.

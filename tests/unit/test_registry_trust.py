@@ -21,7 +21,7 @@ import pytest
 
 from shakedown.operations.images import ADVICE
 from shakedown.operations.scripts import ASSETS
-from shakedown.sent import program
+from shakedown.transport.program import program
 from tests.lab import certificates
 
 BODY = json.dumps({"layers": [{"size": 100}, {"size": 23}]}).encode()

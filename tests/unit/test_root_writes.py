@@ -19,15 +19,15 @@ from typing import Any
 
 import pytest
 
-from shakedown import sent
 from shakedown.facts.git import Checkout
 from shakedown.facts.records import Records, guarded
 from shakedown.facts.venv import Environment
+from shakedown.node.assets import files as files_script
 from shakedown.node.safe_files import Unsafe, sound, walk
-from shakedown.operations.assets import files as files_script
 from shakedown.operations.atomic import HEADER, MARK, command
 from shakedown.operations.record import FOLDER, Step, remember
 from shakedown.operations.scripts import ASSETS
+from shakedown.transport.program import program
 from tests.sent_scripts import NOBODY, NODE, run, text_of
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be attacked by another user")
@@ -502,4 +502,4 @@ def test_every_act_of_the_script_is_tried_here() -> None:
     text = Path(__file__).read_text()
     assert all(f'"{name}"' in text for name in files_script.ACTS)
     assert command("write").function.__name__ == "on_node"
-    assert sent.program(NODE / "records.py").isascii()
+    assert program(NODE / "records.py").isascii()

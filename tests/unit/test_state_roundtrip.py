@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import bundle
 from shakedown.state import NodeState, is_unreadable
+from shakedown.transport import bundle
 from tests.states import healthy, with_
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Interpreters in the order of preference. RHEL's platform-python is 3.6 on RHEL 8: too old, and it says so itself.
 PYTHONS = (
     "python3",

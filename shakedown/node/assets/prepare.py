@@ -22,11 +22,11 @@ import threading
 import time
 from typing import IO, Any, Dict, List
 
+from shakedown.node.assets.lease import Lease, take
+from shakedown.node.assets.words import clean, say
 from shakedown.node.data import MARK, key_of, listing, prepared
 from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound
-from shakedown.operations.assets.lease import Lease, take
-from shakedown.operations.assets.words import clean, say
 
 EVERY_S = 10.0
 LINES = 20_000  # of the program that are passed on

@@ -25,7 +25,7 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any, Dict, Optional, Tuple
 
-from shakedown.operations.assets.words import clean
+from shakedown.node.assets.words import clean
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import IO, Any, Dict, List, Set, Tuple
 
-from shakedown.operations.assets.words import clean, say
+from shakedown.node.assets.words import clean, say
 
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (

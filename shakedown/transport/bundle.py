@@ -20,10 +20,10 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from shakedown.sent import as_word, bare, search
+from shakedown.transport.program import as_word, bare, search
 
-_NODE = Path(__file__).parent / "node"
-_LAUNCHER = _NODE / "launcher"  # travels by itself, with each run: shakedown/smoke/remote.py
+_NODE = Path(__file__).parents[1] / "node"
+_APART = {"launcher", "assets"}  # travel by themselves: shakedown/smoke/remote.py, shakedown/operations/scripts.py
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py", "boot.py"}
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
@@ -83,7 +83,11 @@ def build() -> Bundle:
     """The bundle of this checkout and environment. Raises BundleError where a package is missing."""
     files = {"shakedown/__init__.py": b""}
     for path in sorted(_NODE.rglob("*")):
-        if path.suffix in (".py", ".txt") and path.name not in _SENT_AS_TEXT and _LAUNCHER not in path.parents:
+        if (
+            path.suffix in (".py", ".txt")
+            and path.name not in _SENT_AS_TEXT
+            and not _APART.intersection(path.relative_to(_NODE).parts)
+        ):
             files[f"shakedown/node/{path.relative_to(_NODE)}"] = path.read_bytes()
     for package, (prefix, _) in _PACKAGES.items():
         files.update((prefix + name, data) for name, data in _package_files(package))

@@ -25,11 +25,11 @@ from functools import partial
 from http.client import HTTPException
 from typing import Any, Callable, Dict, List, Optional
 
+from shakedown.node.assets.lease import take
+from shakedown.node.assets.words import clean, say
 from shakedown.node.data import key_of, record, recorded
 from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
-from shakedown.operations.assets.lease import take
-from shakedown.operations.assets.words import clean, say
 
 BLOCK = 1 << 20
 EVERY_S = 10.0

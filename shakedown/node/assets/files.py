@@ -26,8 +26,8 @@ import sys
 import time
 from typing import Any, Callable, Dict
 
+from shakedown.node.assets.words import clean
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
-from shakedown.operations.assets.words import clean
 
 PATIENCE_S = 60.0
 HEAD = 512  # bytes in which our mark must stand: it is the first or second line
