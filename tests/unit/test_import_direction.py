@@ -35,6 +35,7 @@ LEVELS = (
     ("shakedown.checks", "shakedown.copies", "shakedown.resolve"),
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.ledger",),
+    ("shakedown.isolation",),
     ("shakedown.report",),
     ("shakedown.facts",),
     ("shakedown.node.assets",),  # travel too, each with what it needs of shakedown.node
