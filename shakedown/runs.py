@@ -41,6 +41,7 @@ from shakedown import copies, private
 from shakedown import secrets as masking
 from shakedown.desired import DesiredState
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
+from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.smoke import gates
 from shakedown.smoke.benchmark.judge import judge as judge_benchmark
@@ -50,7 +51,7 @@ from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed
 from shakedown.smoke.gates.model import some
-from shakedown.smoke.job import job_name
+from shakedown.smoke.job import Failure, job_name
 from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
@@ -127,6 +128,7 @@ class RunRecord(BaseModel):
     findings: Annotated[list[Finding], FailFast()] = []
     gates: Annotated[list[Gate], FailFast()] = []
     jobs: Annotated[list[JobRecord], FailFast()] = []  # in the order in which they were begun
+    diagnosis: Diagnosis | None = None  # what it died of and where that began; None: it did not, or nobody can say
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -172,6 +174,8 @@ class Evidence(BaseModel):
     logs: dict[str, list[KeptLog]] = {}  # per node, the job's own output first; paths relative to the run directory
     stopped: str | None = None  # why the job was stopped before its end, with the node and the line that were first
     started: bool = True  # whether any rank was: of a job that did not start there is one thing to say
+    failures: Annotated[list[Failure], FailFast()] = []  # all that the controller saw until then, in the order of time
+    running: dict[str, list[str]] = {}  # per node, the processes with their states when it began to end
     left: dict[str, list[str]] = {}  # per node, what of the job was left running there, or may have been
 
 
@@ -370,7 +374,7 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
     else:
         judgement = judge(
             job.plan,
-            {node.name: _log_of(directory, node.name, job, evidence) for node in job.plan.nodes},
+            {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes},
             evidence.exit_codes,
             evidence.counters_before,
             evidence.counters_after,
@@ -409,7 +413,7 @@ def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark,
     return Judgement(judged, [], measure([]), [])
 
 
-def _log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
+def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
     """The job's own output on a node. None: there was none; one that is not what was fetched says so."""
     named, kept = job.logs.get(node, []), evidence.logs.get(node, [])
     if not named and not kept:

@@ -17,6 +17,7 @@ from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
 
 if TYPE_CHECKING:
+    from shakedown.diagnosis.model import Diagnosis
     from shakedown.smoke.log import Iteration
 
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -120,6 +121,7 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
         if any(value is not None for value in said.values()) or expect:
             _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
         _judge_run(logs[0], form, show_all)
+    from shakedown.diagnosis.run import of_logs
     from shakedown.smoke.offline import Asked, judge_logs
 
     if logs.count("-") > 1:
@@ -130,7 +132,9 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
         judged, notes = judge_logs(nodes, asked)
     except ValueError as error:
         _unusable(str(error))
-    _finish(judged.gates, gates.verdict(judged.gates), form, [*notes, *twice], judged.recorded, show_all)
+    verdict = gates.verdict(judged.gates)
+    died_of = of_logs(nodes) if verdict != Verdict.OK else None
+    _finish(judged.gates, verdict, form, [*notes, *twice], judged.recorded, show_all, died_of)
 
 
 _OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --global-batch, --world-size, --transport"
@@ -179,15 +183,18 @@ def _read(log: str) -> tuple[NodeLog, str]:
 
 
 def _judge_run(name: str, form: str, show_all: bool) -> NoReturn:
+    from shakedown.diagnosis.run import KeptLogs, diagnose
     from shakedown.runs import RunDirectory, find_run, judge_run, verdict_of
 
     try:
         directory = RunDirectory(find_run(name))
         record = directory.load()
-        judged = judge_run(directory, record, directory.load_evidence())
+        evidence = directory.load_evidence()
+        judged = judge_run(directory, record, evidence)
+        died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged, verdict_of(record, judged), form, show_all=show_all)
+    _finish(judged, verdict_of(record, judged), form, show_all=show_all, died_of=died_of)
 
 
 def _finish(
@@ -197,9 +204,10 @@ def _finish(
     notes: Sequence[str] = (),
     recorded: Sequence[Recorded] = (),
     show_all: bool = False,
+    died_of: Diagnosis | None = None,
 ) -> NoReturn:
     measured = [figure for figure in recorded if figure.value is not None]
-    write(Judged(verdict, judged, measured, notes, show_all), form)
+    write(Judged(verdict, judged, measured, notes, died_of, show_all), form)
     sys.exit(verdict.exit_code)
 
 

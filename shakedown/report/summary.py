@@ -38,6 +38,7 @@ class Summary:
     outcomes: Sequence[HostOutcome] = ()
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> operations
     unfinished: Mapping[str, str] = field(default_factory=dict)  # node -> the operation that it did not get through
+    diagnosis: Sequence[str] = ()  # what a job died of and where that began, in lines
     gates: Sequence[str] = ()  # those that did not hold
     new_keys: Mapping[str, str] = field(default_factory=dict)  # node -> the key that was taken for the first time
     error: str = ""  # what ended the run before its end
@@ -54,6 +55,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     yield f"verdict: {summary.verdict}{' (interrupted)' if summary.interrupted else ''}"
     if summary.error:
         yield f"  ended by {printable(summary.error, WHY)}"
+    yield from (f"  {line}" for line in summary.diagnosis)
     yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
     alike: dict[tuple[int, str], list[str]] = {}
     for outcome in summary.outcomes:

@@ -283,8 +283,11 @@ def figures_table(figures: Figures, expect: Mapping[str, float], node: str | Non
 def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
     """A whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several nodes is
     said once; with `show_all` everything of each."""
+    from shakedown.diagnosis import words
+
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
+    yield from (escape(line) for line in words.lines(record.diagnosis))
     yield _run_nodes(record.nodes, show_all)
     notes: dict[tuple[str, str], list[str]] = {}
     for node in record.nodes:

@@ -10,6 +10,7 @@ from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import BaseStateCallback
 
+from shakedown.diagnosis import words
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.operations.commands import refuse
@@ -184,6 +185,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
+        diagnosis=list(words.lines(current.record.diagnosis)) if current and current.record else [],
         gates=not_held(gates),
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shakedown.desired.models import EACH, TOGETHER
+from shakedown.diagnosis import words
+from shakedown.diagnosis.run import KeptLogs, diagnose
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.hosts import named
@@ -176,6 +178,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
             current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
+    record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
     current.save()
 
 
@@ -195,6 +198,8 @@ def _keep(current: Session, job: Job) -> JobRecord:
         evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
         evidence.started = job.result.started_at is not None
         evidence.stopped = None if job.result.completed else job.result.reason
+        evidence.failures = list(job.result.failures)
+        evidence.running = {node.name: node.running_at_end for node in job.result.nodes}
         evidence.left = {node.name: node.left for node in job.result.nodes}
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
@@ -233,10 +238,9 @@ def show_judgement(current: Session) -> None:
         out.print()
         out.print(part)
     out.print()
-    for job in current.jobs:
-        if job.result and job.result.first_failure:
-            out.print(f"first: {job.result.first_failure.text}", style="red", markup=False)
     excluded: dict[str, list[str]] = {}
+    for number, line in enumerate(words.lines(record.diagnosis)):
+        out.print(line, style=None if number else "red", markup=False, highlight=False)
     for name, why in current.excluded.items():
         excluded.setdefault(f"took no part{' in what followed' if name in own else ''}: {why}", []).append(name)
     for what, names in excluded.items():

@@ -33,7 +33,8 @@ class Failure(_Part):
     node: str | None  # None: not one node's
     kind: str
     text: str  # what a person reads
-    at: datetime
+    at: datetime  # no later than then it happened
+    since: datetime | None = None  # and no sooner than then; None: nobody can say
     line: str | None = None  # the line of the node's log that shows it, or the last one before it
     line_number: int | None = None  # from 1, as `grep -n` counts
     cause: str | None = None
@@ -49,6 +50,7 @@ class NodeResult(_Part):
     ended_at: datetime | None  # when the leader exited
     kept: list[KeptLog]  # the leader's output first
     notes: list[str]  # what a person should know: what is left on the node, logs that could not be fetched
+    running_at_end: list[str] = []  # processes when it began to end, with their states: "123 python3 (T)"
     left: list[str] = []  # of these: what the run has left running, or may have: a run that has is no pass
 
     @property

@@ -17,6 +17,7 @@ from shakedown.text import file_name
 
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
 ROOM_BYTES = 64 << 10  # less on the node is a full disk
+_LOOK_S = 0.5  # within which a node notices that its log has grown or its leader has exited; a busy one is late
 
 
 class Member:
@@ -41,15 +42,18 @@ class Member:
         self.clock = clock or Clock()
         self.answered_at = self.clock.now()
         self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
+        self.asked_before = self.answered_at  # and the one before that
         self.silence: str | None = None  # why the last command got no answer
         self.started_at: float | None = None
         self.exited_at: float | None = None
+        self.exited_since: float | None = None  # the leader exited no sooner
         self.ready = False
         self.done = False
         self.removed = False
         self.failures: list[Failure] = []
         self.iterations: deque[tuple[float, Iteration]] = deque()
         self.line, self.line_number = "", 0  # the last one that is not empty
+        self._asking = self.answered_at  # when the exchange that goes on began
         self._node = node
         self._timeouts = timeouts
         self._sleep = sleep
@@ -77,20 +81,33 @@ class Member:
             self.fail("controller", f"{self.name}: {type(error).__name__}: {error}")
         self.done = True
 
-    def fail(self, kind: str, text: str, when: float | None = None, match: Match | None = None) -> None:
-        """Note a failure of this node."""
+    def fail(
+        self,
+        kind: str,
+        text: str,
+        when: float | None = None,
+        match: Match | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Note a failure of this node, which came no later than `when` (now) and no sooner than `since`."""
         self.failures.append(
             Failure(
                 node=self.name,
                 kind=kind,
                 text=text,
                 at=self.clock.at(when if when is not None else self.clock.now()),
+                since=None if since is None else self.clock.at(since),
                 line=match.line if match else self.line or None,
                 line_number=match.line_number if match else self.line_number or None,
                 cause=match.cause if match else None,
                 remedy=match.remedy if match else None,
             )
         )
+
+    def _no_sooner(self, when: float) -> float:
+        """Of a moment that the node tells in this exchange, by its age: the answer took its time, and a node does not
+        look all the time."""
+        return when - (self.clock.now() - self._asking) - _LOOK_S
 
     def kept(self) -> int:
         """Bytes of its logs that have come in."""
@@ -106,6 +123,7 @@ class Member:
             started_at=None if self.started_at is None else self.clock.at(self.started_at),
             ended_at=None if self.exited_at is None else self.clock.at(self.exited_at),
             kept=kept,
+            running_at_end=list(self.status.running_at_end),
             notes=[*self._notes, *(log.incomplete for log in kept[1:] if log.incomplete), *left],
             left=left,
         )
@@ -164,11 +182,11 @@ class Member:
         self._open(LEADER, LEADER)
 
     def _step(self) -> None:
-        asked_at = self.clock.now()
+        self._asking = self.clock.now()
         try:
             backlog = self._visit() if self._node.known else self._find()
             self.silence = None if self._node.known else self.silence
-            self.asked_at, self.answered_at = asked_at, self.clock.now()
+            self.asked_before, self.asked_at, self.answered_at = self.asked_at, self._asking, self.clock.now()
         except NoAnswer as error:
             backlog, self.silence = False, str(error)
         if not backlog and not self.removed:
@@ -220,6 +238,7 @@ class Member:
             self.started_at = now - status.started_ago_s
         if status.exited_ago_s is not None and self.exited_at is None:
             self.exited_at = now - status.exited_ago_s
+            self.exited_since = self._no_sooner(self.exited_at)
         leader = self._logs[LEADER]
         leader.size = status.size
         if status.log:
@@ -261,9 +280,8 @@ class Member:
             self._fail_by(match, when)
 
     def _fail_by(self, match: Match, when: float) -> None:
-        self.fail(
-            match.name, f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}", when, match
-        )
+        text = f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}"
+        self.fail(match.name, text, when, match, self._no_sooner(when))
 
     def _collect(self) -> None:
         """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""

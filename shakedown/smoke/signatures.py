@@ -7,12 +7,15 @@ import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import resources
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shakedown.text import printable, strip_escapes
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
+Role = Literal["origin", "echo", "either"]
+"""What a sign of failure proves of the node that shows it; see signatures.toml."""
 
 
 class Signature(BaseModel):
@@ -25,6 +28,10 @@ class Signature(BaseModel):
     pattern: re.Pattern[str] | None = None
     unless: re.Pattern[str] | None = None
     rdma: bool = False
+    role: Role | None = None
+    symptom: bool = False
+    common: bool = False
+    late_s: float = 0.0
     cause: str
     remedy: str
 
@@ -56,6 +63,13 @@ class Signatures(BaseModel):
     kernel: tuple[Signature, ...]
     advice: tuple[Advice, ...]
 
+    @model_validator(mode="after")
+    def _each_has_a_role(self) -> Self:
+        without = [entry.name for entry in (*self.failure, *self.kernel) if entry.role is None]
+        if without:
+            raise ValueError(f"no role: {', '.join(without)}")
+        return self
+
 
 class Match(BaseModel):
     """A line that shows a failure: `line_number` counts from 1, as `grep -n` does."""
@@ -77,6 +91,13 @@ def load() -> Signatures:
     """The signatures that come with the package."""
     text = resources.files("shakedown.smoke").joinpath("signatures.toml").read_text(encoding="utf-8")
     return Signatures.model_validate(tomllib.loads(text))
+
+
+@cache
+def signature(name: str) -> Signature | None:
+    """The signature of a training log or the kernel log of that name; None where it is another kind of failure."""
+    data = load()
+    return next((entry for entry in (*data.failure, *data.kernel, _UNKNOWN_EXCEPTION) if entry.name == name), None)
 
 
 def advice(name: str) -> str:
@@ -148,6 +169,7 @@ _EXIT_BARRIER = "] Error waiting on exit barrier"
 _UNKNOWN_EXCEPTION = Signature(
     name="traceback",
     text=(_TRACEBACK,),
+    role="either",
     cause="a Python exception that nothing caught",
     remedy="the exception's text names it; the frames above it in the log show where",
 )
@@ -159,7 +181,7 @@ _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has
 
 
 class FailureScanner:
-    """Finds the first failure in a training log, line by line, while the log grows.
+    """Finds the failures in a training log, line by line, while the log grows: each kind where it first stood.
 
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
     is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
@@ -169,26 +191,32 @@ class FailureScanner:
 
     def __init__(self) -> None:
         self.lines = 0
-        self.first: Match | None = None
+        self.matches: list[Match] = []
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
+        self._seen: set[str] = set()
         self._signatures = load().failure
         self._texts = (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
         self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
 
+    @property
+    def first(self) -> Match | None:
+        """The first of all."""
+        return self.matches[0] if self.matches else None
+
     def batch(self, lines: Sequence[str]) -> None:
-        """Many lines at once, at half the cost of one by one; `first` tells what was found."""
-        if self.first is None and (self._pending or _holds("".join(lines), self._texts)):
+        """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
+        if self._pending or _holds("".join(lines), self._texts):
             for line in lines:
                 self.line(line)
         else:
             self.lines += len(lines)
 
     def line(self, line: str) -> Match | None:
-        """The first failure, on the line that proves it; None before and after."""
+        """A failure of a kind that is new, on the line that proves it."""
         self.lines += 1
-        if self.first is not None or not (self._pending or _holds(line, self._texts)):
+        if not (self._pending or _holds(line, self._texts)):
             return None
         if _EXIT_BARRIER in line:
             self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]
@@ -201,11 +229,11 @@ class FailureScanner:
 
     def close(self) -> Match | None:
         """The end of the log: a traceback whose exception never came is a failure as well."""
-        if self.first is None and self._pending:
-            line_number, line = min(self._pending.values())
-            self.first = _match(_UNKNOWN_EXCEPTION, line_number, line)
-            return self.first
-        return None
+        if not self._pending:
+            return None
+        line_number, line = min(self._pending.values())
+        self._pending.clear()
+        return self._keep(_match(_UNKNOWN_EXCEPTION, line_number, line))
 
     def _in_traceback(self, line: str) -> Match | None:
         prefix = _RANK.match(line)
@@ -227,21 +255,28 @@ class FailureScanner:
         if began - self._ignored.pop(rank, -3) <= 2:
             self._pass_over("an exception that Python ignored: no failure", line)
             return None
-        return self._settle(line) or self._found(_UNKNOWN_EXCEPTION, line)
+        return self._found(self._signature_of(line) or _UNKNOWN_EXCEPTION, line)
 
     def _pass_over(self, what: str, line: str) -> None:
         if not any(what in each for each in self.harmless):
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
-    def _settle(self, line: str) -> Match | None:
-        for signature in self._signatures:
-            if signature.matches(line):
-                return self._found(signature, line)
-        return None
+    def _signature_of(self, line: str) -> Signature | None:
+        return next((signature for signature in self._signatures if signature.matches(line)), None)
 
-    def _found(self, signature: Signature, line: str) -> Match:
-        self.first = _match(signature, self.lines, line)
-        return self.first
+    def _settle(self, line: str) -> Match | None:
+        found = self._signature_of(line)
+        return self._found(found, line) if found else None
+
+    def _found(self, signature: Signature, line: str) -> Match | None:
+        return None if signature.name in self._seen else self._keep(_match(signature, self.lines, line))
+
+    def _keep(self, match: Match) -> Match | None:
+        if match.name in self._seen:
+            return None
+        self._seen.add(match.name)
+        self.matches.append(match)
+        return match
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:

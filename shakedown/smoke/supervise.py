@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from shakedown.smoke import first_failure
+from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Outcome, Timeouts
 from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
@@ -107,6 +107,7 @@ class _Supervisor:
             )
             for node in plan.nodes
         ]
+        self._addresses = {node.address: node.name for node in plan.nodes}
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt
         self._went: float | None = None
@@ -164,12 +165,12 @@ class _Supervisor:
         trouble = self._trouble()
         if trouble:
             self._stopped = self._clock.now()
-            first = first_failure.first(trouble)
-            self._say("failure", first.text, first.node)
-            more = "; a further Ctrl-C stops waiting for them" if first.kind == "interrupted" else ""
+            why = first(trouble, self._addresses)
+            self._say("failure", why.text, why.node)
+            more = "; a further Ctrl-C stops waiting for them" if why.kind == "interrupted" else ""
             self._say("phase", f"stopping all nodes{more}")
             for member in self._members:
-                member.stop = first.text
+                member.stop = why.text
         for member in self._members:
             member.finish = True
         kept, since, began = 0, self._clock.now(), self._clock.now()
@@ -212,19 +213,23 @@ class _Supervisor:
         status = member.status
         known = {failure.kind for failure in member.failures}
         if status.exit_code and "exit" not in known:
-            member.fail("exit", f"{member.name}: the job ended with {_exit_text(status.exit_code)}", member.exited_at)
+            text = f"{member.name}: the job ended with {_exit_text(status.exit_code)}"
+            member.fail("exit", text, member.exited_at, since=member.exited_since)
         elif status.ending and "watchdog" not in known:
-            member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}")
+            member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}", since=member.asked_before)
         elif status.rebooted and "rebooted" not in known:
-            member.fail("rebooted", f"{member.name}: it was rebooted in mid-run (its boot id is another one)")
+            text = f"{member.name}: it was rebooted in mid-run (its boot id is another one)"
+            member.fail("rebooted", text, since=member.asked_before)
         elif not status.watchdog and not {"watchdog", "rebooted"} & known:
-            member.fail("watchdog", f"{member.name}: its watchdog has died")
+            member.fail("watchdog", f"{member.name}: its watchdog has died", since=member.asked_before)
         free = status.disk_free_bytes
         if free is not None and free < ROOM_BYTES and "disk full" not in known:
-            member.fail("disk full", f"{member.name}: no room is left where the run folder is: its log is cut")
+            text = f"{member.name}: no room is left where the run folder is: its log is cut"
+            member.fail("disk full", text, since=member.asked_before)
         silent = self._clock.now() - member.answered_at
         if member.silence and silent > self._timeouts.unreachable_s and "unreachable" not in known:
-            member.fail("unreachable", f"{member.name}: no answer for {silent:.0f} s: {member.silence}")
+            text = f"{member.name}: no answer for {silent:.0f} s: {member.silence}"
+            member.fail("unreachable", text, since=member.asked_at)
 
     def _judge_progress(self) -> None:
         """No first iteration, no further one, no end in time, or one node that is through before the others."""
@@ -254,7 +259,7 @@ class _Supervisor:
         A node that was asked since and has answered is not gone. Another is waited for as long as a command may take.
         Then it is taken for the one that the others lost: they notice in milliseconds, a silence is noticed much later.
         """
-        if not all(map(first_failure.may_be_echo, trouble)):
+        if not all(map(may_be_echo, trouble)):
             return False
         began = self._clock.when(trouble[0].at)
         waited = self._clock.now() - began
@@ -265,7 +270,8 @@ class _Supervisor:
             return True
         for member in silent:
             seconds = self._clock.now() - member.answered_at
-            member.fail("unreachable", f"{member.name}: no answer for {seconds:.0f} s: {member.silence or 'silent'}")
+            text = f"{member.name}: no answer for {seconds:.0f} s: {member.silence or 'silent'}"
+            member.fail("unreachable", text, since=member.asked_at)
         return False
 
     def _fail(self, kind: str, text: str, node: str | None = None) -> None:
@@ -301,24 +307,24 @@ class _Supervisor:
 
     def _result(self) -> JobResult:
         trouble = self._trouble()
-        first = None
+        why = None
         if trouble:
             running = [(member.name, member.status.running_at_end) for member in self._members]
-            first = first_failure.with_culprit(first_failure.first(trouble), running)
+            why = with_culprit(first(trouble, self._addresses), running)
         if not trouble and not all(member.status.exit_code == 0 for member in self._members):
-            first = Failure(
+            why = Failure(
                 node=None, kind="exit", text="not every exit code is known", at=self._clock.at(self._clock.now())
             )
-        outcome: Outcome = "failed" if first else "completed"
-        if first and self._went is None:
+        outcome: Outcome = "failed" if why else "completed"
+        if why and self._went is None:
             outcome = "not started"
-        if first and first.kind == "interrupted":
+        if why and why.kind == "interrupted":
             outcome = "interrupted"
         return JobResult(
             run_id=self._plan.run_id,
             outcome=outcome,
-            reason=first.text if first else "every leader exited with 0",
-            first_failure=first,
+            reason=why.text if why else "every leader exited with 0",
+            first_failure=why,
             failures=trouble,
             nodes=[member.result() for member in self._members],
             last_iteration=self._last_iteration,

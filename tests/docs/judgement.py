@@ -163,5 +163,5 @@ def _signatures(found: tuple[Signature, ...]) -> str:
     rows = []
     for each in found:
         texts = "<br>".join(f"`{text}`" for text in each.text)
-        rows.append((f"`{each.name}`", texts, prose(each.cause), prose(each.remedy)))
-    return table(("name", "a line with", "likely cause", "what to do"), rows)
+        rows.append((f"`{each.name}`", texts, each.role or "-", prose(each.cause), prose(each.remedy)))
+    return table(("name", "a line with", "role", "likely cause", "what to do"), rows)

@@ -43,6 +43,9 @@ def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, pro
     gates = {gate["name"]: gate for gate in record["gates"]}
     assert gates["ran_to_its_end"]["verdict"] == "fail"
     assert all(word in gates["ran_to_its_end"]["evidence"] for word in (first.name, "-9"))
+    found = record["diagnosis"]
+    assert (found["confidence"], found["name"], found["origin"]) == ("certain", "killed", [first.name]), found
+    assert "diagnosis: " + first.name in text and found["evidence"][0]["file"].endswith("leader.log")
     for node in record["nodes"]:
         assert (product.folder / "runs/latest" / node["logs"][0]).stat().st_size, "every node's log is kept"
     assert not first.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.run import KeptLogs, signs_of
+from shakedown.runs import Evidence, JobRecord, RunDirectory
 from shakedown.smoke.job import JobResult
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from tests.lab.conftest import RackMaker
@@ -150,6 +153,15 @@ def rank_pid(node: Node) -> int:
     return max(process.pid for process in ranks)
 
 
+def diagnosed(result: JobResult, lab: Rack) -> tuple[str, str, tuple[str, ...]]:
+    """What the job died of, as its record tells it: how sure, what, and on which nodes."""
+    failures = Evidence(failures=result.failures, running={node.name: node.running_at_end for node in result.nodes})
+    job = JobRecord(plan=plan(lab, result.run_id, 1))
+    found = decide(signs_of(job, failures, KeptLogs(RunDirectory(Path("none")), {})))
+    assert found is not None, result
+    return found.confidence, found.name, found.origin
+
+
 def clean(node: Node) -> None:
     """Nothing of the run is left on the node, and its cleanup has run once."""
     assert node.processes() == []
@@ -179,6 +191,7 @@ def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_p
     result = run.end()
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "stall")
+    assert diagnosed(result, lab) == ("likely", "not running", ("node2",))
     for node in lab.nodes:
         clean(node)
 
@@ -193,6 +206,7 @@ def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
     assert run.process.returncode == 1
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "unreachable")
+    assert diagnosed(result, lab)[1:] == ("unreachable", ("node2",))
     assert any("not cleaned up" in note for note in result.nodes[1].notes)
     clean(lab["node1"])
     deadline = time.monotonic() + 40  # the lease, and the end of what runs
@@ -212,6 +226,7 @@ def test_a_node_that_reboots_is_named_and_not_who_notices(lab: Rack, runs: list[
     assert run.process.returncode == 1
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "rebooted"), result.failures
+    assert diagnosed(result, lab) == ("certain", "rebooted", ("node2",))
     assert result.nodes[1].logs[0].read_text(), "what it had said before is kept"
     for node in lab.nodes:
         clean(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from shakedown.smoke import signatures
 from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure, kernel_log, load, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
+SAMPLES = tomllib.loads((LOGS.parent / "signatures.toml").read_text())
 CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]
 
 
@@ -138,8 +140,12 @@ def test_a_live_log_tells_on_the_very_line():
     scanner = FailureScanner()
     assert [scanner.line(line) for line in ("fine\n", "fine\n")] == [None, None]
     assert scanner.line("HIP out of memory\n").line_number == 3
-    assert scanner.line("Segmentation fault\n") is None  # only the first
-    assert scanner.first.name == "out_of_memory"
+    assert scanner.line("CUDA out of memory\n") is None, "each kind where it first stood"
+    assert scanner.line("Segmentation fault\n").line_number == 5
+    assert (scanner.first.name, [match.name for match in scanner.matches][1:]) == (
+        "out_of_memory",
+        ["segmentation_fault"],
+    )
 
 
 def test_batches_find_the_same_as_single_lines():
@@ -195,3 +201,24 @@ def test_every_signature_and_advice_says_what_to_do_under_a_name_of_its_own():
         assert all(entry.cause and entry.remedy and all(entry.text) for entry in group)
     with pytest.raises(KeyError):
         signatures.advice("no such advice")
+
+
+@pytest.mark.parametrize("group", ["failure", "rccl", "kernel"])
+def test_every_signature_has_a_log_that_shows_it_and_one_that_must_not_match(group):
+    known = [entry.name for entry in getattr(load(), group)]
+    assert sorted(SAMPLES[group]) == sorted(known), "tests/data/signatures.toml has both of each"
+    for name in known:
+        sample = SAMPLES[group][name]
+        assert name in shown(group, sample["shows"]), name
+        assert name not in shown(group, sample["not"]), name
+
+
+def shown(group, text):
+    """The names of the signatures that a log shows."""
+    lines = text.splitlines(keepends=True)
+    if group == "failure":
+        scanner = FailureScanner()
+        scanner.batch(lines)
+        scanner.close()
+        return [match.name for match in scanner.matches]
+    return [match.name for match in (rccl(lines, rdma=True) if group == "rccl" else kernel_log(lines))]

@@ -231,7 +231,7 @@ RESET = "RuntimeError: Connection reset by peer\n"
 def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
     told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
     alone = play(a=told, b=WAITS)
-    assert failed(alone)[:2] == ("a", "traceback")
+    assert failed(alone)[:2] == ("a", "peer_lost")
     assert play.at["failure"] == failed(alone)[2] + play.started + TIMEOUTS.echo_s + TIMEOUTS.poll_s
 
 

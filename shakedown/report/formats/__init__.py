@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from shakedown.desired.cvs.result import Imported
+    from shakedown.diagnosis.model import Diagnosis
     from shakedown.runs import RunRecord
     from shakedown.smoke.gates import Gate, Recorded
     from shakedown.smoke.launch import LaunchPlan
@@ -49,6 +50,7 @@ class Judged:
     gates: Sequence[Gate]
     recorded: Sequence[Recorded] = ()
     notes: Sequence[str] = ()
+    diagnosis: Diagnosis | None = None  # of what has failed, where that can be told
     show_all: bool = False  # each node's gates by themselves, where a format folds them
 
 

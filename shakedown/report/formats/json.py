@@ -26,6 +26,7 @@ def judged(document: Judged) -> Iterator[str]:
         "gates": [gate.model_dump(mode="json") for gate in document.gates],
         "recorded": [figure.model_dump(mode="json") for figure in document.recorded],
         "notes": list(document.notes),
+        "diagnosis": document.diagnosis.model_dump(mode="json") if document.diagnosis else None,
     }
     yield json.dumps(whole, indent=1)
 

@@ -29,8 +29,10 @@ def findings(document: Findings) -> Iterator[RenderableType]:
 def judged(document: Judged) -> Iterator[RenderableType]:
     from rich.text import Text
 
+    from shakedown.diagnosis import words
     from shakedown.report import terminal
 
+    yield from (Text(line) for line in words.lines(document.diagnosis))
     yield from terminal.judgement(document.gates, show_all=document.show_all)
     for figure in document.recorded:
         yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}")

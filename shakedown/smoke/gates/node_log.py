@@ -31,6 +31,7 @@ class NodeLog(BaseModel):
     damaged: tuple[int, ...] = ()
     summary: Summary = Summary()
     failure: Match | None = None
+    failures: tuple[Match, ...] = ()  # every failure signature where it first stood, that one first
     harmless: tuple[str, ...] = ()  # tracebacks that are no failure, each kind where it first stood
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
@@ -75,6 +76,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         damaged=tuple(reader.damaged),
         summary=reader.summary,
         failure=failure.first,
+        failures=tuple(failure.matches),
         harmless=tuple(failure.harmless),
         rccl=tuple(rccl.matches),
         shape=shape.shape(),

@@ -1,0 +1,161 @@
+"""The rule: of all signs of a job's failure, which node it began on, and what of. Pure, and never a guess with a name.
+
+A sign is an origin, an echo or either (signatures.toml). The cause comes before what follows from it, so of several
+nodes with an origin the first one counts, if it was the first for certain: each sign happened within an interval, and
+two intervals that overlap have no order. Where only echoes are left, the node that the others lost, and that lost none,
+is named. Whatever that leaves open is undecided.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from shakedown.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
+from shakedown.smoke.signatures import Role, signature
+
+WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
+# Named so, a node is "likely" at most: each of these can be seen of a node that is well.
+_WEAK = {"unreachable", "not running", "early exit"}
+_NOBODYS = ("interrupted", "controller")  # no node's failure, and whatever else is said follows from it
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+_ONLY = "no other node shows a failure of its own"
+_FIRST = "it was the first, by more than the times are uncertain"
+_ALIKE = "each of them shows the same fault of its own"
+
+
+def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
+    """What the signs come to; None where there is none."""
+    ordered = sorted(signs, key=_when)
+    if not ordered:
+        return None
+    case = _Case(job, ordered)
+    ended = next((sign for sign in ordered if sign.name in _NOBODYS), None)
+    if ended is not None:
+        return case.found(ended, "certain", why="that ended the run, whatever else was said")
+    for role in ("origin", "either"):
+        shown = [sign for sign in case.near if case.roles[id(sign)] == role and sign.node]
+        if shown:
+            return _of_origins(case, shown)
+    return _of_blame(case) or case.found(ordered[0], "undecided", why="nobody shows a failure of its own")
+
+
+def _when(sign: Sign) -> datetime:
+    return sign.at or _LAST
+
+
+class _Case:
+    """All signs in the order of time, those that can have to do with the first, and what each of these proves."""
+
+    def __init__(self, job: str, ordered: Sequence[Sign]) -> None:
+        self._job = job
+        self._ordered = ordered
+        end = (ordered[0].at or _LAST - timedelta(seconds=WINDOW_S)) + timedelta(seconds=WINDOW_S)
+        self.near = [sign for sign in ordered if (sign.since or sign.at or end) <= end]
+        echoes: dict[str | None, list[Sign]] = defaultdict(list)
+        for sign in self.near:
+            if sign.role == "echo" and not sign.symptom and signature(sign.name):
+                echoes[sign.node].append(sign)
+        self.roles = {id(sign): _role(sign, echoes[sign.node]) for sign in self.near}
+
+    def found(
+        self,
+        cause: Sign,
+        confidence: Confidence,
+        origin: Collection[str] = (),
+        among: Collection[str] = (),
+        why: str = "",
+    ) -> Diagnosis:
+        nodes = {*origin, *among}
+        own = [sign for sign in self._ordered if sign.node in nodes and self.roles.get(id(sign), "echo") != "echo"]
+        own = [cause, *(sign for sign in own if sign is not cause)]
+        counted = {id(sign) for sign in own}
+        follow = [sign for sign in self._ordered if id(sign) not in counted]
+        return Diagnosis(
+            job=self._job,
+            name=cause.name,
+            cause=cause.cause or cause.text,
+            remedy=cause.remedy,
+            confidence=confidence,
+            origin=tuple(sorted(origin)),
+            among=tuple(sorted(among)),
+            why=why,
+            evidence=tuple([*own, *follow][:SHOWN]),
+            echoes=len(follow),
+            echoed_by=tuple(sorted({sign.node for sign in follow if sign.node})),
+        )
+
+
+def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:
+    """What the sign proves, where it could be either: who has lost another one often ends with an error of its own."""
+    if sign.role == "either" and any(_comes_before(echo, sign) for echo in echoes):
+        return "echo"
+    return sign.role
+
+
+def _comes_before(one: Sign, other: Sign) -> bool:
+    """Of two signs of the same node: the order of its log is the order of time."""
+    if one.line_number and other.line_number and one.file == other.file and other.name != "exit":
+        return one.line_number < other.line_number
+    return one.at is None or other.at is None or one.at <= other.at
+
+
+def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
+    by_node: dict[str, list[Sign]] = defaultdict(list)
+    for sign in shown:
+        by_node[sign.node or ""].append(sign)
+    first = _first(by_node)
+    cause = _cause([sign for node in first for sign in by_node[node]])
+    alike = [node for node, its in by_node.items() if any(sign.name == cause.name for sign in its)]
+    if cause.common and set(first) <= set(alike):
+        others = len(by_node) > len(alike)
+        why = _FIRST if others else _ALIKE if len(alike) > 1 else _ONLY
+        return case.found(cause, "likely" if others else "certain", alike, why=why)
+    if len(first) > 1:
+        why = "they failed so shortly after one another that nobody can say which was first"
+        return case.found(cause, "undecided", among=first, why=why)
+    sure = case.roles[id(cause)] == "origin" and len(by_node) == 1 and not _weak(by_node[first[0]], case.near)
+    return case.found(cause, "certain" if sure else "likely", first, why=_ONLY if len(by_node) == 1 else _FIRST)
+
+
+def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
+    """The nodes of which nobody can say that another one's sign had come before any of theirs began."""
+    came = {node: min(map(_when, its)) for node, its in by_node.items()}
+    earliest = min(came.values())
+    began = {
+        node: None if any(sign.since is None for sign in its) else min(sign.since for sign in its if sign.since)
+        for node, its in by_node.items()
+    }
+    return sorted(node for node, since in began.items() if since is None or since <= earliest)
+
+
+def _cause(signs: Sequence[Sign]) -> Sign:
+    """The sign that tells why, where one does; of several the first."""
+    return min(signs, key=lambda sign: (sign.symptom, _when(sign)))
+
+
+def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:
+    """Whether all that speaks against a node can be seen of one that is well, or has no time, and no other lost it."""
+    if any(sign.name not in _WEAK and (sign.at is not None or not sign.file) for sign in signs):
+        return False
+    node = signs[0].node
+    return not any(node in sign.blames and sign.node != node for sign in near)
+
+
+def _of_blame(case: _Case) -> Diagnosis | None:
+    """The node that others lost, and that lost no other."""
+    blamed = {node: sign for sign in reversed(case.near) for node in sign.blames}
+    lost_another = {sign.node for sign in case.near if any(node != sign.node for node in sign.blames)}
+    if not blamed:
+        return None
+    named = sorted(node for node in blamed if node not in lost_another)
+    if len(named) == 1:
+        why = "others lost the connection to it, and it lost none"
+        return case.found(blamed[named[0]], "likely", named, why=why)
+    if named:
+        return case.found(blamed[named[0]], "undecided", among=named, why="others lost the connection to each of them")
+    among = {*blamed, *(node for node in lost_another if node)}
+    why = "they lost one another: one of them failed, or what is between them"
+    return case.found(case.near[0], "undecided", among=among, why=why)

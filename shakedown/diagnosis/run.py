@@ -1,0 +1,90 @@
+"""The diagnosis of a run, out of its record, its evidence and its logs: at its end, and whenever it is judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from shakedown import copies
+from shakedown.diagnosis.first import STOOD_STILL
+from shakedown.diagnosis.model import Diagnosis, Sign
+from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.signs import not_running, of_failure, of_match
+from shakedown.findings import Verdict
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, log_of
+from shakedown.smoke.gates import Gate, NodeLog
+from shakedown.smoke.gates import verdict as verdict_of
+from shakedown.smoke.signatures import kernel_log
+from shakedown.text import file_name
+
+KERNEL = "kernel.log"
+_KERNEL_LIMIT = 16 << 20  # bytes of a kernel's log that are read: its ring has one or two
+
+
+class Logs(Protocol):
+    """What was kept of the nodes' words."""
+
+    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
+        """The log of a node in a job; None: there is none."""
+
+    def of_kernel(self, node: str) -> tuple[str, str]:
+        """The kernel's log during the run, as a file of the run directory and its text; both empty: there is none."""
+
+
+class KeptLogs:
+    """Those of a run directory."""
+
+    def __init__(self, directory: RunDirectory, evidence: Mapping[str, Evidence]) -> None:
+        self._directory, self._evidence = directory, evidence
+
+    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
+        return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
+
+    def of_kernel(self, node: str) -> tuple[str, str]:
+        name = f"logs/{file_name(node)}/{KERNEL}"
+        try:
+            with copies.inside(self._directory.path, name).open("rb") as file:
+                return name, file.read(_KERNEL_LIMIT).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return "", ""
+
+
+def diagnose(
+    record: RunRecord, evidence: Mapping[str, Evidence], logs: Logs, gates: Sequence[Gate] | None = None
+) -> Diagnosis | None:
+    """What the run died of: its job over all nodes, where that has failed; otherwise the first one that has. None: all
+    its gates hold, or nothing is there that could be read. `gates`: as they are judged now; otherwise the record's."""
+    judged = record.gates if gates is None else gates
+    jobs = sorted(record.jobs, key=lambda job: job.node is not None)
+    for job in jobs:
+        its = [gate for gate in judged if gate.job == job.name]
+        if verdict_of(its) != Verdict.OK:
+            found = decide(signs_of(job, evidence.get(job.name, Evidence()), logs), job.name)
+            if found is not None:
+                return found
+    return None
+
+
+def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
+    """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
+    then without times."""
+    addresses = {node.address: node.name for node in job.plan.nodes} if job.plan else {}
+    files = {node: names[0] for node, names in job.logs.items() if names}
+    for failure in evidence.failures:
+        yield of_failure(failure, files.get(failure.node or ""), addresses)
+    if any(failure.kind in STOOD_STILL for failure in evidence.failures):
+        yield from not_running(evidence.running)
+    if not evidence.failures:
+        for node, file in files.items():
+            log = logs.of_job(node, job)
+            for match in log.failures if log else ():
+                yield of_match(match, node, file, addresses)
+    for node in files:
+        name, text = logs.of_kernel(node)
+        for match in kernel_log(text.splitlines()):
+            yield of_match(match, node, name)
+
+
+def of_logs(logs: Mapping[str, NodeLog]) -> Diagnosis | None:
+    """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first."""
+    return decide(of_match(match, name, name) for name, log in logs.items() for match in log.failures)

@@ -1,0 +1,304 @@
+"""What a job died of and where that began: the rule at its edges, over recorded failures, and in a run directory."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.diagnosis import words
+from shakedown.diagnosis.first import first, may_be_echo, with_culprit
+from shakedown.diagnosis.model import Diagnosis
+from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs
+from shakedown.diagnosis.signs import not_running, of_failure, of_match
+from shakedown.findings import Verdict
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
+from shakedown.smoke.gates import Gate, read_log
+from shakedown.smoke.job import Failure
+from shakedown.smoke.signatures import Match, kernel_log
+from tests.nodes import launch_plan
+
+BEGIN = datetime(2026, 9, 24, tzinfo=UTC)
+ADDRESSES = {f"10.0.0.{number}": f"node{number}" for number in range(1, 10)}
+KILLED = "E torch api.py:874] failed (exitcode: -9) local_rank: 3 (pid: 904) of binary: python"
+CLOSED = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.{}]:61583"
+
+
+def failure(kind: str = "out_of_memory", after_s: float = 0, within_s: float | None = 0.5, **more: Any) -> Failure:
+    """A failure that was there by `after_s`, and at most `within_s` earlier (None: nobody knows)."""
+    at = BEGIN + timedelta(seconds=after_s)
+    since = None if within_s is None else at - timedelta(seconds=within_s)
+    return Failure(**{"node": "node1", "kind": kind, "text": "it failed", "at": at, "since": since, **more})
+
+
+def lost(node: int, peer: int, after_s: float = 0) -> Failure:
+    """One that lost the connection to another."""
+    return failure("peer_lost", after_s, node=f"node{node}", line=CLOSED.format(peer), line_number=7)
+
+
+def killed(node: int, after_s: float = 0) -> Failure:
+    return failure("killed", after_s, node=f"node{node}", line=KILLED, line_number=9)
+
+
+def diagnosed(*failures: Failure, running: dict[str, list[str]] | None = None) -> Diagnosis:
+    signs = [of_failure(each, f"logs/{each.node}/leader.log", ADDRESSES) for each in failures]
+    found = decide([*signs, *not_running(running or {})], "together")
+    assert found is not None
+    return found
+
+
+def named(*failures: Failure, running: dict[str, list[str]] | None = None) -> tuple[str, ...]:
+    """confidence, name of the cause, and the nodes: those where it began, or that come into question."""
+    found = diagnosed(*failures, running=running)
+    return found.confidence, found.name, *found.origin, *(f"{node}?" for node in found.among)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["rank_failed", "collective_timeout", "nccl_remote_error", "peer_lost", "rendezvous", "traceback", "aborted",
+     "early exit", "stall", "no start", "timeout", "exit"],
+)  # fmt: skip
+def test_what_may_follow_from_another_failure(kind: str) -> None:
+    assert may_be_echo(failure(kind))
+
+
+@pytest.mark.parametrize("kind", ["out_of_memory", "killed", "rebooted", "unreachable", "watchdog", "not ready"])
+def test_what_is_a_cause(kind: str) -> None:
+    assert not may_be_echo(failure(kind))
+
+
+def test_a_signal_is_a_cause_and_a_plain_exit_may_be_an_echo() -> None:
+    assert not may_be_echo(failure("exit", text="the job ended with signal 9"))
+    assert may_be_echo(failure("exit", text="the job ended with exit code 1"))
+
+
+CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
+    "a rank is killed, and the others lose it before torchrun says so": (
+        [lost(1, 2), lost(3, 2, 0.1), killed(2, 0.4), failure("rank_failed", 0.5, node="node2"),
+         failure("exit", 1, node="node1", text="the job ended with exit code 1")],
+        ("certain", "killed", "node2"),
+    ),
+    "the killed rank's neighbours on its own node say an echo first": (
+        [lost(2, 2), lost(1, 2, 0.1), killed(2, 0.4)],
+        ("certain", "killed", "node2"),
+    ),
+    "memory of a GPU is used up on one node": (
+        [failure("out_of_memory", node="node2", line_number=3), lost(1, 2, 0.2), lost(3, 2, 0.2)],
+        ("certain", "out_of_memory", "node2"),
+    ),
+    "and on all of them: each has the fault of its own": (
+        [failure("out_of_memory", at, node=f"node{at + 1}", line_number=3) for at in range(3)],
+        ("certain", "out_of_memory", "node1", "node2", "node3"),
+    ),
+    "a node is rebooted, which is noticed late": (
+        [lost(1, 2), lost(3, 2, 0.3), failure("rebooted", 9, 10, node="node2")],
+        ("certain", "rebooted", "node2"),
+    ),
+    "a node is cut off, and the others lost it": (
+        [lost(1, 2), failure("unreachable", 10, 11, node="node2")],
+        ("certain", "unreachable", "node2"),
+    ),
+    "a node is silent, and nobody else says anything of it": (
+        [failure("unreachable", 20, 21, node="node2")],
+        ("likely", "unreachable", "node2"),
+    ),
+    "a library is missing on one node": (
+        [failure("library_missing", node="node3", line_number=2), failure("rendezvous", 5, node="node1")],
+        ("certain", "library_missing", "node3"),
+    ),
+    "two nodes die within the clocks' uncertainty of each other": (
+        [killed(1), killed(2, 0.3), lost(3, 1, 0.1), lost(3, 2, 0.2)],
+        ("undecided", "killed", "node1?", "node2?"),
+    ),
+    "two nodes die, one for certain after the other": (
+        [failure("rebooted", 1, 1, node="node2"), failure("segmentation_fault", 8, node="node1", line_number=3)],
+        ("likely", "rebooted", "node2"),
+    ),
+    "a link between two nodes is cut: each lost the other": (
+        [lost(1, 2), lost(2, 1, 0.1)],
+        ("undecided", "peer_lost", "node1?", "node2?"),
+    ),
+    "nothing but echoes, all of one node, which lost none": (
+        [lost(1, 2), lost(3, 2, 0.1), failure("rank_failed", 0.3, node="node2")],
+        ("likely", "peer_lost", "node2"),
+    ),
+    "an exception without a signature, which the others follow": (
+        [failure("traceback", node="node2", line="ValueError: x", line_number=4), lost(1, 2, 0.2)],
+        ("likely", "traceback", "node2"),
+    ),
+    "one that comes on the same node after an echo is an echo": (
+        [lost(1, 2), failure("traceback", 0.2, node="node1", line="KeyError: 7", line_number=12)],
+        ("likely", "peer_lost", "node2"),
+    ),
+    "exceptions on all nodes within the uncertainty": (
+        [failure("traceback", 0.1 * n, node=f"node{n}", line_number=4) for n in (1, 2, 3)],
+        ("undecided", "traceback", "node1?", "node2?", "node3?"),
+    ),
+    "all only wait": (
+        [failure("collective_timeout", n, node=f"node{n}") for n in (1, 2)],
+        ("undecided", "collective_timeout"),
+    ),
+    "nobody trains on, and nobody shows why": ([failure("stall")], ("undecided", "stall")),
+    "somebody presses Ctrl-C": ([killed(1), failure("interrupted", 1, node=None)], ("certain", "interrupted")),
+    "a cause that comes long after the first sign is none": (
+        [failure("stall", 0, node="node1"), killed(2, 40)],
+        ("undecided", "stall"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_where_it_began(case: str) -> None:
+    failures, wanted = CASES[case]
+    assert named(*failures) == wanted
+    for turned in itertools.islice(itertools.permutations(failures), 0, 120, 7):
+        assert named(*turned) == wanted, "the order in which they were told has no part in it"
+
+
+def test_the_better_cause_of_the_node_is_told() -> None:
+    signs = [of_failure(killed(2), "logs/node2/leader.log", ADDRESSES), of_failure(lost(1, 2, 0.1))]
+    (oom,) = kernel_log(["[ 12.0] Out of memory: Killed process 904 (python) total-vm:1kB\n"])
+    found = decide([*signs, of_match(oom, "node2", "logs/node2/kernel.log")])
+    assert found is not None and (found.name, found.origin) == ("kernel_out_of_memory", ("node2",))
+    assert {sign.name for sign in found.evidence} == {"kernel_out_of_memory", "killed", "peer_lost"}
+
+
+def test_a_line_of_the_kernel_has_no_time_here_so_it_makes_nobody_certain() -> None:
+    (fault,) = kernel_log(["[ 12.0] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\n"])
+    reset = of_match(fault, "node3", "logs/node3/kernel.log")
+    found = decide([of_failure(failure("collective_timeout")), reset])
+    assert found is not None and (found.confidence, found.name, found.origin) == ("likely", "gpu_reset", ("node3",))
+    both = decide([of_failure(killed(2)), reset])
+    assert both is not None and (both.confidence, both.origin, both.among) == ("undecided", (), ("node2", "node3"))
+
+
+@pytest.mark.parametrize("state", ["T", "t", "D"])
+def test_a_process_that_did_not_run_names_its_node(state: str) -> None:
+    running = {"node1": ["1 python3 (S)"], "node2": ["3 python3 (S)", f"4 python3 ({state})"], "c": ["5 (T) x (S)"]}
+    assert named(failure("stall"), running=running) == ("likely", "not running", "node2")
+    found = with_culprit(failure("stall"), running.items())
+    assert (found.node, found.text) == ("node2", f"it failed; on node2 this process did not run: 4 python3 ({state})")
+    running["c"] = ["6 y (T)"]
+    assert named(failure("stall"), running=running) == ("undecided", "not running", "c?", "node2?")
+    assert with_culprit(failure("no start"), running.items()).node is None
+    assert with_culprit(failure("timeout"), running.items()) == failure("timeout")
+
+
+def test_the_failure_that_a_job_is_stopped_for_is_the_diagnosis() -> None:
+    echo, cause = lost(1, 2), killed(2, 0.4)
+    assert first([echo, cause], ADDRESSES) is cause
+    assert first([echo, failure("exit", 1)], ADDRESSES) is echo
+    same = [failure("stall"), failure("stall")]
+    assert first(same) is same[0]
+
+
+@pytest.mark.parametrize("nodes", [2, 64, 512])
+def test_the_ranks_that_died_of_one_node_are_one_finding(nodes: int) -> None:
+    echoes = [
+        failure("peer_lost", 0.001 * n, node=f"n{n}", line=CLOSED.format(9), line_number=n) for n in range(nodes - 1)
+    ]
+    signs = [of_failure(each, None, {"10.0.0.9": "bad"}) for each in [*echoes, failure("killed", 1, node="bad")]]
+    found = decide(signs)
+    assert found is not None and (found.confidence, found.origin) == ("certain", ("bad",))
+    assert (found.echoes, len(found.echoed_by)) == (nodes - 1, nodes - 1)
+    assert len(list(words.lines(found))) <= 6
+
+
+def test_words_say_where_how_sure_and_what_to_do() -> None:
+    found = diagnosed(lost(1, 2), killed(2, 0.4))
+    head, cause, echo, more, remedy = words.lines(found)
+    assert head.startswith("diagnosis: node2 (certain: no other node shows a failure of its own): a rank was killed")
+    assert cause == f"  logs/node2/leader.log:9 at 00:00:00: {KILLED}"
+    assert "logs/node1/leader.log:7" in echo and more.startswith("  1 further sign on 1 node")
+    assert remedy.startswith("  remedy: look for 'Out of memory")
+    both = next(words.lines(diagnosed(killed(1), killed(2))))
+    assert both.startswith("diagnosis: undecided between node1, node2 (they failed so shortly")
+    assert next(words.lines(diagnosed(failure("stall")))).startswith("diagnosis: undecided on which node it began")
+    assert list(words.lines(None)) == []
+
+
+def test_what_a_line_says_reaches_no_terminal_as_it_stands() -> None:
+    line = "\x1b[2Jexitcode: -9 \u202e"
+    found = decide([of_match(Match(name="killed", line_number=1, line=line, cause="c", remedy="r"), "n\x07", "f")])
+    assert found is not None
+    assert not any("\x1b" in each or "\u202e" in each or "\x07" in each for each in words.lines(found))
+
+
+NODES = ("node1", "node2")
+LOGS = {
+    "node1": "fine\n[rank0]: Traceback (most recent call last):\n[rank0]: " + CLOSED.format(2) + "\n",
+    "node2": f"fine\n{KILLED}\n",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[RunDirectory, RunRecord]:
+    """A run directory of a job over two nodes that has failed, with its logs."""
+    directory = RunDirectory(tmp_path)
+    for node, text in LOGS.items():
+        (tmp_path / "logs" / node).mkdir(parents=True)
+        (tmp_path / "logs" / node / "leader.log").write_text(text)
+    plan = launch_plan({node: ["true"] for node in NODES})
+    gate = Gate(name="ran_to_its_end", verdict=Verdict.FAIL, wanted=0)
+    job = JobRecord(plan=plan, logs={node: [f"logs/{node}/leader.log"] for node in NODES})
+    record = RunRecord(run_id="r", started_at="", inventory="", desired_digest="", gates=[gate], jobs=[job])
+    return directory, record
+
+
+def evidence_of(directory: RunDirectory, *failures: Failure) -> dict[str, Evidence]:
+    from shakedown.smoke.kept_logs import LEADER, LogFile, LogQuota
+
+    logs = {}
+    for node, text in LOGS.items():
+        kept = LogFile(LEADER, directory.path / f"{node}.copy", LogQuota())
+        kept.write(text.encode())
+        kept.size = len(text)
+        logs[node] = [kept.close().model_copy(update={"path": f"logs/{node}/leader.log"})]
+    return {"together": Evidence(logs=logs, failures=list(failures))}
+
+
+def test_a_run_has_its_diagnosis_from_what_was_seen_while_it_ran(run: tuple[RunDirectory, RunRecord]) -> None:
+    directory, record = run
+    evidence = evidence_of(directory, lost(1, 2), killed(2, 0.2))
+    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    assert found is not None and (found.confidence, found.name, found.origin) == ("certain", "killed", ("node2",))
+    assert found.evidence[0].place == "logs/node2/leader.log:9" and found.job == "together"
+    passed = [record.gates[0].model_copy(update={"verdict": Verdict.OK})]
+    assert diagnose(record, evidence, KeptLogs(directory, evidence), passed) is None
+
+
+def test_a_run_from_before_that_was_kept_is_read_from_its_logs(run: tuple[RunDirectory, RunRecord]) -> None:
+    directory, record = run
+    evidence = evidence_of(directory)
+    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    assert found is not None and (found.name, found.origin) == ("killed", ("node2",))
+    assert (found.evidence[0].place, found.echoes) == ("logs/node2/leader.log:2", 1)
+
+
+def test_the_kernel_log_of_a_node_counts_and_a_link_in_its_place_does_not(
+    run: tuple[RunDirectory, RunRecord], tmp_path: Path
+) -> None:
+    directory, record = run
+    evidence = evidence_of(directory, killed(2))
+    file = tmp_path / "logs/node2/kernel.log"
+    file.write_text("[ 9.0] Out of memory: Killed process 904 (python)\n")
+    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    assert found is not None and found.name == "kernel_out_of_memory"
+    assert found.evidence[0].place == "logs/node2/kernel.log:1"
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    assert found is not None and found.name == "killed"
+
+
+def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
+    logs = {name: read_log([text]) for name, text in LOGS.items()}
+    found = of_logs(logs)
+    assert found is not None and (found.name, found.origin) == ("killed", ("node2",))
+    twice = of_logs({"a": logs["node2"], "b": logs["node2"]})
+    assert twice is not None and (twice.confidence, twice.among) == ("undecided", ("a", "b"))
+    assert of_logs({"a": read_log(["fine\n"])}) is None
