@@ -94,9 +94,9 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
 def asks(host: HostLayers) -> bool:
     """Whether the site asks for anything on this host. The shipped defaults alone are no desired state: a host that
     was forgotten in every group would pass by them."""
-    return any(
-        key in KEYS and value not in (None, "", {}, []) for layer in host.layers for key, value in layer.values.items()
-    )
+    nothing: tuple[Any, ...] = (None, "", {}, [])
+    values = (item for layer in host.layers for item in layer.values.items())
+    return any(key in KEYS and key != "reports" and value not in nothing for key, value in values)
 
 
 def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:

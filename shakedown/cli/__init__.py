@@ -13,11 +13,15 @@ if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["pl
 
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
-from typing import Any, TypeVar  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
 
 import click  # noqa: E402
 
 from shakedown.log import configure  # noqa: E402
+
+if TYPE_CHECKING:
+    from shakedown.findings import Verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,12 +50,46 @@ The worst wins: 1, then 4, then 3.
 """
 
 
-def format_of(kind: type) -> Callable[[Command], Command]:
-    """The option --format of a command, with the formats that show this kind of document."""
+def format_of(kind: type, none: str | None = None) -> Callable[[Command], Command]:
+    """The option --format of a command, with the formats that show this kind of document. The first of them is the
+    default, unless there is `none`, whose words say what the option does."""
     from shakedown.report import formats  # the group itself has no use for them
 
     known = formats.names(kind)
-    return click.option("--format", "form", type=click.Choice(known), default=known[0])
+    return click.option("--format", "form", type=click.Choice(known), default=None if none else known[0], help=none)
+
+
+def _in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {path.absolute().parent}")
+    return path
+
+
+OUTPUT = click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=_in_a_folder,  # before the hours of a run, not after them
+    help="write there, whole or not at all, and not on standard output; a file that is there keeps its mode",
+)
+
+
+def show(document: Any, form: str, output: Path | None, verdict: Verdict) -> int:
+    """A document as a format shows it, on standard output or in a file. Returns the exit code: that of the verdict,
+    which a file that cannot be written does not change; but where all was well it is then 2."""
+    from shakedown.report import formats
+
+    if output is None:
+        formats.write(document, form)
+        return verdict.exit_code
+    from shakedown.report.files import write_to
+
+    try:
+        write_to(output, document, form)
+    except OSError as error:
+        click.echo(f"shakedown: {output}: it could not be written: {error.strerror or error}", err=True)
+        return verdict.exit_code or 2
+    return verdict.exit_code
 
 
 def with_all(function: Command) -> Command:

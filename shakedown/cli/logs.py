@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from shakedown.cli import format_of, with_all
+from shakedown.cli import OUTPUT, format_of, show, with_all
 from shakedown.findings import Verdict
-from shakedown.report.formats import Judged, Run, write
+from shakedown.report.formats import Judged, Run
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
@@ -101,8 +101,16 @@ class Expectation(click.ParamType[tuple[str, float]]):
 )
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
 @format_of(Judged)
+@OUTPUT
 @with_all
-def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: str, show_all: bool, **said: Any) -> None:
+def judge(
+    logs: tuple[str, ...],
+    expect: tuple[tuple[str, float], ...],
+    form: str,
+    output: Path | None,
+    show_all: bool,
+    **said: Any,
+) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
     offline: by its id, a part that only its id begins with, latest, or its directory.
 
@@ -120,7 +128,7 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
             _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
-        _judge_run(logs[0], form, show_all)
+        _judge_run(logs[0], form, output, show_all)
     from shakedown.diagnosis.run import of_logs
     from shakedown.smoke.offline import Asked, judge_logs
 
@@ -134,7 +142,7 @@ def judge(logs: tuple[str, ...], expect: tuple[tuple[str, float], ...], form: st
         _unusable(str(error))
     verdict = gates.verdict(judged.gates)
     died_of = of_logs(nodes) if verdict != Verdict.OK else None
-    _finish(judged.gates, verdict, form, [*notes, *twice], judged.recorded, show_all, died_of)
+    _finish(judged.gates, verdict, form, output, [*notes, *twice], judged.recorded, show_all, died_of)
 
 
 _OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --global-batch, --world-size, --transport"
@@ -182,7 +190,7 @@ def _read(log: str) -> tuple[NodeLog, str]:
         raise ValueError(_words(log, error)) from error
 
 
-def _judge_run(name: str, form: str, show_all: bool) -> NoReturn:
+def _judge_run(name: str, form: str, output: Path | None, show_all: bool) -> NoReturn:
     from shakedown.diagnosis.run import KeptLogs, diagnose
     from shakedown.runs import RunDirectory, find_run, judge_run, verdict_of
 
@@ -194,28 +202,29 @@ def _judge_run(name: str, form: str, show_all: bool) -> NoReturn:
         died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged, verdict_of(record, judged), form, show_all=show_all, died_of=died_of)
+    _finish(judged, verdict_of(record, judged), form, output, show_all=show_all, died_of=died_of)
 
 
 def _finish(
     judged: list[Gate],
     verdict: Verdict,
     form: str,
+    output: Path | None,
     notes: Sequence[str] = (),
     recorded: Sequence[Recorded] = (),
     show_all: bool = False,
     died_of: Diagnosis | None = None,
 ) -> NoReturn:
     measured = [figure for figure in recorded if figure.value is not None]
-    write(Judged(verdict, judged, measured, notes, died_of, show_all), form)
-    sys.exit(verdict.exit_code)
+    sys.exit(show(Judged(verdict, judged, measured, notes, died_of, show_all), form, output, verdict))
 
 
 @click.command()
 @click.argument("run")
 @format_of(Run)
+@OUTPUT
 @with_all
-def report(run: str, form: str, show_all: bool) -> None:
+def report(run: str, form: str, output: Path | None, show_all: bool) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
@@ -223,12 +232,14 @@ def report(run: str, form: str, show_all: bool) -> None:
     \b
     shakedown report latest
     shakedown report runs/20261122T014456-4dc983 --format json
+    shakedown report latest --format html --output rack7.html
     """
     from shakedown.runs import RunDirectory, find_run
 
     try:
-        record = RunDirectory(find_run(run)).load()
+        directory = RunDirectory(find_run(run))
+        record = directory.load()
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    write(Run(record, show_all), form)
-    sys.exit(record.verdict.exit_code)
+    document = Run(record, show_all, directory.path, links=f"{directory.path.resolve().as_uri()}/")
+    sys.exit(show(document, form, output, record.verdict))

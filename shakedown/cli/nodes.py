@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shakedown.cli import EXIT_CODES, format_of, with_all
+from shakedown.cli import EXIT_CODES, OUTPUT, format_of, with_all
+from shakedown.cli import show as show_document
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Verdict
-from shakedown.report.formats import Desired, Findings, Plans, write
+from shakedown.report.formats import Desired, Findings, Plans, Run, write
 
 if TYPE_CHECKING:
     from pyinfra.api import State
@@ -79,6 +82,23 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
         sys.exit(INTERRUPTED if invocation.interrupted else verdict.exit_code)
 
 
+@contextmanager
+def report_of_it(state: State, form: str | None, output: Path | None) -> Iterator[None]:
+    """The report of a run that `--format` and `--output` ask for, however it ends."""
+    try:
+        yield
+    finally:
+        if form is not None or output is not None:
+            from shakedown.runner.ending import finish
+            from shakedown.runner.progress import progress
+
+            current = progress(state).session
+            if current is None:
+                click.echo("shakedown: no report: no node was examined", err=True)
+            elif show_document(current.document(), form or "table", output, finish(state)) == 2:
+                sys.exit(2)  # but an interrupted run exits as one
+
+
 def load_state(
     inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None, to_train: bool = False
 ) -> State:
@@ -129,6 +149,7 @@ def show(
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @format_of(Findings)
+@OUTPUT
 @with_all
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 def drift(
@@ -138,6 +159,7 @@ def drift(
     parallel: int,
     verbose: int,
     form: str,
+    output: Path | None,
     show_all: bool,
     expected: int | None,
 ) -> None:
@@ -149,6 +171,7 @@ def drift(
     \b
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
     shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
+    shakedown drift inventories/rack.py --format html --output rack.html
     """
     with usable_input():
         from shakedown.runner import engine
@@ -163,8 +186,10 @@ def drift(
         few = expected is not None and answered < expected
         keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
         verdict = Verdict.FAIL if few else examination.verdict()
-        write(Findings(verdict, len(examination.desired), examination.all_findings(), show_all), form)
-    sys.exit(verdict.exit_code)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
+        code = show_document(document, form, output, verdict)
+    sys.exit(code)
 
 
 @click.command()
@@ -202,6 +227,8 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 @over_inventory
 @click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
 @click.option("--no-smoke", is_flag=True, help="everything but the training, as deploy/bringup.py does")
+@format_of(Run, none="at the end, on standard output, in this format; nothing without it")
+@OUTPUT
 def run(
     inventory: str,
     limit: tuple[str, ...],
@@ -210,6 +237,8 @@ def run(
     verbose: int,
     dry: bool,
     no_smoke: bool,
+    form: str | None,
+    output: Path | None,
 ) -> None:
     """Bring every node into its desired state and run the smoke test: the same as
     `pyinfra INVENTORY deploy/megatron.py -y`, with the exit codes below. It changes the nodes without asking.
@@ -218,6 +247,7 @@ def run(
     shakedown run inventories/rack.py --dry         what would be changed, and the smoke run's plan
     shakedown run inventories/rack.py --no-smoke    everything but the training
     shakedown run inventories/rack.py --limit 'node0[1-4]*'
+    shakedown run inventories/rack.py --format junit --output junit.xml
 
     However it ends, the last lines on stderr say what became of each node and why, what was changed, and where the
     evidence is.
@@ -236,7 +266,7 @@ def run(
     from shakedown.runner.session import session
 
     invocation.dry = dry
-    with to_its_end(state):
+    with report_of_it(state, form, output), to_its_end(state):
         engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
         session()
     sys.exit(finish(state).exit_code)

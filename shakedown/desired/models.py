@@ -512,6 +512,9 @@ class Benchmark(Section):
     timeout_s: Positive = key(14400, "time of the whole benchmark", 14400, unit="s")
 
 
+Report = Literal["html", "junit", "prometheus", "markdown"]
+
+
 class DesiredState(Section):
     """What one node should be."""
 
@@ -528,3 +531,8 @@ class DesiredState(Section):
         {}, "data sets on the nodes, deploy/datasets.py: shipped ones by name, or a site's own"
     )
     benchmark: Benchmark | None = key(None, "PyTorch training on each node, deploy/pytorch_training.py")
+    reports: list[Report] = key(
+        ["html"],
+        "reports that a run writes into its directory, those of all hosts together; run.json is always there",
+        ["html", "junit"],
+    )

@@ -43,6 +43,7 @@ class Summary:
     new_keys: Mapping[str, str] = field(default_factory=dict)  # node -> the key that was taken for the first time
     error: str = ""  # what ended the run before its end
     lacking: Sequence[str] = ()  # what was asked for besides, and is not there
+    notices: Sequence[str] = ()  # what could not be written, though the verdict stands
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> the findings that are advice
     busy: Mapping[str, float] = field(default_factory=dict)  # node -> seconds for which a job may still hold it
     evidence: str = ""
@@ -77,6 +78,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield f"new host key of {printable(node)}, compare it: {printable(key)}"
     if (more := len(summary.new_keys) - NAMED) > 0:
         yield f"new host keys of {more} more nodes, compare them: ssh-keygen -lf shows those of a known_hosts file"
+    yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
     yield f"evidence: {summary.evidence or 'none was kept'}"
 
 

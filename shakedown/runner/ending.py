@@ -186,6 +186,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
         diagnosis=list(words.lines(current.record.diagnosis)) if current and current.record else [],
+        notices=current.notices if current else (),
         gates=not_held(gates),
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),

@@ -23,6 +23,8 @@ from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.hosts import named
 from shakedown.report import terminal
+from shakedown.report.files import write_reports
+from shakedown.report.formats import Findings, Run
 from shakedown.runner import host_keys
 from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
@@ -75,6 +77,7 @@ class Session:
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
     done: set[str] = field(default_factory=set)
+    notices: list[str] = field(default_factory=list)  # what could not be written though the run's verdict stands
 
     @property
     def hosts(self) -> list[Host]:
@@ -139,10 +142,27 @@ class Session:
 
     def _kept(self, record: RunRecord) -> RunRecord:
         """The record without the values of secrets, wherever a site wrote them and whoever repeated them."""
-        public = self.examination.not_secret()
+        values = self._secrets()
+        return masked_model(record, self.examination.not_secret(), values) if values else record
+
+    def _secrets(self) -> set[str]:
         desired = [state.model_dump(mode="json") for state in self.examination.desired.values()]
-        values = values_of(desired, public)
-        return masked_model(record, public, values) if values else record
+        return values_of(desired, self.examination.not_secret())
+
+    def document(self) -> Run | Findings:
+        """What this run came to, for the output formats. A run that kept nothing (a dry one) has only findings."""
+        if self.record is not None and self.directory is not None:
+            return Run(self._kept(self.record), directory=self.directory.path, secrets=self._secrets())
+        findings = self.examination.all_findings()
+        return Findings(self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now())
+
+    def _write_reports(self) -> None:
+        """The reports that the desired states ask for; what stands in their way is told, and changes no verdict."""
+        wanted = dict.fromkeys(form for state in self.examination.desired.values() for form in state.reports)
+        document = self.document()
+        if wanted and isinstance(document, Run) and self.directory is not None:
+            for why in write_reports(self.directory, document, wanted):
+                self.notices.append(why)
 
     def _write_states(self) -> None:
         """The states that the nodes had before anything was changed."""
@@ -163,6 +183,8 @@ class Session:
         self.save()
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
+        else:
+            self._write_reports()
 
     def verdict(self) -> Verdict:
         """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host

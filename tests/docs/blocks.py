@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.docs import commands, configuration, documents, judgement, schemas
+from tests.docs import commands, configuration, documents, judgement, reports, schemas
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -26,6 +26,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "documents": documents.documents,
     "recipes": documents.recipes,
     "schemas": schemas.listed,
+    "prometheus": reports.prometheus,
 }
 _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end: \2 -->)", re.DOTALL)
 

@@ -16,6 +16,7 @@ from shakedown.desired.models import DesiredState, Section
 from shakedown.smoke.documents import documents
 from tests.docs.markdown import code, prose, summary, table
 
+_HEAD = ("key", "type", "default", "example", "given by", "what it asks for")
 _WORDS = {bool: "`True` or `False`", int: "integer", float: "number", str: "text"}
 
 
@@ -24,8 +25,7 @@ def sections() -> str:
     rows = []
     for name, field in DesiredState.model_fields.items():
         model = _model(field.annotation)
-        assert model is not None
-        keys = ", ".join(f"`{key}`" for key in model.model_fields)
+        keys = ", ".join(f"`{key}`" for key in model.model_fields) if model else "a list"
         rows.append((f"[`{name}`](#{name})", prose(field.description or ""), keys))
     return table(("section", "what it asks for", "keys"), rows)
 
@@ -36,7 +36,9 @@ def keys() -> str:
     text = []
     for name, field in DesiredState.model_fields.items():
         model = _model(field.annotation)
-        assert model is not None
+        if model is None:  # a key without a section around it
+            text.append(f"### {name}\n\n{table(_HEAD, [_row(name, field, given)])}")
+            continue
         text.append(f"### {name}\n\n{summary(model)}\n")
         where = f"{name}.NAME" if get_origin(field.annotation) is dict else name
         text.append(_table(model, where, given))
@@ -51,12 +53,15 @@ def _table(model: type[BaseModel], where: str, given: Mapping[str, set[str]]) ->
         below = _model(field.annotation)
         if below is not None:
             inner.append((below, path + ("[]" if get_origin(_bare(field.annotation)) is list else "")))
-        rows.append((f"`{path}`", _kind(field), _default(field), _example(field), _layers(path, given), _about(field)))
-    head = ("key", "type", "default", "example", "given by", "what it asks for")
-    parts = [table(head, rows)]
+        rows.append(_row(path, field, given))
+    parts = [table(_HEAD, rows)]
     for below, path in inner:
         parts.append(f"\n`{path}`: {summary(below)}\n\n{_table(below, path, given)}")
     return "".join(parts)
+
+
+def _row(path: str, field: FieldInfo, given: Mapping[str, set[str]]) -> tuple[str, ...]:
+    return f"`{path}`", _kind(field), _default(field), _example(field), _layers(path, given), _about(field)
 
 
 def _bare(annotation: Any) -> Any:

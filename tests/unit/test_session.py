@@ -13,6 +13,7 @@ from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import Gate
+from tests.states import desired
 
 
 @pytest.fixture
@@ -71,3 +72,13 @@ def test_a_finished_record_is_not_written_again(session: Session) -> None:
     session.record.gates = []
     session.close()
     assert (session.record.finished_at, session.record.verdict) == (finished, Verdict.OK)
+
+
+def test_a_report_that_cannot_be_written_is_told_and_changes_no_verdict(session: Session) -> None:
+    session.examination.desired = {"a": desired("cpu", None, reports=["junit", "markdown"])}
+    assert session.directory is not None
+    (session.directory.path / ".junit.xml.part").mkdir()
+    session.close()
+    assert (on_disk(session), session.record and session.record.verdict) == (Verdict.OK, Verdict.OK)
+    assert (session.directory.path / "report.md").read_text().startswith("**Passed")
+    assert len(session.notices) == 1 and "junit.xml: this report could not be written" in session.notices[0]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shakedown.findings import Finding, Verdict
@@ -40,6 +41,8 @@ class Findings:
     nodes: int
     findings: Sequence[Finding]
     show_all: bool = False  # also what is as it should be, and each node by itself, where a format leaves that out
+    inventory: str = ""
+    at: str = ""  # when the nodes were read: UTC, ISO 8601
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Run:
-    """What `report` shows of a run."""
+    """What `report` shows of a run. `directory` is where its logs are, for formats that show of them, and `links` where
+    they are seen from what is written: nothing for a file in that directory. `secrets`: values that no log may show."""
 
     record: RunRecord
     show_all: bool = False  # as of findings
+    directory: Path | None = None
+    links: str = ""
+    secrets: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -113,9 +120,8 @@ def write(document: Any, form: str) -> None:
     """A document on standard output. KeyError for a format that does not show its kind."""
     import click
 
-    _load()
     out = None
-    for part in _FORMATS[form][type(document)](document):
+    for part in _parts(document, form):
         if isinstance(part, str):
             click.echo(part)
             continue
@@ -124,6 +130,27 @@ def write(document: Any, form: str) -> None:
 
             out = console()
         out.print(part)
+
+
+def text_of(document: Any, form: str) -> str:
+    """A document as the text of a file, in lines of any width. KeyError as `write`."""
+    import io
+
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=10_000, color_system=None, highlight=False)
+    for part in _parts(document, form):
+        if isinstance(part, str):
+            out.write(f"{part}\n")
+        else:
+            console.print(part)
+    return out.getvalue()
+
+
+def _parts(document: Any, form: str) -> Iterable[Part]:
+    _load()
+    return _FORMATS[form][type(document)](document)
 
 
 @functools.cache

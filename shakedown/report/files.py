@@ -1,0 +1,56 @@
+"""The reports that are written as files: into the run directory at a run's end, and where `--output` says.
+
+A report that cannot be written changes no verdict, and is never silent: whoever has it written is given the words.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shakedown import private
+from shakedown.report.formats import Run, text_of
+from shakedown.runs import RunDirectory
+
+FILES = {"html": "report.html", "junit": "junit.xml", "prometheus": "metrics.prom", "markdown": "report.md"}
+"""Format -> its file in the run directory."""
+
+
+def write_reports(directory: RunDirectory, document: Run, wanted: Iterable[str]) -> Iterator[str]:
+    """Write the reports of a run into its directory. Yields why one could not be written; raises nothing: the run is
+    judged by now, and what shows it has no say in that."""
+    for form in dict.fromkeys(wanted):
+        try:
+            directory.write(FILES[form], text_of(document, form))
+        except Exception as error:
+            yield f"{directory.path / FILES[form]}: this report could not be written: {type(error).__name__}: {error}"
+
+
+def write_to(path: Path, document: Any, form: str) -> None:
+    """Write a document to a file, whole or not at all. A new file is its owner's alone; one that is there keeps its
+    mode, so that a program of another user can be let in once (node_exporter reads metrics). Raises OSError."""
+    text = text_of(document, form).encode("utf-8", "backslashreplace")
+    target = path.resolve()  # what a link leads to is replaced, and not the link
+    mode = None
+    if target.exists():
+        found = target.stat()
+        if not stat.S_ISREG(found.st_mode):  # /dev/stdout, a FIFO: nothing to be replaced
+            target.write_bytes(text)
+            return
+        mode = stat.S_IMODE(found.st_mode)
+    beside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with private.create(beside) as file:
+            rest = memoryview(text)
+            while rest:
+                rest = rest[file.write(rest) :]
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise

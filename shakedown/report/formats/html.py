@@ -1,0 +1,19 @@
+"""One page that needs nothing beside it: shakedown/report/page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.report.formats import Findings, Judged, Run, shows
+
+
+def _show(document: Findings | Judged | Run) -> Iterator[str]:
+    from shakedown.report.overview import overview
+    from shakedown.report.page.render import page
+
+    yield page(overview(document))
+
+
+shows(Findings)(_show)
+shows(Judged)(_show)
+shows(Run)(_show)

@@ -1,0 +1,123 @@
+"""Prometheus' text format, for node_exporter's textfile collector. Names, units and labels: docs/reports.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from shakedown.desired.models import TOGETHER
+from shakedown.findings import Verdict
+from shakedown.report.formats import Findings, Judged, Run, shows
+from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry, Gauge
+
+    from shakedown.report.overview import Overview
+
+LABEL = 200  # characters of a label's value
+# Figure -> its name here, what it is, and the factor to the base unit that Prometheus wants.
+FIGURES = {
+    "throughput_per_gpu": ("shakedown_throughput_flops_per_gpu", "floating-point operations a second and GPU", 1e12),
+    "tokens_per_gpu": ("shakedown_throughput_tokens_per_gpu", "tokens a second and GPU", 1.0),
+    "elapsed_time_per_iteration": ("shakedown_iteration_seconds", "seconds of an iteration", 1e-3),
+    "mem_usage": ("shakedown_memory_used_ratio", "part of the GPU's memory that the job held, 0 to 1", 1.0),
+}
+NAMES = {
+    "shakedown_verdict": "1 for the verdict that was reached, 0 for the others",
+    "shakedown_run_info": "the run that these metrics are of",
+    "shakedown_finished_timestamp_seconds": "when the run, or the check, ended: seconds since 1970, UTC",
+    "shakedown_nodes": "nodes, by what they did",
+    "shakedown_findings": "findings of a node, by verdict",
+    "shakedown_finding_not_ok": "1 for each finding that is not ok",
+    "shakedown_gate_verdict": "1 for the verdict of each gate",
+    **{name: f"{doc}, median of the steady iterations" for name, doc, _factor in FIGURES.values()},
+}
+LABELS = {
+    "shakedown_verdict": ("inventory", "verdict"),
+    "shakedown_run_info": ("inventory", "run_id"),
+    "shakedown_finished_timestamp_seconds": ("inventory",),
+    "shakedown_nodes": ("part",),
+    "shakedown_findings": ("node", "verdict"),
+    "shakedown_finding_not_ok": ("node", "finding", "verdict"),
+    "shakedown_gate_verdict": ("job", "gate", "verdict"),
+    **{name: ("job", "recipe") for name, _doc, _factor in FIGURES.values()},
+}
+COUNTED = (Verdict.OK, Verdict.WARN, Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN)
+
+
+def _show(document: Findings | Judged | Run) -> Iterator[str]:
+    from shakedown.report.overview import overview  # which loads rich: other formats do without it
+
+    yield _metrics(overview(document), document.nodes if isinstance(document, Findings) else None)
+
+
+shows(Findings)(_show)
+shows(Judged)(_show)
+shows(Run)(_show)
+
+
+class _Gauges:
+    """The metrics of one document, each made when it has a first value."""
+
+    def __init__(self) -> None:
+        from prometheus_client import CollectorRegistry
+
+        self.registry: CollectorRegistry = CollectorRegistry()
+        self._known: dict[str, Gauge] = {}
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        from prometheus_client import Gauge
+
+        if name not in self._known:
+            self._known[name] = Gauge(name, NAMES[name], LABELS[name], registry=self.registry)
+        self._known[name].labels(**{label: printable(text, LABEL) for label, text in labels.items()}).set(value)
+
+    def text(self) -> str:
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry).decode("utf-8").rstrip("\n")
+
+
+def _metrics(shown: Overview, nodes: int | None = None) -> str:
+    gauges = _Gauges()
+    for verdict in (Verdict.OK, Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN):
+        gauges.set("shakedown_verdict", shown.verdict == verdict, inventory=shown.inventory, verdict=verdict.value)
+    if shown.started:
+        run_id = shown.title.removeprefix("Run ")
+        gauges.set("shakedown_run_info", 1, inventory=shown.inventory, run_id=run_id)
+    if shown.finished and (at := _seconds(shown.finished)) is not None:
+        gauges.set("shakedown_finished_timestamp_seconds", at, inventory=shown.inventory)
+    parts = Counter(node.part for node in shown.nodes) if nodes is None else {"examined": nodes}
+    for part, count in parts.items():
+        gauges.set("shakedown_nodes", count, part=part)
+    counts = Counter((finding.node, finding.verdict) for finding in shown.findings)
+    for node in shown.names:
+        for verdict in COUNTED:
+            gauges.set("shakedown_findings", counts[node, verdict], node=node, verdict=verdict.value)
+    for finding in shown.findings:
+        if finding.verdict != Verdict.OK:
+            labels = {"node": finding.node, "finding": finding.name, "verdict": finding.verdict.value}
+            gauges.set("shakedown_finding_not_ok", 1, **labels)
+    for gate in shown.gates:
+        gauges.set("shakedown_gate_verdict", 1, job=gate.job, gate=gate.name, verdict=gate.verdict.value)
+    for job in shown.jobs:
+        for metric, (name, _doc, factor) in FIGURES.items():
+            figure = job.figures.get(metric) if job.figures else None
+            if figure is not None:
+                recipe = job.plan.recipe if job.plan else ""
+                gauges.set(name, figure.value * factor, job=job.name, recipe=recipe)
+    for each in shown.recorded:
+        if each.name in FIGURES and each.value is not None:
+            name, _doc, factor = FIGURES[each.name]
+            gauges.set(name, each.value * factor, job=TOGETHER, recipe="")
+    return gauges.text()
+
+
+def _seconds(at: str) -> float | None:
+    try:
+        return datetime.fromisoformat(at).astimezone(UTC).timestamp()
+    except ValueError:  # a record from elsewhere
+        return None

@@ -1,0 +1,209 @@
+"""What a document comes to, in the order in which a person asks: the verdict in one sentence, what stands behind it,
+on which nodes, and what to do. The page, Markdown and the CI's formats are written from it, so that they agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shakedown.findings import Finding, Verdict
+from shakedown.report.fold import fold_gates
+from shakedown.report.formats import Findings, Judged, Run
+from shakedown.report.terminal import shown_values
+from shakedown.secrets import masked_model
+from shakedown.text import counted, printable
+
+if TYPE_CHECKING:
+    from shakedown.runs import JobRecord, RunNode
+    from shakedown.smoke.gates import Gate, Recorded
+
+WORDS = {
+    Verdict.OK: "Passed",
+    Verdict.WARN: "Passed",
+    Verdict.DRIFT: "Drifted",
+    Verdict.FAIL: "Failed",
+    Verdict.UNKNOWN: "Unknown",
+}
+NAMED = 4  # gates of a sentence that are named; the others are a number
+TEXT = 2000  # characters of one text of a node that are shown
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that is not as it should be: what, on which nodes, and what to do."""
+
+    verdict: Verdict
+    what: str
+    nodes: tuple[str, ...]  # none: the job over all nodes
+    remedy: str = ""
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A document, ready to be shown."""
+
+    title: str
+    verdict: Verdict
+    sentence: str
+    inventory: str = ""
+    started: str = ""
+    finished: str = ""
+    names: Sequence[str] = ()  # of the nodes, in inventory order
+    nodes: Sequence[RunNode] = ()
+    findings: Sequence[Finding] = ()
+    gates: Sequence[Gate] = ()
+    recorded: Sequence[Recorded] = ()
+    jobs: Sequence[JobRecord] = ()
+    notes: Sequence[str] = ()
+    actions: Sequence[Action] = field(default=())
+    directory: Path | None = None  # of the run, where its logs are
+    links: str = ""  # in front of their paths
+    secrets: Collection[str] = ()  # values that no line of a log may show
+
+
+def overview(document: Findings | Judged | Run) -> Overview:
+    """What the document comes to."""
+    if isinstance(document, Findings):
+        return _of_findings(document)
+    return _of_judged(document) if isinstance(document, Judged) else _of_run(document)
+
+
+def _of_findings(document: Findings) -> Overview:
+    names = list(dict.fromkeys(finding.node for finding in document.findings))
+    parts = list(_differing(document.findings))
+    if not parts and document.verdict != Verdict.OK:
+        parts = ["fewer nodes answered than were expected" if document.findings else "nothing was examined"]
+    well = f"{_all(document.nodes)} in the desired state, {counted(len(document.findings), 'finding')}"
+    return Overview(
+        title="Drift check",
+        verdict=document.verdict,
+        sentence=_sentence(document.verdict, parts, well),
+        inventory=printable(document.inventory),
+        finished=document.at,
+        names=names,
+        findings=document.findings,
+        actions=tuple(_of_findings_actions(document.findings)),
+    )
+
+
+def _of_judged(document: Judged) -> Overview:
+    parts = list(_not_held(document.gates))
+    return Overview(
+        title="Judgement of logs",
+        verdict=document.verdict,
+        sentence=_sentence(document.verdict, parts, f"{_gates(len(document.gates))} held"),
+        gates=document.gates,
+        recorded=document.recorded,
+        notes=[printable(note, TEXT) for note in document.notes],
+        actions=tuple(_of_gates(document.gates)),
+    )
+
+
+def _of_run(document: Run) -> Overview:
+    record = document.record
+    gates = [masked_model(gate, more=document.secrets) for gate in record.gates]  # they quote logs
+    parts = list(_not_held(gates))
+    for part in ("excluded", "unreached"):
+        lost = [node.name for node in record.nodes if node.part == part]
+        if lost:
+            parts.append(f"{counted(len(lost), 'node')} {'was' if len(lost) == 1 else 'were'} {part}")
+    broken = [node for node in record.nodes if node.why and node.part not in ("excluded", "unreached")]
+    if broken:
+        parts.append(f"an operation failed on {counted(len(broken), 'node')}")
+    parts += _differing(record.findings)
+    if record.finished_at is None:
+        parts.insert(0, "the run is still at work, or was killed")
+    elif not parts:
+        parts = ["it was ended before all was judged"]
+    held = f"; {_gates(len(record.gates))} held" if record.gates else "; no job was asked for"
+    return Overview(
+        title=f"Run {printable(record.run_id)}",
+        verdict=record.verdict,
+        sentence=_sentence(record.verdict, parts, f"{_all(len(record.nodes))} in the desired state{held}"),
+        inventory=printable(record.inventory),
+        started=record.started_at,
+        finished=record.finished_at or "",
+        names=[node.name for node in record.nodes],
+        nodes=record.nodes,
+        findings=record.findings,
+        gates=gates,
+        jobs=record.jobs,
+        notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
+        actions=(*_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
+        directory=document.directory,
+        links=document.links,
+        secrets=document.secrets,
+    )
+
+
+def _sentence(verdict: Verdict, parts: Sequence[str], well: str) -> str:
+    return f"{WORDS[verdict]}: {well if verdict == Verdict.OK else '; '.join(parts)}."
+
+
+def _all(nodes: int) -> str:
+    return "the node is" if nodes == 1 else f"all {nodes} nodes are"
+
+
+def _gates(count: int) -> str:
+    return "the gate" if count == 1 else f"all {count} gates"
+
+
+def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
+    bad = [gate for gate in gates if gate.verdict != Verdict.OK]
+    if bad:
+        names = list(dict.fromkeys(gate.name for gate in bad))
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"{len(bad)} of {counted(len(gates), 'gate')} did not hold ({', '.join(names[:NAMED])}{more})"
+
+
+def _differing(findings: Sequence[Finding]) -> Iterator[str]:
+    for verdict, words in (
+        (Verdict.FAIL, "what no operation can mend"),
+        (Verdict.UNKNOWN, "what could not be read"),
+        (Verdict.DRIFT, "what has drifted"),
+    ):
+        nodes = {finding.node for finding in findings if finding.verdict == verdict}
+        if nodes:
+            yield f"{counted(len(nodes), 'node')} with {words}"
+
+
+def _of_nodes(nodes: Sequence[RunNode]) -> Iterator[Action]:
+    alike: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        if node.why or node.part in ("excluded", "unreached"):
+            alike.setdefault((node.part, node.why), []).append(node.name)
+    for (part, why), names in alike.items():
+        what = part if part in ("excluded", "unreached") else "failed"
+        yield Action(Verdict.FAIL, what, tuple(names), evidence=printable(why, TEXT))
+
+
+def _of_gates(gates: Sequence[Gate]) -> Iterator[Action]:
+    for each in fold_gates(gate for gate in gates if gate.verdict != Verdict.OK):
+        gate = each.gate
+        yield Action(
+            gate.verdict, gate.name, each.nodes, printable(gate.remedy or "", TEXT), printable(gate.evidence, TEXT)
+        )
+
+
+def _of_findings_actions(findings: Sequence[Finding]) -> Iterator[Action]:
+    alike: dict[tuple[Verdict, str, str, str], list[Finding]] = {}
+    for finding in findings:
+        if finding.verdict != Verdict.OK:
+            remedy = finding.remedy
+            text = f"{remedy.text}{'' if remedy.risk == 'safe' else f' ({remedy.risk})'}" if remedy else ""
+            alike.setdefault((finding.verdict, finding.name, text, finding.pending), []).append(finding)
+    order = sorted(alike.items(), key=lambda item: (-item[0][0].severity, item[0][0] == Verdict.WARN))
+    for (verdict, name, text, pending), its in order:
+        nodes = tuple(dict.fromkeys(finding.node for finding in its))
+        said = "; ".join([pending] if pending else _said(its))
+        yield Action(verdict, name, nodes, printable(text, TEXT), printable(said, TEXT))
+
+
+def _said(findings: Iterable[Finding]) -> list[str]:
+    """What was wanted and what is, of findings that one remedy mends: the first few of those that differ in it."""
+    values = (shown_values(finding) for finding in findings)
+    said = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
+    return [*said[:NAMED], *([f"and {len(said) - NAMED} others"] if len(said) > NAMED else [])]

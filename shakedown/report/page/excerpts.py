@@ -1,0 +1,113 @@
+"""What the logs say where a job failed: some lines around the first failure of a node's log, with their numbers, and a
+link to the whole log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from shakedown import copies
+from shakedown.findings import Verdict
+from shakedown.report.overview import Overview
+from shakedown.secrets import masked
+from shakedown.smoke.lines import LineSplitter
+from shakedown.smoke.signatures import FailureScanner, Match
+from shakedown.text import printable
+
+LOGS = 12  # of one page: the first failure and some of what followed from it
+READ = 1 << 26  # bytes of one log that are looked through
+BEFORE, AFTER = 8, 12  # lines around the one that failed
+LINE = 400  # characters of one
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Some lines of one log: (number from 1, text). `failed` is the number of the one that shows the failure; None: no
+    line does, and these are the last ones."""
+
+    job: str
+    node: str
+    path: str
+    link: str
+    anchor: str
+    lines: list[tuple[int, str]]
+    failed: int | None
+    cause: str
+    remedy: str
+
+
+def of(shown: Overview) -> list[Excerpt]:
+    """The logs of jobs that did not pass: those that show a failure first."""
+    if shown.directory is None:
+        return []
+    bad = {gate.job for gate in shown.gates if gate.verdict != Verdict.OK}
+    found: list[Excerpt] = []
+    ended: list[Excerpt] = []
+    for job in shown.jobs:
+        for node, logs in job.logs.items() if job.name in bad else ():
+            if logs and len(found) < LOGS and (excerpt := _of(shown, job.name, node, logs[0])) is not None:
+                (found if excerpt.failed is not None else ended).append(excerpt)
+    return [*found, *ended[: max(LOGS - len(found), 0)]][:LOGS]
+
+
+def link_to(shown: Overview, path: str) -> str:
+    """A file of the run directory, as the page leads to it; nothing where the record names none that is there."""
+    if shown.directory is None:
+        return ""
+    try:
+        copies.inside(shown.directory, path)
+    except ValueError:
+        return ""
+    return f"{shown.links}{quote(path)}"
+
+
+def _of(shown: Overview, job: str, node: str, path: str) -> Excerpt | None:
+    assert shown.directory is not None
+    try:
+        match, lines = _around(copies.inside(shown.directory, path))
+    except (OSError, ValueError):
+        return None  # the gate logs_complete says what is wrong with it
+    if not lines:
+        return None
+    texts: list[str] = masked([text for _, text in lines], more=shown.secrets)
+    return Excerpt(
+        job=job,
+        node=printable(node, 200),
+        path=printable(path, LINE),
+        link=link_to(shown, path),
+        anchor=f"log-{quote(job, safe='')}-{quote(node, safe='')}",
+        lines=[(number, printable(text, LINE)) for (number, _), text in zip(lines, texts, strict=True)],
+        failed=match.line_number if match else None,
+        cause=match.cause if match else "",
+        remedy=match.remedy if match else "",
+    )
+
+
+def _around(path: Path) -> tuple[Match | None, list[tuple[int, str]]]:
+    """The first failure and the lines around it; without one, the last lines of what is looked through."""
+    scanner = FailureScanner()
+    for batch in _batches(path):
+        scanner.batch(batch)
+    scanner.close()
+    match = scanner.first
+    number = 0
+    kept: deque[tuple[int, str]] = deque(maxlen=BEFORE + 1 + AFTER)
+    for batch in _batches(path):
+        for line in batch:
+            number += 1
+            if match and number > match.line_number + AFTER:
+                return match, [item for item in kept if item[0] >= match.line_number - BEFORE]
+            kept.append((number, line))
+    return match, [item for item in kept if match is None or item[0] >= match.line_number - BEFORE]
+
+
+def _batches(path: Path) -> Iterator[list[str]]:
+    splitter, left = LineSplitter(), READ
+    with path.open("rb") as file:
+        while left > 0 and (chunk := file.read(min(left, 1 << 18))):
+            left -= len(chunk)
+            yield splitter.feed(chunk)
+    yield splitter.close()

@@ -1,0 +1,83 @@
+"""From an overview to the page's text."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from shakedown.report.fold import fold_gates
+from shakedown.report.overview import Overview
+from shakedown.report.page import excerpts, figures, grid, plots, rows
+from shakedown.report.terminal import value_text
+from shakedown.text import printable
+
+TEXT = 2000  # characters of one text of a node that are shown
+
+
+def page(shown: Overview) -> str:
+    """The whole page."""
+    index = rows.Index(shown.names)
+    logs = excerpts.of(shown)
+    template = _environment().get_template("page.html")
+    return template.render(
+        shown=shown,
+        style=_own("style.css"),
+        script=_own("script.js"),
+        policy=_policy(),
+        index=index,
+        names=Markup(_json(index.names)),
+        actions=rows.actions(shown, index),
+        lines={f"{log.node} line {log.failed}": f"{log.anchor}-{log.failed}" for log in logs if log.failed is not None},
+        gates=[(each.gate, index.of(each.nodes)) for each in fold_gates(shown.gates)],
+        figures=figures.tables(shown),
+        plots=plots.of(shown, logs),
+        grid=grid.of(shown, index),
+        findings=rows.findings(shown, index),
+        nodes=rows.nodes(shown, index),
+        logs=logs,
+    )
+
+
+@cache
+def _own(name: str) -> Markup:
+    """A file of this folder, as it stands: it is ours."""
+    return Markup(files(__package__).joinpath(name).read_text("utf-8"))
+
+
+def _policy() -> str:
+    """What the page may load and run: its own style and script, by their digests, and images that it carries."""
+    style, script = (
+        base64.b64encode(hashlib.sha256(str(_own(name)).encode()).digest()).decode()
+        for name in ("style.css", "script.js")
+    )
+    return (
+        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _json(value: object) -> str:
+    """JSON inside of a script element: nothing in it can end the element."""
+    return json.dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import FunctionLoader
+
+    def load(name: str) -> str:
+        return files(__package__ or "").joinpath(name).read_text("utf-8")
+
+    made = Environment(
+        loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    made.globals["marks"] = {verdict.value: mark for verdict, mark in grid.MARKS.items()}
+    made.filters["text"] = lambda text: printable(str(text), TEXT)
+    made.filters["value"] = lambda value, unit=None: printable(value_text(value, unit), TEXT)
+    return made

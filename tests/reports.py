@@ -1,0 +1,99 @@
+"""Documents for tests of reports: a run of several nodes with one that is odd, and names that nobody should trust."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from shakedown.desired.models import TOGETHER
+from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.report.formats import Findings, Run
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run, verdict_of
+from shakedown.smoke.figures import measure
+from shakedown.smoke.gates import read_log
+from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
+from tests.plans import small
+
+LOGS = Path(__file__).parent / "data" / "logs"
+HOSTILE = "<script>alert(1)</script>`|*[x](javascript:y)&$\\frac\x1b[31m\u202e"
+"""A name of a node, a finding and a line: markup of every language that reports are written in."""
+
+
+def finding(node: str, name: str, verdict: Verdict = Verdict.OK, actual: object = "x", text: str = "set it") -> Finding:
+    """One that wants "always"; one that has drifted needs a reboot."""
+    wanted = actual if verdict == Verdict.OK else "always"
+    remedy = None if verdict == Verdict.OK else Remedy(text=text, risk=Risk.REBOOT)
+    return Finding(name=name, node=node, verdict=verdict, wanted=wanted, actual=actual, remedy=remedy)
+
+
+def drifted() -> Findings:
+    """Four nodes: two alike and well, one that drifted, one that could not be read."""
+    nodes = [f"node{number:02d}" for number in range(1, 5)]
+    found = [finding(node, name) for node in nodes for name in ("thp", "numa_balancing", "gpu_count")]
+    found[6] = finding("node03", "thp", Verdict.DRIFT, "never")
+    found[10] = finding("node04", "numa_balancing", Verdict.UNKNOWN, None, "log in and look")
+    return Findings(Verdict.UNKNOWN, 4, found, inventory="rack.py", at="2026-11-23T04:00:00+00:00")
+
+
+def hostile() -> Findings:
+    """One node, one finding, and every text of it a trap."""
+    bad = Finding(
+        name=HOSTILE,
+        node=HOSTILE,
+        verdict=Verdict.FAIL,
+        wanted=HOSTILE,
+        actual=HOSTILE,
+        evidence=HOSTILE,
+        remedy=Remedy(text=HOSTILE),
+    )
+    return Findings(Verdict.FAIL, 1, [bad], inventory=HOSTILE)
+
+
+def many(nodes: int = 512, names: int = 60, alike: bool = False) -> Findings:
+    """A rack on its worst day, nearly every node odd in its own way; `alike`: on a good one."""
+    found = []
+    dice = random.Random(12)
+    for node in range(nodes):
+        for name in range(names):
+            odd = node % 171 == 5 and name == 7 if alike else dice.random() < 0.4
+            verdict = (Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN)[(node + name) % 3] if odd else Verdict.OK
+            actual = f"{node * names + name} of what was wanted" if odd else "always"
+            found.append(finding(f"node{node + 1:03d}.rack7.example.org", f"setting_{name:02d}", verdict, actual))
+    return Findings(Verdict.FAIL, nodes, found, inventory="inventories/rack.py", at="2026-11-23T04:00:00+00:00")
+
+
+def a_run(root: Path, log: str = "rocm.log", nodes: int = 1, line: str = "") -> Run:
+    """A run over nodes with that log on the last one, judged; `line` is one more, at the log's end."""
+    directory = RunDirectory.create("20261123T040000-abcdef", root)
+    plan = small(nodes, iterations=20)
+    names = [node.name for node in plan.nodes]
+    kept: dict[str, list[KeptLog]] = {}
+    for name in names:
+        text = (LOGS / log).read_bytes() + f"{line}\n".encode() if name == names[-1] else b"up\n"
+        kept[name] = [_keep(directory, name, text)]
+    iterations = read_log(directory.path / kept[names[-1]][0].path).iterations
+    logs = {name: [each.path for each in its] for name, its in kept.items()}
+    record = RunRecord(
+        run_id=directory.path.name,
+        started_at="2026-11-23T04:00:00+00:00",
+        finished_at="2026-11-23T04:10:00+00:00",
+        inventory="rack.py",
+        desired_digest="0",
+        nodes=[RunNode(name=name, verdict=Verdict.OK, part="trained", exit_code=0, logs=logs[name]) for name in names],
+        findings=[finding(name, "thp") for name in names],
+        jobs=[JobRecord(plan=plan, logs=logs, iterations=list(iterations), figures=measure(iterations))],
+    )
+    counters = {name: {"ethtool/eth0/rx_errors": 0} for name in names}
+    codes: dict[str, int | None] = dict.fromkeys(names, 0)
+    evidence = Evidence(exit_codes=codes, counters_before=counters, counters_after=counters, logs=kept)
+    record.gates = judge_run(directory, record, {TOGETHER: evidence})
+    record.verdict = verdict_of(record, record.gates)
+    directory.save(record, {TOGETHER: evidence})
+    return Run(record, directory=directory.path)
+
+
+def _keep(directory: RunDirectory, node: str, content: bytes) -> KeptLog:
+    log = LogFile("leader.log", directory.logs / node / "leader.log", LogQuota())
+    log.write(content)
+    log.size = len(content)
+    return log.close().model_copy(update={"path": f"logs/{node}/leader.log"})
