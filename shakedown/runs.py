@@ -56,7 +56,8 @@ from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
-from shakedown.text import load_json, printable, shallow
+from shakedown.state import NodeState
+from shakedown.text import file_name, load_json, printable, shallow
 
 SCHEMA_VERSION = 1
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -129,6 +130,8 @@ class RunRecord(BaseModel):
     gates: Annotated[list[Gate], FailFast()] = []
     jobs: Annotated[list[JobRecord], FailFast()] = []  # in the order in which they were begun
     diagnosis: Diagnosis | None = None  # what it died of and where that began; None: it did not, or nobody can say
+    kind: Literal["run", "drift"] = "run"  # drift: a check that changed nothing, with no job to be judged
+    not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -280,13 +283,15 @@ class RunDirectory:
         self.path = path
 
     @classmethod
-    def create(cls, run_id: str, root: Path | None = None) -> RunDirectory:
-        """Make the directory and point `latest` to it."""
+    def create(cls, run_id: str, root: Path | None = None, latest: bool = True) -> RunDirectory:
+        """Make the directory and, where it is a run and no mere check, point `latest` to it."""
         root = root or runs_folder()
         directory = cls(root / run_id)
         private.make_folders(root)
         directory.path.mkdir(0o700)
         private.make_folders(directory.logs)
+        if not latest:
+            return directory
         link = root / f".latest-{run_id}"
         link.symlink_to(run_id)
         link.replace(root / "latest")
@@ -333,6 +338,11 @@ class RunDirectory:
         path = self.path / "run.json"
         return _validated(RunRecord, _versioned(path), path)
 
+    def load_state(self, node: str) -> NodeState:
+        """A node's state before the run; the same errors as `load`."""
+        path = self.path / "states" / f"{file_name(node)}.json"
+        return _validated(NodeState, _document(path), path)
+
     def load_evidence(self) -> dict[str, Evidence]:
         """Read evidence.json, by the jobs' names; the same errors as `load`. Without jobs it is that of one, over all
         nodes."""
@@ -349,6 +359,8 @@ def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str,
 
     Raises ValueError for a run that ended before any plan was made.
     """
+    if record.kind == "drift":
+        raise ValueError(f"{directory.path}: a drift check has no job to be judged: shakedown report shows it")
     if not record.jobs:
         raise ValueError(f"{directory.path}: the run ended before its plan was made")
     judgements = [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gevent.lock import RLock
 from pyinfra.api import Host, State
@@ -22,6 +22,7 @@ from shakedown import operations
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.hosts import named
+from shakedown.ledger.keep import keep
 from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
@@ -102,18 +103,19 @@ class Session:
         """The findings of a node that an operation would fix, as the user that we are there."""
         return [f for f in self.examination.fixable(name) if f.remedy and self.may_change(name, f.remedy.as_root)]
 
-    def open_run(self) -> RunRecord:
+    def open_run(self, kind: Literal["run", "drift"] = "run") -> RunRecord:
         """The record and the directory of this run; made when the first thing is to be kept. Dry runs keep nothing.
         Raises PyinfraError, which ends the run, where nothing can be kept."""
         with self.lock:
             if self.record is None:
                 run_id = new_run_id()
                 try:
-                    self.directory = RunDirectory.create(run_id)
+                    self.directory = RunDirectory.create(run_id, latest=kind == "run")
                 except OSError as error:
                     raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
                 self.record = RunRecord(
                     run_id=run_id,
+                    kind=kind,
                     started_at=now(),
                     inventory=invocation.inventory,
                     desired_digest=desired_digest(dict(self.examination.desired)),
@@ -173,18 +175,29 @@ class Session:
                 self.directory.write(name, state.model_dump_json(indent=1) + "\n")
                 self.states_kept.add(node)
 
-    def close(self) -> None:
+    def close(self, verdict: Verdict | None = None) -> None:
         """Finish the record, whatever ended the run; once more where it could not be written. A run without its record
-        has failed."""
+        has failed. Then the ledger gets it, which changes no verdict."""
         if self.record is None or (self.record.finished_at is not None and not invocation.unrecorded):
             return
         self.record.finished_at = self.record.finished_at or now()
-        self.record.verdict = self.verdict()
+        self.record.verdict = self.verdict() if verdict is None else verdict
         self.save()
+        self._remember()
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
         else:
             self._write_reports()
+
+    def _remember(self) -> None:
+        """Keep the run in the ledger; where that cannot be done, say so here and in the record."""
+        assert self.record is not None and self.directory is not None
+        why = keep(self.directory, self._kept(self.record), self.examination.states, self.evidence)
+        if why != self.record.not_in_ledger:
+            self.record.not_in_ledger = why
+            self.save()
+        if why:
+            self.out.print(why, style="yellow", markup=False, highlight=False)
 
     def verdict(self) -> Verdict:
         """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host

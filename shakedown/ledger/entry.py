@@ -1,0 +1,157 @@
+"""A run as the ledger keeps it: rows of its tables, made of the record, the nodes' states and the figures.
+
+What comes from nodes and logs is one line of bounded length here, without control characters; no secret is in a record.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from shakedown.findings import Finding, Verdict, worst
+from shakedown.ledger import schema
+from shakedown.ledger.jobs import key_of
+from shakedown.ledger.parts import Part, equipment_of, parts_of
+from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results_of
+from shakedown.smoke.benchmark.document import document
+from shakedown.smoke.benchmark.results import figures_of
+from shakedown.smoke.figures import METRICS
+from shakedown.smoke.gates import Gate
+from shakedown.state import NodeState
+from shakedown.text import printable
+
+Row = dict[str, Any]
+FINDINGS = 1000  # rows of a run at most, the worst first
+_NAMED = 3  # of what is wrong, in the run's own row
+
+
+@dataclass
+class Entry:
+    """The rows of one run; `equipment` is shared by the runs that saw it."""
+
+    run: Row
+    jobs: list[Row] = field(default_factory=list)
+    figures: list[Row] = field(default_factory=list)
+    nodes: list[Row] = field(default_factory=list)
+    findings: list[Row] = field(default_factory=list)
+    equipment: dict[str, list[Part]] = field(default_factory=dict)
+
+
+def line(value: object, limit: int = schema.TEXT) -> str:
+    """Anything as one line that a database takes and a terminal shows."""
+    text = " ".join(printable(str(value), 4 * limit).split())
+    return printable(text.encode("utf-8", "replace").decode(), limit)
+
+
+def name(value: object) -> str:
+    """A name, by which things are also looked for."""
+    return line(value, schema.NAME)
+
+
+def seconds(when: str | None) -> int | None:
+    """A record's time as seconds since 1970 UTC; one without a zone is UTC. Raises ValueError for what is no time."""
+    if when is None:
+        return None
+    at = datetime.fromisoformat(when)
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
+
+
+def entry_of(
+    record: RunRecord,
+    states: Mapping[str, NodeState],
+    directory: RunDirectory,
+    evidence: Mapping[str, Evidence],
+) -> Entry:
+    """The rows of a run. Raises ValueError for a record whose times are none."""
+    wrong = sorted(_wrong(record), key=lambda row: -Verdict(row["verdict"]).severity)
+    row = {
+        "run_id": name(record.run_id),
+        "kind": record.kind,
+        "started": seconds(record.started_at),
+        "finished": seconds(record.finished_at),
+        "verdict": record.verdict.value,
+        "inventory": line(record.inventory),
+        "desired": line(record.desired_digest, schema.DIGEST),
+        "nodes": len(record.nodes),
+        "not_ok": len(wrong),
+        "wrong": line(_in_words(wrong)),
+        "kept_at": line(f"{socket.gethostname()}:{directory.path.absolute()}"),
+    }
+    of_run = {"run_id": row["run_id"]}
+    entry = Entry(row)
+    entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
+    for node in {node.name: node for node in record.nodes}.values():
+        state = states.get(node.name)
+        parts = parts_of(state) if state else []
+        equipment = equipment_of(node.name, parts) if state else None
+        if equipment:
+            entry.equipment[equipment] = parts
+        named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}
+        entry.nodes.append({**of_run, **named, "started": row["started"], "equipment": equipment})
+    for job in {job.name: job for job in record.jobs}.values():
+        key = key_of(job, states)
+        if key is None:
+            continue
+        job_row = {
+            **of_run,
+            "job": name(job.name),
+            "started": row["started"],
+            "finished": row["finished"],
+            "verdict": worst([gate.verdict for gate in record.gates if gate.job == job.name]).value,
+            "identity": key.identity,
+            "epoch": line(key.epoch, 4 * schema.TEXT),
+            **{field: value if value is None else _fit(field, value) for field, value in key.model_dump().items()},
+        }
+        entry.jobs.append(job_row)
+        for figure in _figures(job, directory, evidence.get(job.name, Evidence())):
+            entry.figures.append({**of_run, "job": job_row["job"], **figure})
+    return entry
+
+
+def _fit(column: str, value: Any) -> Any:
+    """A value of a key as its column takes it."""
+    return value if isinstance(value, int) else line(value, getattr(schema.jobs.c[column].type, "length", schema.NAME))
+
+
+def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Iterator[Row]:
+    """What a job measured, by the metric. A benchmark's figures stand in its report and its log."""
+    if job.benchmark is not None and not job.error:
+        units = document().metrics
+        for found in {figure.metric: figure for figure in figures_of(results_of(directory, job, evidence)[0])}.values():
+            if math.isfinite(found.value):
+                unit = name(units[found.metric].unit)
+                yield {"metric": name(found.metric), "value": found.value, "spread": None, "count": None, "unit": unit}
+    for metric in METRICS:
+        figure = job.figures.get(metric) if job.figures else None
+        if figure is not None and math.isfinite(figure.value):
+            spread = figure.spread if figure.spread is not None and math.isfinite(figure.spread) else None
+            count = min(figure.count, 1 << 30)
+            unit = name(figure.metric.unit)
+            yield {"metric": metric, "value": figure.value, "spread": spread, "count": count, "unit": unit}
+
+
+def _wrong(record: RunRecord) -> Iterator[Row]:
+    """The findings and gates that are not ok."""
+    every: list[Finding | Gate] = [*record.findings, *record.gates]
+    for each in every:
+        if each.verdict != Verdict.OK:
+            yield {
+                "kind": "finding" if isinstance(each, Finding) else "gate",
+                "node": None if each.node is None else name(each.node),
+                "name": name(each.name),
+                "verdict": each.verdict.value,
+                "wanted": line("" if each.wanted is None else each.wanted),
+                "actual": line("" if each.actual is None else each.actual),
+                "evidence": line(each.evidence),
+            }
+
+
+def _in_words(wrong: Iterable[Row]) -> str:
+    """The names of what is wrong, each once; advice is not."""
+    names = list(dict.fromkeys(row["name"] for row in wrong if not Verdict(row["verdict"]).passes))
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,221 @@
+"""What the ledger has of earlier runs: of all, of a node, of a part wherever it sat, of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from sqlalchemy import Connection, ScalarSelect, Select, and_, func, select
+
+from shakedown.ledger import schema
+from shakedown.ledger.entry import name
+from shakedown.ledger.parts import plain
+from shakedown.ledger.store import Ledger
+from shakedown.smoke.job import job_name
+
+LIMIT = 20  # runs, unless asked for more
+STAYS = 50  # places of a part at most, the newest
+_PLACES = 500  # sets of parts that a part was seen in, the newest: one changes whenever a part or a firmware of it does
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobRow(_Part):
+    """One job of a run. `figures`: metric -> value; `units`: metric -> unit."""
+
+    job: str
+    recipe: str
+    verdict: str
+    nodes: int
+    figures: dict[str, float] = {}
+    units: dict[str, str] = {}
+
+
+class RunRow(_Part):
+    """One run; with a node or a part asked for, that node's part in it."""
+
+    run_id: str
+    kind: str
+    at: datetime
+    finished_at: datetime | None
+    verdict: str
+    inventory: str
+    nodes: int
+    wrong: str  # the worst findings and gates, by name
+    not_ok: int
+    kept_at: str
+    jobs: list[JobRow] = []  # over all nodes, and the node's own where one was asked for
+    node: str | None = None
+    node_verdict: str | None = None
+    node_part: str | None = None
+    node_why: str | None = None
+
+
+class Stay(_Part):
+    """Where a part sat: first and last run that saw it there, and how many did."""
+
+    kind: str
+    serial: str
+    model: str
+    firmware: str
+    node: str
+    slot: str
+    first: datetime
+    last: datetime
+    runs: int
+
+
+class History(_Part):
+    """The answer: runs, the newest first, and of a part where it sat, the last place first."""
+
+    runs: list[RunRow] = []
+    stays: list[Stay] = []
+
+
+class Asked(_Part):
+    """What is asked for; all of it has to hold."""
+
+    node: str | None = None
+    part: str | None = None
+    recipe: str | None = None
+    since: datetime | None = None
+    limit: int = LIMIT
+
+
+def history(ledger: Ledger, asked: Asked) -> History:
+    """Earlier runs. Raises LedgerError."""
+    with ledger.reading() as connection:
+        equipment = _equipment(connection, asked.part) if asked.part else None
+        rows = [] if equipment == [] else list(connection.execute(_runs(asked, equipment)).mappings())
+        jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
+        runs = [_run(row, jobs.get(row["run_id"], [])) for row in rows]
+        return History(runs=runs, stays=_stays(connection, asked, equipment or []))
+
+
+def _time(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _runs(asked: Asked, equipment: Sequence[str] | None) -> Select[Any]:
+    """The newest runs. What comes first is what narrows most, by an index that has them in order of time."""
+    runs, nodes, jobs = schema.runs, schema.nodes, schema.jobs
+    by_node = [nodes.c.node == name(asked.node)] if asked.node else []
+    by_node += [nodes.c.equipment.in_(equipment)] if equipment is not None else []
+    recipe = name(asked.recipe) if asked.recipe else None
+    found: Select[Any] = select(runs.c.run_id, runs.c.started)
+    times, own = runs, []
+    if by_node:
+        times, own = nodes, [nodes.c.node, nodes.c.verdict.label("node_verdict"), nodes.c.part, nodes.c.why]
+        found = select(nodes.c.run_id, nodes.c.started, *own).where(*by_node)
+        if recipe is not None:
+            of_it = select(jobs.c.run_id).where(jobs.c.run_id == nodes.c.run_id, jobs.c.recipe == recipe)
+            found = found.where(of_it.exists())
+    elif recipe is not None:
+        times = jobs
+        found = select(jobs.c.run_id, jobs.c.started).where(jobs.c.recipe == recipe).distinct()
+    if asked.since is not None:
+        found = found.where(times.c.started >= int(asked.since.timestamp()))
+    few = found.order_by(times.c.started.desc(), times.c.run_id.desc()).limit(asked.limit).subquery()
+    whole = select(runs, *(few.c[column.name] for column in own)).join(few, few.c.run_id == runs.c.run_id)
+    return whole.order_by(runs.c.started.desc(), runs.c.run_id.desc())
+
+
+def _run(row: Any, jobs: list[JobRow]) -> RunRow:
+    return RunRow(
+        **{key: row[key] for key in ("run_id", "kind", "verdict", "inventory", "nodes", "wrong", "not_ok", "kept_at")},
+        at=_time(row["started"]),
+        finished_at=None if row["finished"] is None else _time(row["finished"]),
+        jobs=jobs,
+        node=row.get("node"),
+        node_verdict=row.get("node_verdict"),
+        node_part=row.get("part"),
+        node_why=row.get("why"),
+    )
+
+
+def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> dict[str, list[JobRow]]:
+    """The jobs over all nodes, and of each node that is asked for its own, by the runs' ids."""
+    jobs, figures = schema.jobs, schema.figures
+    if not wanted:
+        return {}
+    nodes = {node for _, node in wanted}
+    which = [
+        jobs.c.run_id.in_([run_id for run_id, _ in wanted]),
+        jobs.c.job.in_([name(job_name(n)) for n in {None, *nodes}]),
+    ]
+    same = and_(figures.c.run_id == jobs.c.run_id, figures.c.job == jobs.c.job)
+    columns = (jobs.c.run_id, jobs.c.job, jobs.c.recipe, jobs.c.verdict, jobs.c.nodes)
+    asked = select(*columns, figures.c.metric, figures.c.value, figures.c.unit).join(figures, same, isouter=True)
+    found: dict[str, dict[str, JobRow]] = {}
+    for run_id, job, recipe, verdict, count, metric, value, unit in connection.execute(asked.where(*which)):
+        row = found.setdefault(run_id, {}).setdefault(job, JobRow(job=job, recipe=recipe, verdict=verdict, nodes=count))
+        if metric is not None:
+            row.figures[metric], row.units[metric] = value, unit
+    return {run_id: list(of_run.values()) for run_id, of_run in found.items()}
+
+
+def _equipment(connection: Connection, part: str) -> list[str]:
+    """The sets of parts that hold a part, the newest."""
+    parts = schema.parts
+    found = select(parts.c.equipment).where(parts.c.number == name(plain(part))).order_by(_last().desc())
+    return list(dict.fromkeys(connection.execute(found.limit(_PLACES)).scalars()))
+
+
+def _last(until: int | None = None) -> ScalarSelect[int]:
+    """When a set of parts was seen last, up to a time: one look into an index."""
+    nodes = schema.nodes
+    found = select(func.max(nodes.c.started)).where(nodes.c.equipment == schema.parts.c.equipment)
+    return (found if until is None else found.where(nodes.c.started <= until)).correlate(schema.parts).scalar_subquery()
+
+
+def _stays(connection: Connection, asked: Asked, equipment: Sequence[str]) -> list[Stay]:
+    """Where a part sat, from the newest run backwards: the last run of any set of parts that holds it says where it
+    was then, and the last one of another set before that says how long. So the runs between are never read."""
+    parts, nodes = schema.parts, schema.nodes
+    if not equipment or asked.part is None:
+        return []
+    where = parts.c.number == name(plain(asked.part)), parts.c.equipment.in_(equipment)
+    places = {row["equipment"]: row for row in connection.execute(select(parts).where(*where)).mappings()}
+    stays: list[Stay] = []
+    until: int | None = None
+    while len(stays) < STAYS:
+        newest = _newest(connection, equipment, until)
+        if not newest:
+            break
+        (at, here), *others = newest
+        before = [started for started, _ in others]
+        alone = not before or before[0] < at
+        since = (before[0] + 1 if before else None) if alone else at
+        for each in [here] if alone else [each for started, each in newest if started == at]:
+            spent = select(func.min(nodes.c.started), func.max(nodes.c.started), func.count(), func.min(nodes.c.node))
+            spent = spent.where(nodes.c.equipment == each, nodes.c.started <= at)
+            spent = spent if since is None else spent.where(nodes.c.started >= since)
+            first, last, count, node = connection.execute(spent).one()
+            place = {key: places[each][key] for key in ("kind", "serial", "model", "firmware", "slot")}
+            stay = Stay(**place, node=node, first=_time(first), last=_time(last), runs=count)
+            _append(stays, stay)
+        until = (at if since is None else since) - 1
+        if since is None:
+            break
+    return stays
+
+
+def _append(stays: list[Stay], stay: Stay) -> None:
+    """A stay, as one with the next where only something else of the node has changed between them."""
+    following = stays[-1] if stays else None
+    same = ("kind", "serial", "model", "firmware", "slot", "node")
+    if following and all(getattr(following, key) == getattr(stay, key) for key in same):
+        stays[-1] = following.model_copy(update={"first": stay.first, "runs": following.runs + stay.runs})
+    else:
+        stays.append(stay)
+
+
+def _newest(connection: Connection, equipment: Sequence[str], until: int | None) -> list[tuple[int, str]]:
+    """The last time at which each of these sets was seen, up to a time; the newest first."""
+    which = schema.parts.c.equipment
+    found = select(_last(until), which).where(which.in_(equipment)).distinct()
+    return sorted(((at, each) for at, each in connection.execute(found) if at is not None), reverse=True)

@@ -1,0 +1,24 @@
+"""What the end of a run does with the ledger. It changes no verdict, and is never silent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shakedown.runs import Evidence, RunDirectory, RunRecord
+from shakedown.state import NodeState
+
+
+def keep(
+    directory: RunDirectory, record: RunRecord, states: Mapping[str, NodeState], evidence: Mapping[str, Evidence]
+) -> str:
+    """Keep a run that has ended. Returns why it could not be, with the remedy; nothing where it is kept."""
+    try:
+        from shakedown.ledger.entry import entry_of  # the database's library takes its time: not before it is needed
+        from shakedown.ledger.store import open_ledger
+
+        open_ledger().put(entry_of(record, states, directory, evidence))
+    except Exception as error:  # whatever it is, the run has come to what it has come to
+        known = isinstance(error, ValueError | OSError)
+        why = str(error) if known else f"ledger: {type(error).__name__}: {error}"
+        return f"not in the ledger: {why}; later: shakedown ledger add {directory.path.name}"
+    return ""

@@ -1,0 +1,43 @@
+"""The schema's versions: what is missing is made when a ledger is opened to be written, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlalchemy import Connection, Integer, inspect, select, text
+from sqlalchemy.sql import column, table
+
+from shakedown.ledger import schema
+
+Migration = Callable[[Connection], None]
+_VERSION = table("ledger_version", column("version", Integer))
+_LOCK = 0x5AAC  # PostgreSQL: of two that make the tables at once the second waits, and finds them
+
+
+def _first(connection: Connection) -> None:
+    """Version 1. The next changes the tables with statements of its own, here behind it; schema.py has what all of
+    them together come to."""
+    schema.metadata.create_all(connection)
+
+
+MIGRATIONS: Sequence[Migration] = (_first,)
+
+
+def version_of(connection: Connection) -> int:
+    """The version of the tables that are there; 0: none are."""
+    if not inspect(connection).has_table("ledger_version"):
+        return 0
+    return int(connection.execute(select(_VERSION.c.version)).scalar_one())
+
+
+def migrate(connection: Connection, migrations: Sequence[Migration]) -> None:
+    """Bring the tables to the last version, inside the caller's transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+    there = version_of(connection)
+    for migration in migrations[there:]:
+        migration(connection)
+    if there == 0:
+        connection.execute(_VERSION.insert().values(version=len(migrations)))
+    else:
+        connection.execute(_VERSION.update().values(version=len(migrations)))

@@ -1,0 +1,116 @@
+"""The ledger's tables, the same in SQLite and PostgreSQL.
+
+Times are seconds since 1970 UTC: numbers sort alike everywhere, texts by the database's collation. What a node has is
+kept once per set of parts (`equipment`, a digest), and each run says which set it saw: 100,000 runs of a rack whose
+parts stay where they are cost no row of parts.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
+
+metadata = MetaData()
+VERDICT = 10  # characters
+NAME = 255  # of a node, a job, a serial number
+TEXT = 500  # of what a person reads
+DIGEST = 64
+
+version = Table("ledger_version", metadata, Column("version", Integer, nullable=False))
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", String(NAME), primary_key=True),
+    Column("kind", String(VERDICT), nullable=False),  # "run", "drift"
+    Column("started", BigInteger, nullable=False),
+    Column("finished", BigInteger),  # none: still running, or killed
+    Column("verdict", String(VERDICT), nullable=False),
+    Column("inventory", String(TEXT), nullable=False),
+    Column("desired", String(DIGEST), nullable=False),  # digest of the desired states
+    Column("nodes", Integer, nullable=False),
+    Column("not_ok", Integer, nullable=False),  # findings and gates; not all of them need be in `findings`
+    Column("wrong", String(TEXT), nullable=False),  # the worst of them, in words
+    Column("kept_at", String(TEXT), nullable=False),  # host:path of the run directory
+)
+Index("runs_by_time", runs.c.started, runs.c.run_id)
+
+
+def _run_id() -> Column[str]:
+    return Column("run_id", String(NAME), ForeignKey("runs.run_id", ondelete="CASCADE"), primary_key=True)
+
+
+jobs = Table(
+    "jobs",
+    metadata,
+    _run_id(),
+    Column("job", String(NAME), primary_key=True),
+    Column("started", BigInteger, nullable=False),  # of the run
+    Column("finished", BigInteger),
+    Column("verdict", String(VERDICT), nullable=False),  # of the job's gates
+    Column("identity", String(DIGEST), nullable=False),
+    Column("epoch", String(4 * TEXT), nullable=False),
+    Column("gpu", String(TEXT), nullable=False),
+    Column("recipe", String(NAME), nullable=False),
+    Column("parameters", String(DIGEST), nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("scope", String(NAME), nullable=False),
+    Column("node", String(NAME)),
+    Column("image", String(TEXT), nullable=False),
+    Column("rocm", String(TEXT), nullable=False),
+    Column("driver", String(TEXT), nullable=False),
+)
+Index("jobs_by_identity", jobs.c.identity, jobs.c.finished)
+Index("jobs_by_recipe", jobs.c.recipe, jobs.c.started, jobs.c.run_id)
+
+figures = Table(
+    "figures",
+    metadata,
+    _run_id(),
+    Column("job", String(NAME), primary_key=True),
+    Column("metric", String(NAME), primary_key=True),
+    Column("value", Double, nullable=False),
+    Column("spread", Double),
+    Column("count", Integer),
+    Column("unit", String(NAME), nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    _run_id(),
+    Column("node", String(NAME), primary_key=True),
+    Column("started", BigInteger, nullable=False),
+    Column("verdict", String(VERDICT), nullable=False),
+    Column("part", String(VERDICT), nullable=False),  # "trained", "excluded", "unreached", "examined"
+    Column("why", String(TEXT), nullable=False),
+    Column("equipment", String(DIGEST)),  # none: its state was not read
+)
+Index("nodes_by_name", nodes.c.node, nodes.c.started, nodes.c.run_id)
+Index("nodes_by_equipment", nodes.c.equipment, nodes.c.started, nodes.c.node)
+
+findings = Table(
+    "findings",
+    metadata,
+    _run_id(),
+    Column("number", Integer, primary_key=True),
+    Column("kind", String(VERDICT), nullable=False),  # "finding", "gate"
+    Column("node", String(NAME)),  # of a gate: the node that had the job for itself
+    Column("name", String(NAME), nullable=False),
+    Column("verdict", String(VERDICT), nullable=False),
+    Column("wanted", String(TEXT), nullable=False),
+    Column("actual", String(TEXT), nullable=False),
+    Column("evidence", String(TEXT), nullable=False),
+)
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("equipment", String(DIGEST), primary_key=True),
+    Column("kind", String(VERDICT), primary_key=True),  # "gpu", "nic", "board"
+    Column("slot", String(NAME), primary_key=True),  # PCI address
+    Column("serial", String(NAME), nullable=False),
+    Column("number", String(NAME), nullable=False),  # the serial as it is looked for: shakedown.ledger.parts.plain
+    Column("model", String(NAME), nullable=False),
+    Column("firmware", String(TEXT), nullable=False),
+)
+Index("parts_by_number", parts.c.number, parts.c.equipment)

@@ -1,0 +1,234 @@
+"""The ledger: what is written at the end of a run, and what earlier runs are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, NullPool, Table, and_, create_engine, event, select
+from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, NoSuchModuleError, SQLAlchemyError
+
+from shakedown import private
+from shakedown.findings import Verdict
+from shakedown.ledger import schema
+from shakedown.ledger.entry import Entry, entry_of
+from shakedown.ledger.entry import name as kept_name
+from shakedown.ledger.key import Earlier, Key
+from shakedown.ledger.migrations import MIGRATIONS, Migration, migrate, version_of
+from shakedown.ledger.place import LedgerError, Place, place_of
+from shakedown.runs import RunDirectory, RunRecord
+from shakedown.state import NodeState
+
+WAIT_S = 30.0  # for another writer, or for a server that does not answer
+_TRIES = 5
+_OF_A_RUN = (schema.figures, schema.findings, schema.jobs, schema.nodes, schema.runs)  # children before parents
+
+
+def open_ledger(given: str | Path | None = None, wait_s: float = WAIT_S) -> Ledger:
+    """The ledger at a path or URL; None: at $SHAKEDOWN_LEDGER, or beside the runs. Nothing is opened yet. Raises
+    LedgerError for what names none."""
+    return Ledger(place_of(given), wait_s)
+
+
+class Ledger:
+    """One ledger. Every method opens it for itself and raises LedgerError where that cannot be done.
+
+    SQLite keeps its rollback journal: it is safe with several writers on one host, who wait for each other, and unlike
+    a write-ahead log it needs no second file to be read where nothing may be written, nor a file system that is local.
+    A run is one transaction, so readers see it whole or not at all.
+    """
+
+    def __init__(self, place: Place, wait_s: float = WAIT_S, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+        self.place = place
+        self._wait_s = wait_s
+        self._migrations = migrations
+        self._known_engine: Engine | None = None
+
+    def add(self, run: RunDirectory, record: RunRecord | None = None) -> list[str]:
+        """Keep a run, by its directory; one that is there already is replaced. `record` stands for the one in run.json
+        where it was judged again. Returns what could not be read. Raises ValueError and OSError for a record that
+        cannot be."""
+        record = record or run.load()
+        evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
+        states: dict[str, NodeState] = {}
+        lacking = []
+        for node in record.nodes:
+            try:
+                states[node.name] = run.load_state(node.name)
+            except FileNotFoundError:  # it was never reached
+                continue
+            except (OSError, ValueError) as error:
+                lacking.append(str(error))
+        self.put(entry_of(record, states, run, evidence))
+        return lacking
+
+    def put(self, entry: Entry) -> None:
+        """Write the rows of a run in the place of those that it had."""
+        for attempt in range(_TRIES):
+            try:
+                with self.writing() as connection:
+                    _replace(connection, entry)
+                return
+            except _Clash as clash:  # another writer kept the same run, or the same equipment, at this moment
+                if attempt == _TRIES - 1:
+                    raise LedgerError(str(clash)) from None
+
+    def earlier(self, key: Key, before: str | None = None, limit: int = 1000) -> list[Earlier]:
+        """The passed jobs of the same identity, of every epoch, the newest `limit`, the oldest of them first. `before`
+        is a run's id: only what had ended when that run began. None where there is no ledger yet."""
+        jobs, figures = schema.jobs, schema.figures
+        if not self.exists():
+            return []
+        passed = [jobs.c.identity == key.identity, jobs.c.verdict == Verdict.OK.value, jobs.c.finished.is_not(None)]
+        with self.reading() as connection:
+            if before is not None:
+                known = select(schema.runs.c.started).where(schema.runs.c.run_id == kept_name(before))
+                began = connection.execute(known).scalar_one_or_none()
+                passed.append(jobs.c.run_id != kept_name(before))
+                began = _began(before) if began is None else began
+                passed += [] if began is None else [jobs.c.finished <= began]
+            newest = select(jobs).where(*passed).order_by(jobs.c.finished.desc()).limit(limit).subquery()
+            same = and_(figures.c.run_id == newest.c.run_id, figures.c.job == newest.c.job)
+            columns = (newest.c.run_id, newest.c.started, newest.c.epoch, figures.c.metric, figures.c.value)
+            ordered = select(*columns).join(figures, same).order_by(newest.c.started, newest.c.run_id)
+            found: dict[str, tuple[int, str, dict[str, float]]] = {}
+            for run_id, started, epoch, metric, value in connection.execute(ordered):
+                found.setdefault(run_id, (started, epoch, {}))[2][metric] = value
+        return [
+            Earlier(run_id=run_id, at=datetime.fromtimestamp(started, UTC), figures=measured, epoch=epoch)
+            for run_id, (started, epoch, measured) in found.items()
+        ]
+
+    def exists(self) -> bool:
+        """Whether there is a file, or a server is named."""
+        return self.place.path is None or self.place.path.exists()
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that writes, over tables that are there and up to date."""
+        path = self.place.path
+        if path is not None:
+            try:
+                private.create(path).close()
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise LedgerError(f"ledger {self.place.name}: {error.strerror}") from None
+        with self._transaction(writes=True) as connection:
+            version = self._version(connection)
+            if version != len(self._migrations):
+                migrate(connection, self._migrations)
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads."""
+        if not self.exists():
+            remedy = "runs write it at their end, and `shakedown ledger add --all` makes it from the runs that are kept"
+            raise LedgerError(f"ledger {self.place.name}: there is none yet: {remedy}")
+        with self._transaction(writes=False) as connection:
+            version = self._version(connection)
+            if version != len(self._migrations):
+                why = "it is empty" if version == 0 else f"its tables are of version {version}, and not yet up to date"
+                raise LedgerError(f"ledger {self.place.name}: {why}: the next run, or `shakedown ledger add`, does it")
+            yield connection
+
+    def _version(self, connection: Connection) -> int:
+        version, known = version_of(connection), len(self._migrations)
+        if version > known:
+            why = f"its tables are of version {version}, and this shakedown knows {known}"
+            raise LedgerError(f"ledger {self.place.name}: {why}: update shakedown here")
+        return version
+
+    @contextmanager
+    def _transaction(self, writes: bool) -> Iterator[Connection]:
+        try:
+            with self._engine().connect().execution_options(writes=writes) as connection, connection.begin():
+                yield connection
+        except IntegrityError as error:
+            raise _Clash(self._words(error)) from None
+        except SQLAlchemyError as error:
+            raise LedgerError(self._words(error)) from None
+
+    def _words(self, error: SQLAlchemyError) -> str:
+        """Never the statement or its values."""
+        said = str(error.orig) if isinstance(error, DBAPIError) and error.orig else ""
+        if isinstance(error, NoResultFound):
+            said = "ledger_version has no row: these tables are not a ledger's"
+        if "locked" in said:
+            said += f": another program has been writing for {self._wait_s:g} s"
+        return f"ledger {self.place.name}: {self.place.plain(said or type(error).__name__)}"
+
+    def _engine(self) -> Engine:
+        if self._known_engine is None:
+            sqlite = self.place.path is not None
+            patience = max(2, round(self._wait_s))
+            server = {
+                "connect_timeout": patience,
+                "options": f"-c lock_timeout={patience}s -c statement_timeout={4 * patience}s",
+                "application_name": "shakedown",
+            }
+            arguments: dict[str, Any] = {"timeout": self._wait_s} if sqlite else server
+            try:
+                engine = create_engine(self.place.url, poolclass=NullPool, connect_args=arguments)
+            except (ModuleNotFoundError, NoSuchModuleError):
+                remedy = "pip install 'shakedown[postgresql]'"
+                raise LedgerError(f"ledger {self.place.name}: no driver for PostgreSQL: {remedy}") from None
+            if sqlite:
+                event.listen(engine, "connect", _plain_transactions)
+                event.listen(engine, "begin", _begin)
+            self._known_engine = engine
+        return self._known_engine
+
+
+class _Clash(LedgerError):
+    """A row was there: another writer was faster."""
+
+
+def _plain_transactions(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # sqlite3 begins none by itself: _begin does
+
+
+def _begin(connection: Connection) -> None:
+    """Who will write waits at the beginning: two that have read and then want to write could only fail."""
+    writes = connection.get_execution_options().get("writes")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _replace(connection: Connection, entry: Entry) -> None:
+    run_id = entry.run["run_id"]
+    for table in _OF_A_RUN:
+        connection.execute(table.delete().where(table.c.run_id == run_id))
+    known: set[str] = set()
+    digests = sorted(entry.equipment)
+    for at in range(0, len(digests), 500):
+        asked = schema.parts.c.equipment.in_(digests[at : at + 500])
+        known.update(connection.execute(select(schema.parts.c.equipment).where(asked).distinct()).scalars())
+    new = [
+        {"equipment": digest, **part.model_dump(), "number": part.number}
+        for digest in digests
+        if digest not in known
+        for part in entry.equipment[digest]
+    ]
+    rows: list[tuple[Table, list[dict[str, Any]]]] = [
+        (schema.runs, [entry.run]),
+        (schema.jobs, entry.jobs),
+        (schema.figures, entry.figures),
+        (schema.nodes, entry.nodes),
+        (schema.findings, entry.findings),
+        (schema.parts, new),
+    ]
+    for table, values in rows:
+        if values:
+            connection.execute(table.insert(), values)
+
+
+def _began(run_id: str) -> int | None:
+    """When a run began that is not in the ledger yet, by its id."""
+    try:
+        return int(datetime.strptime(run_id[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None
