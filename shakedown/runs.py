@@ -39,6 +39,7 @@ from pydantic import (
 
 from shakedown import copies, private
 from shakedown import secrets as masking
+from shakedown.baselines.model import Baseline, Past
 from shakedown.desired import DesiredState
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.diagnosis.model import Diagnosis
@@ -56,6 +57,7 @@ from shakedown.smoke.judgement import Judgement, judge, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
 from shakedown.text import file_name, load_json, printable, shallow
 
@@ -99,6 +101,7 @@ class JobRecord(BaseModel):
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
     iterations: Annotated[list[Iteration], FailFast()] = []
     figures: Figures | None = None
+    baselines: dict[str, Baseline] = {}  # metric -> what earlier runs say of it
 
     @property
     def name(self) -> str:
@@ -179,6 +182,8 @@ class Evidence(BaseModel):
     started: bool = True  # whether any rank was: of a job that did not start there is one thing to say
     failures: Annotated[list[Failure], FailFast()] = []  # all that the controller saw until then, in the order of time
     running: dict[str, list[str]] = {}  # per node, the processes with their states when it began to end
+    past: Past | None = None  # the earlier runs that the figures were compared with; None: with none
+    alone: Alone | None = None  # what the nodes did each by itself, where the job is held against it
     left: dict[str, list[str]] = {}  # per node, what of the job was left running there, or may have been
 
 
@@ -393,6 +398,8 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             evidence.stopped,
             copies.changed(directory.path, evidence.logs),
             evidence.started,
+            evidence.past,
+            evidence.alone,
         )
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)

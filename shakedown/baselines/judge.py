@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from shakedown.baselines.estimate import PRIOR, Prior
-from shakedown.baselines.model import MINIMUM, Baseline, Direction
+from shakedown.baselines.model import MINIMUM, Baseline, Direction, Past
 from shakedown.baselines.scan import Window, scan
 
 
@@ -29,6 +29,11 @@ def judge_against(
     windows = scan(np.array([*earlier, value], dtype=float), 1 if direction == "at least" else -1, prior)
     lost = [window for window in windows if window.lost]
     return _told(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
+
+
+def compare(past: Past, metric: str, value: float, direction: Direction) -> Baseline:
+    """A figure of a job against the earlier passes of the same job."""
+    return judge_against([(run.at, run.figures[metric]) for run in past.of_metric(metric)], value, direction)
 
 
 def _worst(windows: Sequence[Window]) -> Window:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from shakedown.ledger.key import Earlier
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
 MINIMUM = 5  # earlier runs, below which nothing is judged
+MOST = 200  # earlier runs that one is compared with: the newest
 
 
 class Baseline(BaseModel):
@@ -33,3 +39,47 @@ class Baseline(BaseModel):
     spread: float | None = None
     recent: float | None = None
     bound: float | None = None
+
+    @property
+    def too_few(self) -> str:
+        """Why nothing is judged yet; empty: there are enough runs."""
+        return f"{self.count} of {self.needed} runs" if self.count < self.needed else ""
+
+    def __str__(self) -> str:
+        """On one line, for a person."""
+        if self.centre is None or self.error is None or self.bound is None:
+            return f"{self.too_few}: recorded, not judged"
+        return f"{self.direction} {self.bound:.6g} by {self.count} runs around {self.centre:.6g} +- {self.error:.2g}"
+
+
+class Past(BaseModel):
+    """The earlier passes of a job, as its gates were given them: kept with the evidence, so that judging again comes to
+    the same. `earlier` are those of the job's own `epoch`, the oldest first; `others` says how many there are of which
+    other epochs, which are not counted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    judge: bool  # else what comes out is shown and is no gate
+    epoch: str = ""
+    earlier: Annotated[list[Earlier], Field(max_length=MOST)] = []
+    others: dict[str, int] = {}
+    since: date | None = None  # a day of UTC: passes before it do not count
+    problem: str = ""  # why nobody knows of earlier runs
+
+    @classmethod
+    def of(cls, known: Sequence[Earlier], epoch: str, judge: bool, since: date | None = None) -> Past:
+        """What counts of all earlier passes of the same job."""
+        recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
+        same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
+        others = Counter(run.epoch for run in recent if run.epoch != epoch)
+        return cls(judge=judge, epoch=epoch, earlier=same[-MOST:], others=dict(others), since=since)
+
+    def of_metric(self, metric: str) -> list[Earlier]:
+        """The earlier runs that have this figure."""
+        return [run for run in self.earlier if metric in run.figures]
+
+    @property
+    def judged(self) -> dict[str, Past]:
+        """The metrics of which there are runs enough to judge by, with this."""
+        names = dict.fromkeys(metric for run in self.earlier for metric in run.figures)
+        return {name: self for name in names if self.judge and len(self.of_metric(name)) >= MINIMUM}

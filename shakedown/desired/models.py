@@ -7,6 +7,7 @@ for". Figures come from the profiles (`profiles/*.toml`), which name their sourc
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
@@ -310,6 +311,16 @@ EACH: Literal["each"] = "each"
 TOGETHER: Literal["together"] = "together"
 
 
+def _a_day(value: str) -> str:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
+        raise ValueError("a day as 2026-11-01")
+    date.fromisoformat(value)
+    return value
+
+
+Day = Annotated[str, AfterValidator(_a_day)]
+
+
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
@@ -352,6 +363,19 @@ class Smoke(Section):
         "expect holds for a job over this many nodes; with another number it is shown and not judged",
         1,
         unit="nodes",
+    )
+    baseline: Literal["off", "record", "judge"] = key(
+        "record",
+        "compare the figures with earlier passes of the same job: not at all, for information, or as gates",
+        "judge",
+    )
+    baseline_since: Day | None = key(
+        None, "earlier passes than this do not count: after a change that is the new normal", "2026-11-01"
+    )
+    scaling: Annotated[float, Field(gt=0, le=2)] | None = key(
+        None,
+        "share of what the nodes do alone in sum that they must do together; alone: scope each, or earlier runs",
+        0.9,
     )
     seen_nodes: Positive | None = key(None, "fewer nodes than this in the inventory are a failure", 8, unit="nodes")
     privileged: bool = key(False, "run the container privileged, where the recipe's document does", True)

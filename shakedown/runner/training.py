@@ -175,6 +175,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
+        kept.baselines = judgement.baselines
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
             current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)

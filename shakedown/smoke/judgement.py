@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shakedown.baselines.model import Baseline, Past
 from shakedown.desired import DesiredState
 from shakedown.findings import Verdict
 from shakedown.hca import devices_of, others_of
 from shakedown.smoke import gates
-from shakedown.smoke.figures import WARMUP, Figures, measure
+from shakedown.smoke.figures import METRICS, WARMUP, Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
 from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
 
 
@@ -26,6 +28,7 @@ class Judgement:
     iterations: list[Iteration]
     figures: Figures
     recorded: list[Recorded]  # measured and not judged: nothing is expected of them
+    baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> what earlier runs say of it
 
     @property
     def verdict(self) -> Verdict:
@@ -41,6 +44,8 @@ def judge(
     stopped: str | None = None,
     further: Sequence[str] = (),
     started: bool = True,
+    past: Past | None = None,
+    alone: Alone | None = None,
 ) -> Judgement:
     """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
     stopped before its end, `further` what is wrong with the copies of other logs; a job that was not
@@ -71,14 +76,28 @@ def judge(
             participants=[node.name for node in plan.nodes],
             before=counters_before if counted else None,
             after=counters_after if counted else None,
-        )
+            past=past.judged if past else {},
+            no_past=past.problem or None if past and past.judge else None,
+            alone=alone,
+            ranks=plan.world_size,
+        ),
+        past,
     )
 
 
-def judged(job: Observed) -> Judgement:
+def judged(job: Observed, past: Past | None = None) -> Judgement:
     """The gates of a job, with the lines and the figures that they rest on."""
     figures = job.figures or measure([])
-    return Judgement(gates.judge(job), list(job.iterations or ()), figures, gates.recorded(job.expect, figures))
+    baselines = _baselines(past, figures) if past and not past.problem else {}
+    kept = gates.recorded({*job.expect, *job.past}, figures, baselines)
+    return Judgement(gates.judge(job), list(job.iterations or ()), figures, kept, baselines)
+
+
+def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
+    from shakedown.baselines.judge import compare  # loads numpy and scipy: only where it is asked for
+
+    found = ((name, metric, figures.get(name)) for name, metric in METRICS.items())
+    return {name: compare(past, name, figure.value, metric.direction) for name, metric, figure in found if figure}
 
 
 def wants_rdma(plan: LaunchPlan) -> bool:

@@ -15,6 +15,7 @@ from shakedown.findings import Verdict
 from shakedown.node.settings import SETTINGS
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import rules
+from shakedown.smoke.gates.registry import Rule
 from shakedown.smoke.signatures import Signature, load
 from tests.docs.markdown import prose, summary, table
 
@@ -135,9 +136,14 @@ def gates() -> str:
     parts = []
     for title, of_benchmark in titles.items():
         found = [rule for rule in rules() if bool(rule.needs & _OF_BENCHMARKS) == of_benchmark]
-        rows = [(f"`{rule.name}`" if rule.name else "each expected metric", prose(rule.holds_when)) for rule in found]
+        rows = [(_name(rule), prose(rule.holds_when)) for rule in found]
         parts.append(f"{title}:\n\n{table(('gate', 'holds when'), rows)}")
     return "\n".join(parts)
+
+
+def _name(rule: Rule) -> str:
+    several = f"`{rule.prefix}METRIC`" if rule.prefix else "each expected metric"
+    return f"`{rule.name}`" if rule.name else several
 
 
 def metrics() -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.baselines.model import Baseline
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, Figure, Figures
 from shakedown.smoke.gates.model import Outcome
@@ -14,13 +15,15 @@ from shakedown.smoke.signatures import advice
 
 
 class Recorded(BaseModel):
-    """A figure that nobody expected: kept for the report, not judged. `value` None: the log does not have it."""
+    """A figure that is kept for the report and not judged: nobody expected it, and there are too few earlier runs to
+    judge it by. `value` None: the log does not have it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     value: float | None
     unit: str
+    why: str = ""  # how many of the earlier runs that it takes there are
 
 
 @gate_of_each_metric()
@@ -38,13 +41,26 @@ def figure_gate(metric: str, bound: float, figures: Figures) -> Outcome:
     )
 
 
-def recorded(expect: Mapping[str, float], figures: Figures) -> list[Recorded]:
-    """The metrics nobody expected, with what was measured."""
+def recorded(
+    judged: Collection[str], figures: Figures, baselines: Mapping[str, Baseline] | None = None
+) -> list[Recorded]:
+    """The metrics that no gate has `judged`, with what was measured, and why `baselines` do not judge it."""
+    known = baselines or {}
     return [
-        Recorded(name=name, value=figure.value if (figure := figures.get(name)) else None, unit=metric.unit)
+        Recorded(
+            name=name,
+            value=_value(figures, name),
+            unit=metric.unit,
+            why=str(known.get(name, "")),
+        )
         for name, metric in METRICS.items()
-        if name not in expect
+        if name not in judged
     ]
+
+
+def _value(figures: Figures, name: str) -> float | None:
+    figure = figures.get(name)
+    return figure.value if figure else None
 
 
 def _evidence(figure: Figure | None, figures: Figures) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, ParamSpec, overload
 
+from shakedown.baselines.model import Past
 from shakedown.findings import Verdict
 from shakedown.smoke.benchmark.results import Figure as BenchmarkFigure
 from shakedown.smoke.benchmark.results import Step
@@ -27,6 +28,7 @@ from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Gate, Outcome
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.scaling import Alone
 
 # In this order gates are shown; those of other modules of this package come after them, by the modules' names.
 ORDER = (
@@ -37,6 +39,8 @@ ORDER = (
     "benchmark",
     "iterations",
     "figures",
+    "baseline",
+    "scaling",
     "log_lines",
     "counters",
     "nothing_left",
@@ -44,7 +48,7 @@ ORDER = (
 
 # What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
 OF_LINES = {"iterations", "damaged", "figures", "steps", "total_steps", "reported", "problems"}
-_OF_EACH = {"metric", "bound"}
+_OF_EACH = {"metric", "bound", "past"}
 
 Uncertain = Literal[Verdict.FAIL, Verdict.UNKNOWN]
 P = ParamSpec("P")
@@ -70,6 +74,10 @@ class Observed:
     wanted: int | None = None  # how many there should be
     figures: Figures | None = None
     expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
+    past: Mapping[str, Past] = field(default_factory=dict)  # metric that is judged by earlier runs -> those
+    no_past: str | None = None  # why nobody knows of earlier runs, though the figures are to be judged by them
+    alone: Alone | None = None  # what the nodes did each by itself, and which share of it they are to do together
+    ranks: int | None = None  # of all nodes
 
     recipe: str | None = None  # that a log is to be judged by
     otherwise: Sequence[str] | None = None  # what the recipe has otherwise than the log
@@ -94,7 +102,8 @@ class Observed:
 
 @dataclass(frozen=True)
 class Rule:
-    """A registered gate. `name` is empty for the gates of each expected metric, which have the metrics' names."""
+    """A registered gate. `name` is empty where there is one for each metric of `over`: they have the metrics' names,
+    with `prefix` before them."""
 
     name: str
     function: Callable[..., Outcome]
@@ -102,6 +111,8 @@ class Rule:
     contradicted: Uncertain
     needs: frozenset[str]
     takes: frozenset[str]
+    over: Literal["expect", "past"] = "expect"
+    prefix: str = ""
 
     @property
     def holds_when(self) -> str:
@@ -115,13 +126,15 @@ class Rule:
         if self.name:
             yield self.name
         else:
-            yield from job.expect
+            yield from (f"{self.prefix}{metric}" for metric in getattr(job, self.over))
 
     def outcome(self, job: Observed, name: str) -> Outcome:
         """What it comes to on this job, as the gate of that name."""
         given = {each: getattr(job, each) for each in self.takes if getattr(job, each) is not None}
-        of_each = {} if self.name else {"metric": name, "bound": job.expect[name]}
-        return self.function(**given, **of_each)
+        if self.name:
+            return self.function(**given)
+        metric = name.removeprefix(self.prefix)
+        return self.function(metric, getattr(job, self.over)[metric], **given)
 
 
 @overload
@@ -154,12 +167,14 @@ def gate(
     return register if function is None else register(function)
 
 
-def gate_of_each_metric(*, stands: bool = False) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
-    """Register the gates of all expected metrics: the function takes the `metric` and its `bound` besides what it
-    needs."""
+def gate_of_each_metric(
+    *, stands: bool = False, over: Literal["expect", "past"] = "expect", prefix: str = ""
+) -> Callable[[Callable[..., Outcome]], Callable[..., Outcome]]:
+    """Register the gates of all metrics that are expected, or have a past: the function takes the `metric` and its
+    `bound` (or `past`), in this order, besides what it needs."""
 
     def register(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-        _add("", function, stands, Verdict.UNKNOWN)
+        _add("", function, stands, Verdict.UNKNOWN, over, prefix)
         return function
 
     return register
@@ -179,7 +194,14 @@ def called(name: str, outcome: Outcome) -> Gate:
 _RULES: dict[str, list[Rule]] = {}
 
 
-def _add(name: str, function: Callable[..., Outcome], stands: bool, contradicted: Uncertain) -> str:
+def _add(
+    name: str,
+    function: Callable[..., Outcome],
+    stands: bool,
+    contradicted: Uncertain,
+    over: Literal["expect", "past"] = "expect",
+    prefix: str = "",
+) -> str:
     parameters = inspect.signature(function).parameters.values()
     known = {each.name for each in fields(Observed)}
     own = set() if name else _OF_EACH
@@ -190,9 +212,9 @@ def _add(name: str, function: Callable[..., Outcome], stands: bool, contradicted
         raise TypeError(f"gate {function.__name__}: {', '.join(unknown)}: no field of Observed")
     if not needs:
         raise TypeError(f"gate {function.__name__}: it needs nothing, so it would be asked of everything")
-    if any(rule.name == name and rule.needs == needs for rule in _registered()):
+    if any((rule.name, rule.prefix, rule.needs) == (name, prefix, needs) for rule in _registered()):
         raise ValueError(f"two gates are named {name or 'after the expected metrics'}, and need the same")
-    rule = Rule(name, function, stands, contradicted, needs, takes & known)
+    rule = Rule(name, function, stands, contradicted, needs, takes & known, over, prefix)
     _RULES.setdefault(function.__module__, []).append(rule)
     return name
 

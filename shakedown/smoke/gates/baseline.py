@@ -1,0 +1,60 @@
+"""Whether a figure is as good as those of earlier passes of the same job."""
+
+from __future__ import annotations
+
+from shakedown.baselines.model import Baseline, Past
+from shakedown.findings import Verdict
+from shakedown.smoke.figures import METRICS, Figures
+from shakedown.smoke.gates.model import Outcome, some
+from shakedown.smoke.gates.registry import gate, gate_of_each_metric
+from shakedown.smoke.signatures import advice
+
+PREFIX = "baseline."
+
+
+@gate
+def baseline_known(no_past: str) -> Outcome:
+    """The figures can be compared with those of earlier runs; asked only where nobody can say what those were."""
+    return Outcome(verdict=Verdict.UNKNOWN, evidence=no_past, remedy=advice("no_past"))
+
+
+@gate_of_each_metric(over="past", prefix=PREFIX)
+def figure_and_past(metric: str, past: Past, figures: Figures) -> Outcome:
+    """One figure is no worse than earlier passes of the same job differ anyway, nor are the last runs together with it.
+
+    docs/baselines.md has the method. With fewer earlier runs than it needs the gate is not asked.
+    """
+    from shakedown.baselines.judge import compare  # loads numpy and scipy, which other logs can do without
+
+    known, figure = METRICS[metric], figures.get(metric)
+    earlier = past.of_metric(metric)
+    if figure is None:
+        evidence = f"this run has no such figure, and {len(earlier)} earlier ones have"
+        return Outcome(verdict=Verdict.UNKNOWN, unit=known.unit, evidence=evidence, remedy=advice("no_figure"))
+    found = compare(past, metric, figure.value, known.direction)
+    return Outcome(
+        verdict=Verdict.FAIL if found.lost else Verdict.OK,
+        wanted=found.bound,
+        actual=found.recent,
+        unit=known.unit,
+        evidence=_evidence(found, past, [run.run_id for run in earlier]),
+        remedy=advice("worse_than_before") if found.lost else None,
+    )
+
+
+def _evidence(found: Baseline, past: Past, runs: list[str]) -> str:
+    assert found.centre is not None and found.error is not None and found.spread is not None
+    said = [f"wanted {found.direction} {found.bound:.6g}"]
+    if found.runs > 1:
+        last = some([*runs[found.earlier :], "this one"])
+        said.append(f"the last {found.runs} runs ({last}) are at {found.recent:.6g}, this one at {found.value:.6g}")
+    before = (
+        f"{found.earlier} runs before: {found.centre:.6g} +- {found.error:.2g}, one run differs by {found.spread:.2g}"
+    )
+    said.append(f"{before} ({some(runs[: found.earlier][::-1])})")
+    said.append(past.epoch)
+    if past.others:
+        said.append(f"{sum(past.others.values())} runs with {some(list(past.others))} are another baseline")
+    if past.since:
+        said.append(f"since {past.since} (smoke.baseline_since)")
+    return "; ".join(said)

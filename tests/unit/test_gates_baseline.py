@@ -1,0 +1,138 @@
+"""The gates of earlier runs and of what nodes do alone: what they are given, what they say, and judging again."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shakedown.baselines.model import MOST, Past
+from shakedown.findings import Verdict
+from shakedown.ledger.key import Earlier
+from shakedown.smoke import gates
+from shakedown.smoke.figures import Figures, measure
+from shakedown.smoke.gates import Gate, Observed
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.scaling import Alone, OneAlone
+
+BEGIN = datetime(2026, 9, 1, tzinfo=UTC)
+HERE, THERE = "image sha256:aa, ROCm 6.4.1, amdgpu 6.12.12", "image sha256:bb, ROCm 6.3.0, amdgpu 6.10.5"
+STEADY = (386.1, 384.9, 385.4, 383.8, 385.9, 386.4, 384.2, 385.0, 385.7, 384.6)
+
+
+def earlier(*values: float, epoch: str = HERE, first: int = 0, **more: float) -> list[Earlier]:
+    return [
+        Earlier(
+            run_id=f"r{first + number}",
+            at=BEGIN + timedelta(days=first + number),
+            figures={"throughput_per_gpu": value, **more},
+            epoch=epoch,
+        )
+        for number, value in enumerate(values)
+    ]
+
+
+def figures(tflops: float, ms: float | None = None) -> Figures:
+    lines = [
+        Iteration(iteration=number, total_iterations=6, tflops_per_gpu=tflops, elapsed_ms=ms, lm_loss=1.0)
+        for number in range(1, 7)
+    ]
+    return measure(lines)
+
+
+def judged(past: Past, tflops: float) -> list[Gate]:
+    return gates.judge(Observed(figures=figures(tflops), past=past.judged))
+
+
+def test_a_figure_is_judged_by_earlier_runs_of_its_epoch() -> None:
+    known = [*earlier(500.0, 501.0, epoch=THERE), *earlier(*STEADY, first=2)]
+    past = Past.of(known, HERE, judge=True)
+    (ok,) = judged(past, 385.0)
+    assert (ok.name, ok.verdict, ok.remedy) == ("baseline.throughput_per_gpu", Verdict.OK, None)
+    (bad,) = judged(past, 366.0)
+    assert (bad.verdict, bad.actual) == (Verdict.FAIL, 366.0) and bad.remedy and "smoke.baseline_since" in bad.remedy
+    assert 370 < bad.wanted < 384
+    for said in ("10 runs before: 385.", HERE, "r11, r10, r9", f"2 runs with {THERE} are another baseline"):
+        assert said in bad.evidence
+
+
+def test_runs_that_fade_together_are_named() -> None:
+    past = Past.of(earlier(*STEADY, *STEADY, 376.0, 376.0, 376.0, 376.0), HERE, judge=True)
+    (gate,) = judged(past, 376.0)
+    assert gate.verdict is Verdict.FAIL and "runs (" in gate.evidence and "r23, this one) are at" in gate.evidence
+
+
+@pytest.mark.parametrize(("count", "judge"), [(4, True), (10, False)])
+def test_too_few_runs_and_runs_for_information_are_no_gate(count: int, judge: bool) -> None:
+    past = Past.of(earlier(*STEADY[:count]), HERE, judge=judge)
+    assert judged(past, 100.0) == []
+
+
+def test_a_changed_driver_begins_a_new_baseline() -> None:
+    past = Past.of([*earlier(*STEADY), *earlier(360.0, 361.0, epoch=THERE, first=10)], THERE, judge=True)
+    assert [run.run_id for run in past.earlier] == ["r10", "r11"] and past.others == {HERE: 10}
+    assert judged(past, 330.0) == []
+
+
+def test_a_day_begins_a_new_baseline() -> None:
+    past = Past.of(earlier(*STEADY), HERE, judge=True, since=date(2026, 9, 4))
+    assert past.earlier[0].run_id == "r3"
+    (gate,) = judged(past, 385.0)
+    assert "since 2026-09-04 (smoke.baseline_since)" in gate.evidence
+
+
+def test_the_newest_runs_count_and_are_kept() -> None:
+    past = Past.of(earlier(*[385.0] * (MOST + 30)), HERE, judge=True)
+    assert len(past.earlier) == MOST and past.earlier[-1].run_id == f"r{MOST + 29}"
+    assert Past.model_validate_json(past.model_dump_json()) == past
+
+
+def test_a_figure_that_only_earlier_runs_have_is_unknown() -> None:
+    past = Past.of(earlier(*STEADY, elapsed_time_per_iteration=900.0), HERE, judge=True)
+    found = {gate.name: gate for gate in judged(past, 385.0)}
+    assert found["baseline.throughput_per_gpu"].verdict is Verdict.OK
+    assert found["baseline.elapsed_time_per_iteration"].verdict is Verdict.UNKNOWN
+
+
+def test_earlier_runs_that_nobody_knows_are_unknown() -> None:
+    (gate,) = gates.judge(Observed(no_past="ledger.sqlite: permission denied"))
+    assert (gate.verdict, gate.evidence) == (Verdict.UNKNOWN, "ledger.sqlite: permission denied") and gate.remedy
+
+
+def alone(share: float = 0.9, **nodes: Any) -> Alone:
+    return Alone(
+        share=share,
+        nodes={
+            name: OneAlone(runs=["r1"], ranks=8, figures=each) if each is not None else None
+            for name, each in nodes.items()
+        },
+    )
+
+
+def scaling(given: Alone, tflops: float) -> Gate:
+    (gate,) = gates.judge(Observed(alone=given, figures=figures(tflops), ranks=16))
+    return gate
+
+
+def test_nodes_together_are_held_against_their_sum_alone() -> None:
+    given = alone(a={"throughput_per_gpu": 400.0}, b={"throughput_per_gpu": 390.0})
+    good, bad = scaling(given, 380.0), scaling(given, 340.0)
+    assert (good.verdict, good.wanted) == (Verdict.OK, 0.9) and good.actual == pytest.approx(380 / 395)
+    assert bad.verdict is Verdict.FAIL and bad.remedy
+    for said in ("5440 TFLOP/s together", "6320 alone", "a 3200, b 3120", "alone in r1"):
+        assert said in bad.evidence
+
+
+@pytest.mark.parametrize("missing", [None, {}, {"tokens_per_gpu": 9.0}])
+def test_scaling_is_unknown_without_every_nodes_own_figure(missing: dict[str, float] | None) -> None:
+    gate = scaling(alone(a={"throughput_per_gpu": 400.0}, b=missing), 380.0)
+    assert gate.verdict is Verdict.UNKNOWN and "nothing of b alone" in gate.evidence
+
+
+def test_scaling_fails_where_one_metric_falls_short_whatever_the_other_lacks() -> None:
+    given = alone(
+        a={"throughput_per_gpu": 400.0, "tokens_per_gpu": 9.0}, b={"throughput_per_gpu": 400.0, "tokens_per_gpu": 9.0}
+    )
+    assert scaling(given, 300.0).verdict is Verdict.FAIL
+    assert scaling(given, 399.0).verdict is Verdict.UNKNOWN
