@@ -293,8 +293,16 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         *problems,
         *_secret_problems(state, merged),
         *_smoke_problems(state, merged),
+        *_trials_problems(state, merged),
         *_dataset_problems(state, merged),
     ]
+
+
+def _trials_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    if state.trials:
+        from shakedown.trials.preflight import problems_of
+
+        yield from (_placed(problem, merged) for problem in problems_of(state))
 
 
 def _smoke_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:

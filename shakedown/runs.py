@@ -8,6 +8,8 @@
     runs/<id>/states/NODE.json  each node's state before the run
     runs/<id>/logs/NODE/*       each node's logs of the job over all nodes, the job's own output (leader.log) first
     runs/<id>/each/NODE/*       the same of the nodes' own jobs
+    runs/<id>/trials/NODE/*     of the trials of each node by itself
+    runs/<id>/pairs/NODE/*      of the rounds between nodes
     runs/latest                 link to the newest
 
 NODE is the node's name as `shakedown.text.file_name` spells it. All of it is its owner's alone (0700, 0600). Files are
@@ -53,13 +55,15 @@ from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed
 from shakedown.smoke.gates.model import some
 from shakedown.smoke.job import Failure, job_name
-from shakedown.smoke.judgement import Judgement, judge, never_started
+from shakedown.smoke.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
 from shakedown.text import file_name, load_json, printable, shallow
+from shakedown.trials import judge as of_trials
+from shakedown.trials.models import Reading, TrialsRecord
 
 SCHEMA_VERSION = 1
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -73,7 +77,7 @@ class RunNode(BaseModel):
 
     name: str
     verdict: Verdict  # its worst finding
-    part: Literal["trained", "excluded", "unreached", "examined"]
+    part: Literal["trained", "measured", "excluded", "unreached", "examined"]
     why: str = ""  # why it was excluded
     node_rank: int | None = None
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none
@@ -96,6 +100,7 @@ class JobRecord(BaseModel):
 
     node: str | None = None  # the node that had the job for itself
     plan: LaunchPlan | None = None  # None: it could not be made
+    trials: str = ""  # the kind of a job of trials; empty: it trains
     benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
@@ -106,7 +111,7 @@ class JobRecord(BaseModel):
     @property
     def name(self) -> str:
         """As its gates and its evidence name it."""
-        return job_name(self.node)
+        return job_name(self.node, self.trials)
 
 
 _OF_THE_JOB = ("plan", "iterations", "figures")
@@ -135,6 +140,7 @@ class RunRecord(BaseModel):
     diagnosis: Diagnosis | None = None  # what it died of and where that began; None: it did not, or nobody can say
     kind: Literal["run", "drift"] = "run"  # drift: a check that changed nothing, with no job to be judged
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
+    trials: TrialsRecord | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -369,7 +375,30 @@ def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str,
     if not record.jobs:
         raise ValueError(f"{directory.path}: the run ended before its plan was made")
     judgements = [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
-    return [gate for judgement in judgements for gate in judgement.gates]
+    judged = [gate for judgement in judgements for gate in judgement.gates]
+    return [*judged, *(of_trials.gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+
+
+def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> TrialsRecord | None:
+    """The trials of a run, read again from its logs and judged; None where it has none."""
+    if record.trials is None:
+        return None
+    readings: list[Reading] = []
+    incomplete: dict[str, str] = {}
+    for job in record.jobs:
+        kept = evidence.get(job.name, Evidence())
+        if not job.trials or job.plan is None:
+            continue
+        for node in job.plan.nodes:
+            logs = {log.name: log for log in kept.logs.get(node.name, [])}
+            text, why = copies.text_of(directory.path, logs.get(LEADER))
+            found = of_trials.read_log(node.name, (text or "").splitlines())
+            readings += found.readings
+            why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
+            if why:
+                incomplete[node.name] = why
+    fresh = record.trials.model_copy(update={"readings": readings, "incomplete": incomplete})
+    return of_trials.judged(fresh)
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
@@ -388,10 +417,14 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
         judgement = _judge_benchmark(directory, job, job.benchmark, evidence)
     elif job.plan is None:
         judgement = never_started(job.error or "its plan was never made")
+    elif job.trials:
+        judgement = judge_measured(
+            job.plan, _logs_of(directory, job, evidence), evidence.exit_codes, evidence.stopped, evidence.started
+        )
     else:
         judgement = judge(
             job.plan,
-            {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes},
+            _logs_of(directory, job, evidence),
             evidence.exit_codes,
             evidence.counters_before,
             evidence.counters_after,
@@ -430,6 +463,10 @@ def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark,
         judged = judge_benchmark(node, results, evidence.exit_codes.get(node), wanted, incomplete)
         judged = [*not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
     return Judgement(judged, [], measure([]), [])
+
+
+def _logs_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> dict[str, NodeLog | None]:
+    return {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes} if job.plan else {}
 
 
 def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:

@@ -6,7 +6,7 @@ import sys
 
 # Before what takes longer to load than a person takes to change their mind. Who only imports this keeps their handlers.
 _words = [word for word in sys.argv[1:] if not word.startswith("-") and word not in ("console", "json")]
-if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["plan"]):
+if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["plan"], ["trials"]):
     from shakedown.runner.invocation import install_signal_handlers
 
     install_signal_handlers()
@@ -31,6 +31,7 @@ COMMANDS = {
     "plan": "nodes",
     "drift": "nodes",
     "run": "nodes",
+    "trials": "trials",
     "parse": "logs",
     "judge": "logs",
     "report": "logs",

@@ -175,6 +175,12 @@ def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
 def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:
     """The gates of a run and the figures of its jobs: where several nodes had jobs of their own, a line for each of
     them, and of their gates those that did not pass; or (`show_all`) each gate of each node."""
+    from shakedown.report.trials import of_trials
+
+    measured = [gate for gate in gates if of_trials(gate) and (show_all or gate.verdict != Verdict.OK)]
+    if measured:
+        yield gates_table(measured, show_all)
+    gates = [gate for gate in gates if not of_trials(gate)]
     several = len({gate.node for gate in gates if gate.node is not None}) > 1
     if several:
         yield nodes_table(gates, jobs, show_all)
@@ -298,6 +304,10 @@ def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
     if findings is not None:
         yield findings
     yield findings_summary(record.findings, len(record.nodes))
+    if record.trials is not None:
+        from shakedown.report import trials
+
+        yield from trials.tables(record.trials)
     yield from judgement(record.gates, record.jobs, show_all)
 
 

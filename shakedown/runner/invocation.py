@@ -30,6 +30,7 @@ class Invocation:
 
     inventory: str = ""
     dry: bool = False
+    only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
     json: bool = False
     trains: bool = False  # a smoke run is part of it
     deploys: list[Deploy] = field(default_factory=list)  # of this project

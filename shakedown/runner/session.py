@@ -77,6 +77,7 @@ class Session:
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
+    shared: dict[str, object] = field(default_factory=dict)  # what one stage keeps for its hosts, by its name
     done: set[str] = field(default_factory=set)
     notices: list[str] = field(default_factory=list)  # what could not be written though the run's verdict stands
 
@@ -221,7 +222,9 @@ class Session:
         elif name in self.excluded:
             part = "excluded"
         elif any(node.started_at for node in outcomes):
-            part = "trained"
+            results = [node for job in self.jobs if job.result and not job.trials for node in job.result.nodes]
+            trained = any(node.name == name and node.started_at for node in results)
+            part = "trained" if trained else "measured"
         return RunNode(
             name=name,
             verdict=self.examination.verdict_of(name),

@@ -115,10 +115,11 @@ def smoke() -> None:
     if current.examination.desired[current_host.name].smoke is None:
         return
     current.once("show the plan", lambda: start_run(current))
-    if alone := [job for job in current.jobs if job.node is not None]:
+    training = [job for job in current.jobs if not job.trials]
+    if alone := [job for job in training if job.node is not None]:
         smoke_operations.run(name="Smoke run, each node by itself", jobs=alone)
         python.call(name="Judge each node by itself", function=_judge_each)
-    if together := [job for job in current.jobs if job.node is None]:
+    if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together)
 
 

@@ -14,6 +14,7 @@ from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.hosts import named
 from shakedown.report import terminal
+from shakedown.report.trials import of_training
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
@@ -82,7 +83,7 @@ def start_run(current: Session) -> None:
         current.open_run()
     nodes = jobs_of(current.examination)
     each = ProgressOfEach()
-    current.jobs = [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
+    current.jobs += [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]
     if invocation.dry:
         _show_plans(current)
 
@@ -110,10 +111,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     assert record is not None and directory is not None
     if invocation.interrupted:
         raise RuntimeError("the run was stopped before this job began")
-    for host in current.hosts:
-        if host not in current.state.active_hosts:
-            why = progress(current.state).why(host.name) or "failed before the smoke run"
-            current.excluded.setdefault(host.name, why)
+    note_missing(current)
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
@@ -125,6 +123,14 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     current.save()
     job.secrets = secrets_of(plan, current.examination)
     return plan
+
+
+def note_missing(current: Session) -> None:
+    """The hosts that pyinfra has failed since take no part."""
+    for host in current.hosts:
+        if host not in current.state.active_hosts:
+            why = progress(current.state).why(host.name) or "failed before the smoke run"
+            current.excluded.setdefault(host.name, why)
 
 
 def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:
@@ -152,9 +158,9 @@ def conclude_run(current: Session) -> None:
 def judge_each(current: Session) -> None:
     """Judge the nodes' own jobs; with another job to follow, show already what they came to."""
     judge_jobs(current, EACH)
-    if current.record is not None and any(job.node is None for job in current.jobs):
+    if current.record is not None and any(job.node is None and not job.trials for job in current.jobs):
         current.out.print()
-        current.out.print(terminal.nodes_table(current.record.gates, current.record.jobs))
+        current.out.print(terminal.nodes_table(of_training(current.record.gates), current.record.jobs))
         current.out.print()
 
 
@@ -165,10 +171,11 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     record, directory = current.record, current.directory
     assert record is not None and directory is not None
     judged = {gate.job for gate in record.gates}
-    begun = [job for job in current.jobs if job.name not in judged and scope in (None, job.scope)]
+    training = [job for job in current.jobs if not job.trials]
+    begun = [job for job in training if job.name not in judged and scope in (None, job.scope)]
     begun = [job for job in begun if job.result or job.error or job.node not in current.excluded]
     _counters_after(current, begun)
-    kept_of = {job.name: _keep(current, job) for job in begun}
+    kept_of = {job.name: keep(current, job) for job in begun}
     current.save()
     for job in begun:
         kept = kept_of[job.name]
@@ -183,13 +190,13 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     current.save()
 
 
-def _keep(current: Session, job: Job) -> JobRecord:
+def keep(current: Session, job: Job) -> JobRecord:
     """What a job came to, in the record and in its evidence."""
     record = current.record
     assert record is not None
     kept = next((kept for kept in record.jobs if kept.name == job.name), None)
     if kept is None:
-        kept = JobRecord(node=job.node, error=job.error or "no node was left to run it")
+        kept = JobRecord(node=job.node, trials=job.trials, error=job.error or "no node was left to run it")
         record.jobs.append(kept)
     evidence = current.evidence[job.name]
     if job.result is None:

@@ -115,9 +115,12 @@ class Timeouts:
         )
 
 
-def job_name(node: str | None) -> str:
-    """How a run's record calls a job: that of one node by itself, or (None) the one over all nodes."""
-    return TOGETHER if node is None else f"{EACH}/{node}"
+def job_name(node: str | None, trials: str = "") -> str:
+    """How a run's record calls a job: that of one node by itself, or (None) the one over all nodes. `trials`: one that
+    does not train, by the name of its kind (shakedown/trials)."""
+    if node is None:
+        return trials or TOGETHER
+    return f"{trials or EACH}/{node}"
 
 
 @dataclass
@@ -131,6 +134,7 @@ class Job:
     make_plan: Callable[[], LaunchPlan]
     log_dir: Path  # on the controller
     node: str | None = None
+    trials: str = ""  # the kind of a job of trials (shakedown/trials); empty: it trains
     on_event: Callable[[Event], None] = lambda event: None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # variable -> value
     timeouts: Timeouts | None = None  # None: the plan's
@@ -142,11 +146,13 @@ class Job:
     @property
     def name(self) -> str:
         """As the run's record calls it."""
-        return job_name(self.node)
+        return job_name(self.node, self.trials)
 
     @property
     def scope(self) -> str:
         """As the desired state asks for it."""
+        if self.trials:
+            return self.trials
         return TOGETHER if self.node is None else EACH
 
 

@@ -85,6 +85,28 @@ def judge(
     )
 
 
+def judge_measured(
+    plan: LaunchPlan,
+    logs: Mapping[str, NodeLog | None],
+    exit_codes: Mapping[str, int | None],
+    stopped: str | None = None,
+    started: bool = True,
+) -> Judgement:
+    """Judge a job that measures and does not train: that it ran to its end everywhere, and that its logs are whole."""
+    read = {node.name: logs.get(node.name) for node in plan.nodes}
+    if stopped and not (started and any(read.values())):
+        return _only(stopped, not started, {})
+    return judged(
+        Observed(
+            stopped=stopped or None,
+            to_be_whole=read,
+            further=(),
+            codes=exit_codes,
+            participants=[node.name for node in plan.nodes],
+        )
+    )
+
+
 def judged(job: Observed, past: Past | None = None) -> Judgement:
     """The gates of a job, with the lines and the figures that they rest on."""
     figures = job.figures or measure([])

@@ -265,7 +265,8 @@ class Family(_Data):
     description: Text
     document: DocumentName
     runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
-    launcher: Literal["script", "torchrun"]  # who starts a node's ranks: the program itself, or torchrun around it
+    # Who starts a node's ranks: the program itself, torchrun around it, or one python that starts what it needs.
+    launcher: Literal["script", "torchrun", "python"]
     command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
     arguments: Literal["program", "torchrun"] = "program"  # whose command line takes the options that are arguments
     workdir: Text | None = None

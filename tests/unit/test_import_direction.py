@@ -36,6 +36,7 @@ LEVELS = (
     ("shakedown.smoke.job",),
     ("shakedown.diagnosis",),  # the rule; what it is applied to is further up
     ("shakedown.smoke",),
+    ("shakedown.trials",),
     ("shakedown.checks", "shakedown.copies", "shakedown.resolve"),
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.diagnosis.run",),

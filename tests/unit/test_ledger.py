@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
-import stat
-import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, text
+from sqlalchemy import select
 
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Verdict
 from shakedown.ledger import schema
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
-from shakedown.ledger.keep import keep
-from shakedown.ledger.migrations import MIGRATIONS
-from shakedown.ledger.place import LedgerError, place_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.smoke.figures import METRICS, Figure, Figures
@@ -28,7 +21,7 @@ from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
 from tests.plans import rack
 from tests.postgresql import server
-from tests.states import healthy, unreadable, with_
+from tests.states import healthy, with_
 
 RECIPE = "llama3.1-8b-fp8"
 PLAN = rack(RECIPE, nodes=2)

@@ -17,7 +17,7 @@ import shakedown
 PACKAGE = Path(shakedown.__file__).parent
 PROJECT: dict[str, Any] = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 # Run under the nodes' own python, from packages that are carried there or stand there.
-ON_NODES = ("node", "smoke/workload", "node/assets")
+ON_NODES = ("node", "smoke/workload", "trials/workload", "node/assets")
 
 
 def distribution(requirement: str) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a job inside its container: job.sh [--copy FROM TO]... COMMAND [WORD...]
+# Runs a job inside its container: job.sh [--without-torchrun] [--copy FROM TO]... COMMAND [WORD...]
 #
 # Training scripts end with the exit code of their own summary, whatever became of the training. So torchrun's is kept
 # in `torchrun.exit` beside this file, and decides. Options that a script has no variable for stand in `arguments`, one
@@ -12,6 +12,11 @@ export SHAKEDOWN_FOLDER
 # What the container's root writes belongs to whoever owns the folder, or the node could not tidy up after the run.
 trap 'chown -R --reference="$SHAKEDOWN_FOLDER" "$SHAKEDOWN_FOLDER" 2>/dev/null' EXIT
 
+without_torchrun=
+if [[ ${1-} == --without-torchrun ]]; then
+    without_torchrun=yes
+    shift
+fi
 while [[ ${1-} == --copy ]]; do
     cp --dereference --force -- "$2" "$3" || exit 1
     shift 3
@@ -40,7 +45,7 @@ traces=("$SHAKEDOWN_FOLDER"/logs/*.pt.trace.json*)
 ((${#traces[@]} == 0)) || tar -czf "$SHAKEDOWN_FOLDER/logs/traces.tar.gz" -C "$SHAKEDOWN_FOLDER/logs" "${traces[@]##*/}"
 if [[ -f $SHAKEDOWN_FOLDER/torchrun.exit ]]; then
     code=$(<"$SHAKEDOWN_FOLDER/torchrun.exit")
-elif ((code == 0)); then
+elif ((code == 0)) && [[ -z $without_torchrun ]]; then
     echo "error: '$*' ended without having started torchrun" >&2
     code=1
 fi

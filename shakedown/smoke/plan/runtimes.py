@@ -36,7 +36,8 @@ def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
         written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
     copies = [word for source, target in node.equipment.copies.items() for word in ("--copy", source, target)]
     name = f"shakedown-{job.run_id}-{node.node_rank}"
-    command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *copies, *program(job, node, FOLDER)])
+    plain = ["--without-torchrun"] if family.launcher == "python" else []
+    command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *plain, *copies, *program(job, node, FOLDER)])
     setup = []
     if node.hca:
         written["verbs.sh"] = _VERBS
@@ -115,7 +116,8 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
     variables = environment(job, node, "{run_dir}")
     # Without it every rank starts one thread for each core, and they fight for them.
     variables.setdefault("OMP_NUM_THREADS", str(max(1, node.state.cpu.count // job.ranks)))
-    command = program(job, node, "{run_dir}", torchrun=f"{venv}/bin/torchrun", log_dir="{run_dir}/torchrun")
+    own = {"torchrun": f"{venv}/bin/torchrun", "python": f"{venv}/bin/python"}
+    command = program(job, node, "{run_dir}", log_dir="{run_dir}/torchrun", **own)
     if family.workdir:
         command = ["env", f"--chdir={job.chosen.place(family.workdir, '{run_dir}')}", *command]
     return _node_plan(
@@ -149,7 +151,12 @@ def _node_plan(
 
 
 def program(
-    job: PlannedJob, node: NodeAssignment, run_dir: str, torchrun: str = "torchrun", log_dir: str | None = None
+    job: PlannedJob,
+    node: NodeAssignment,
+    run_dir: str,
+    torchrun: str = "torchrun",
+    log_dir: str | None = None,
+    python: str = "python3",
 ) -> list[str]:
     """The command line inside the runtime.
 
@@ -159,8 +166,8 @@ def program(
     family = job.chosen.recipe.family
     command = [job.chosen.place(word, run_dir) for word in family.command]
     arguments = job.chosen.arguments() if family.arguments == "program" else []
-    if family.launcher == "script":
-        return [*command, *arguments]
+    if family.launcher != "torchrun":
+        return [*([python] if family.launcher == "python" else []), *command, *arguments]
     return [
         torchrun,
         *("--nnodes", str(job.nodes)),

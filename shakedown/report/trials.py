@@ -1,0 +1,111 @@
+"""Trials as tables: nodes against figures, senders against receivers. What is named has a mark besides its colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from shakedown.report import terminal
+
+if TYPE_CHECKING:
+    from shakedown.smoke.gates import Gate
+    from shakedown.trials.models import Judged, Matrix, TrialsRecord
+
+MANY = 16
+"""Nodes of which each has its row; of more only those in which something is not as usual."""
+MARKS = {"ok": "", "notice": " (notice)", "named": " !", "undecided": " ?", "unknown": ""}
+_COLOURS = {"named": "red", "undecided": "magenta", "notice": "cyan"}
+_JOBS = ("trials", "pairs")
+
+
+def of_trials(gate: Gate) -> bool:
+    """Whether a gate is of trials, and not of the training."""
+    return gate.job.partition("/")[0] in _JOBS
+
+
+def of_training(gates: Iterable[Gate]) -> list[Gate]:
+    """The gates that are not of trials."""
+    return [gate for gate in gates if not of_trials(gate)]
+
+
+def tables(record: TrialsRecord) -> Iterator[Any]:
+    """What was measured: each node's figures, then every pair's."""
+    if record.judged:
+        yield _nodes(record)
+        yield from _of_the_fleet(record.judged)
+    for matrix in record.matrices:
+        if matrix.cells or matrix.missing:
+            yield terminal.safe(_title(matrix))
+            yield _pairs(matrix)
+            yield from (terminal.safe(f"{named.kind} {named.what}: {named.evidence}") for named in matrix.named)
+
+
+def _nodes(record: TrialsRecord) -> Table:
+    """Of a figure that a node has on several parts, the worst; the mark is that of the worst standing."""
+    columns = list(dict.fromkeys((each.trial, each.figure) for each in record.judged if each.figure))
+    units = {(each.trial, each.figure): each.unit for each in record.judged}
+    made = terminal.table("node", *(terminal.safe(f"{t}.{f} [{units[t, f]}]") for t, f in columns))
+    shown = [
+        node
+        for node in record.groups
+        if len(record.groups) <= MANY or any(each.node == node and each.standing != "ok" for each in record.judged)
+    ]
+    for node in shown:
+        cells = []
+        for column in columns:
+            its = [each for each in record.judged if each.node == node and (each.trial, each.figure) == column]
+            cells.append(_cell(its))
+        made.add_row(terminal.safe(node), *cells)
+    return made
+
+
+def _cell(its: Sequence[Judged]) -> str:
+    if not its:
+        return "-"
+    order = ("named", "undecided", "unknown", "notice", "ok")
+    worst = min(its, key=lambda each: (order.index(each.standing), -(each.shortfall or 0.0)))
+    value = "none" if worst.median is None else f"{worst.median:.4g}"
+    where = f" {worst.part}" if len(its) > 1 or worst.part not in ("cpu", "node", "numa0") else ""
+    text = terminal.safe(f"{value}{where}{MARKS[worst.standing]}")
+    colour = _COLOURS.get(worst.standing)
+    return f"[{colour}]{text}[/]" if colour else text
+
+
+def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
+    """What all parts have, in a line for each figure."""
+    for trial, figure in dict.fromkeys((each.trial, each.figure) for each in judged):
+        its = [each for each in judged if (each.trial, each.figure) == (trial, figure) and each.median is not None]
+        values = sorted(each.median for each in its if each.median is not None)
+        if len(values) > 1:
+            spread = f"{values[0]:.4g} to {values[-1]:.4g}"
+            text = f"{trial}.{figure}: median {median(values):.4g} {its[0].unit}, {spread}, {len(values)} parts"
+            yield terminal.safe(text)
+
+
+def _title(matrix: Matrix) -> str:
+    usual = "" if matrix.median is None else f", median {matrix.median:.4g}"
+    rail = f" over {matrix.rail}" if matrix.rail else ""
+    return f"pairs.{matrix.figure}{rail} [{matrix.unit}], sender > receiver{usual}"
+
+
+def _pairs(matrix: Matrix) -> Table:
+    odd = {node for cell in [*matrix.slow, *matrix.missing] for node in cell}
+    nodes = [node for node in matrix.nodes if len(matrix.nodes) <= MANY or node in odd]
+    made = terminal.table("sender", *(terminal.safe(node) for node in nodes))
+    slow, missing = ({(a, b) for a, b in cells} for cells in (matrix.slow, matrix.missing))
+    for sender in nodes:
+        cells = []
+        for receiver in nodes:
+            values = matrix.cells.get(sender, {}).get(receiver)
+            if (sender, receiver) in missing:
+                cells.append("[red]none ![/]")
+            elif not values:
+                cells.append("-" if sender != receiver else "")
+            else:
+                text = f"{median(values):.4g}"
+                cells.append(f"[red]{text} ![/]" if (sender, receiver) in slow else text)
+        made.add_row(terminal.safe(sender), *cells)
+    return made

@@ -1,0 +1,230 @@
+"""The trials' stage: each node by itself, then the rounds between nodes, judged together and kept in the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.context import host as current_host
+from pyinfra.operations import python
+
+from shakedown.desired.models import Trials
+from shakedown.findings import Verdict
+from shakedown.operations import smoke as smoke_operations
+from shakedown.report import terminal
+from shakedown.report import trials as shown
+from shakedown.runner import training
+from shakedown.runner.invocation import invocation
+from shakedown.runner.session import Session, session
+from shakedown.runs import JobRecord, judge_job, judge_trials
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import verdict as verdict_of
+from shakedown.smoke.job import Event, Job
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.trials.judge import gates, named_nodes
+from shakedown.trials.models import NODES, PAIRS, Limits, TrialsRecord
+from shakedown.trials.plan import chosen_trials, expected_seconds, plan_alone, plan_between
+from shakedown.trials.rounds import schedule
+
+
+@dataclass
+class _Stage:
+    """What the trials of one run share."""
+
+    wanted: Trials
+    names: list[str]
+    alone: list[Job] = field(default_factory=list)
+    between: list[Job] = field(default_factory=list)
+
+
+def measure(always: bool = False) -> None:
+    """Measure every node by itself, and nodes in pairs, where the desired state has a section `trials`, or `always`.
+    A node whose findings keep it out of the smoke run is measured all the same: only one that did not answer is not."""
+    current = session()
+    name = current_host.name
+    if name not in current.examination.states:
+        if always:
+            current.fail(current.host(name), "could not be examined", current.examination.blockers(name))
+        return
+    if not (always or _asked(current)):
+        return
+    current.once("trials: plan", lambda: _begin(current))
+    stage = _stage(current)
+    if stage.alone:
+        smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone)
+    if stage.between:
+        smoke_operations.run(name="Trials between nodes", jobs=stage.between)
+    python.call(name="Judge the trials", function=_judge)
+
+
+def _asked(current: Session) -> bool:
+    return any(desired.trials for desired in current.examination.desired.values())
+
+
+def _stage(current: Session) -> _Stage:
+    stage = current.shared["trials"]
+    assert isinstance(stage, _Stage)
+    return stage
+
+
+def _begin(current: Session) -> None:
+    """Say what is to come, and make the jobs. Their plans are made when they start."""
+    desired = current.examination.desired
+    wanted = next((each.trials for each in desired.values() if each.trials), None) or Trials()
+    stage = _Stage(wanted, chosen_trials(wanted, invocation.only))
+    current.shared["trials"] = stage
+    nodes = list(current.examination.states)
+    rounds = schedule(len(nodes), "") if PAIRS in stage.names else []
+    seconds = expected_seconds(stage.names, wanted.repetitions, len(rounds))
+    told = f"trials: {', '.join(stage.names)} on {len(nodes)} nodes, {wanted.repetitions} repetitions"
+    told += f", {len(rounds)} rounds of pairs" if rounds else ""
+    current.out.print(f"{told}: about {seconds:.0f} s", markup=False)
+    if not invocation.dry:
+        record = current.open_run()
+        record.trials = _record(current, stage, len(rounds))
+        why = "the run ended before its trials were judged"
+        record.gates.append(Gate(name=NODES, verdict=Verdict.UNKNOWN, wanted="judged", evidence=why, job=NODES))
+    if [name for name in stage.names if name != PAIRS]:
+        stage.alone = [_job(current, stage, NODES, node) for node in nodes]
+    if PAIRS in stage.names and len(nodes) > 1:
+        stage.between = [_job(current, stage, PAIRS, None)]
+    current.jobs += [*stage.alone, *stage.between]
+    if invocation.dry:
+        _show_plans(current, stage)
+
+
+def _record(current: Session, stage: _Stage, rounds: int) -> TrialsRecord:
+    states, desired = current.examination.states, current.examination.desired
+    wanted = stage.wanted
+    return TrialsRecord(
+        asked=stage.names,
+        repetitions=wanted.repetitions,
+        limits=Limits(slower=wanted.slower, floors=wanted.floors, blocks=wanted.racks),
+        groups={node: desired[node].gpu.profile for node in states},
+        rounds=rounds,
+    )
+
+
+def _show_plans(current: Session, stage: _Stage) -> None:
+    for job in [*stage.alone, *stage.between]:
+        try:
+            plan = _plan(current, stage, job)
+        except ValueError as error:
+            current.out.print(f"{job.name}: {error}", markup=False, highlight=False)
+            continue
+        for node in training.shown(plan, current.examination).nodes:
+            current.out.print(f"{job.name} on {node.name}: {node.shell()}", markup=False, highlight=False)
+
+
+def _job(current: Session, stage: _Stage, kind: str, node: str | None) -> Job:
+    def tell(event: Event) -> None:
+        if event.kind != "iteration":
+            current.out.print(f"    {job.name}: {event.text}", markup=False, highlight=False)
+
+    logs = current.directory.path / kind if current.directory else Path()
+    job = Job(
+        make_plan=lambda: _plan_now(current, stage, job),
+        log_dir=logs,
+        node=node,
+        trials=kind,
+        on_event=tell,
+        quota=current.quota,
+    )
+    return job
+
+
+def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
+    states, desired = current.examination.states, current.examination.desired
+    run_id = current.record.run_id if current.record else "dry"
+    if job.node is not None:
+        number = list(states).index(job.node) + 1
+        mine = desired[job.node], states[job.node]
+        return plan_alone(*mine, job.node, f"{run_id}-{NODES}-{number}", stage.names, stage.wanted)
+    there = [node for node in states if node not in current.excluded]
+    # The places in the readings are those of the whole inventory, whoever is missing.
+    if len(there) < 2:
+        raise ValueError(f"{len(there)} node is left: a pair needs two")
+    rounds = schedule(len(there), run_id)
+    missing = {node: why for node, why in current.excluded.items() if node in states}
+    own = {node: desired[node] for node in there}, {node: states[node] for node in there}
+    return plan_between(*own, f"{run_id}-{PAIRS}", rounds, stage.wanted, missing)
+
+
+def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
+    if invocation.interrupted:
+        raise RuntimeError("the run was stopped before this job began")
+    training.note_missing(current)
+    plan = _plan(current, stage, job)
+    record = current.record
+    assert record is not None
+    kept = JobRecord(node=job.node, trials=job.trials, plan=training.shown(plan, current.examination))
+    record.jobs.append(kept)
+    current.save()
+    return plan
+
+
+def _judge(state: State, host: Host) -> bool:
+    """A node that is named fails; the others go on."""
+    current = session()
+    current.once("trials: judge", lambda: _judge_all(current))
+    record = current.record
+    own = [gate for gate in record.gates if shown.of_trials(gate) and gate.node == host.name] if record else []
+    wrong = [gate for gate in own if gate.verdict != Verdict.OK]
+    for gate in wrong:
+        host.log_styled(f"trial {gate.name}: {gate.evidence}", fg="red", log_func=logger.error)
+    return not (wrong and _fails(current))
+
+
+def _fails(current: Session) -> bool:
+    """Whether a named node ends here: not so where it is to train all the same."""
+    wanted = _stage(current).wanted
+    return wanted.exclude or not any(desired.smoke for desired in current.examination.desired.values())
+
+
+def _judge_all(current: Session) -> None:
+    record, directory, stage = current.record, current.directory, _stage(current)
+    assert record is not None and directory is not None
+    own = [*stage.alone, *stage.between]
+    for job in own:
+        training.keep(current, job)
+    current.save()  # the evidence has the logs now
+    judged: list[Gate] = []
+    for kept in record.jobs:
+        if kept.trials:
+            judged += judge_job(directory, kept, current.evidence[kept.name]).gates
+    record.trials = judge_trials(directory, record, current.evidence)
+    assert record.trials is not None
+    judged += gates(record.trials)
+    record.gates = [*shown.of_training(record.gates), *judged]
+    if stage.wanted.exclude:
+        for node, why in named_nodes(record.trials).items():
+            current.exclude(node, why, Verdict.FAIL)
+    current.save()
+    _show(current, record.trials, judged)
+
+
+def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> None:
+    out = current.out
+    for part in shown.tables(record):
+        out.print(part)
+    told = [gate for gate in judged if gate.name in record.asked or gate.verdict != Verdict.OK]
+    if told:
+        out.print()
+        out.print(terminal.gates_table(told))
+    words = {Verdict.OK: "[green]PASSED[/]", Verdict.FAIL: "[red]FAILED[/]"}
+    out.print(f"trials: {words.get(verdict_of(judged), '[magenta]UNDECIDED[/]')}, {len(judged)} gates")
+
+
+def conclude() -> None:
+    """Close the record of a run that has trials and nothing after them."""
+    if session().examination.states:
+        python.call(name="Close the record", function=_conclude)
+
+
+def _conclude(state: State, host: Host) -> bool:
+    current = session()
+    current.once("trials: close", current.close)
+    return current.record is not None

@@ -1,0 +1,90 @@
+"""How a part stands among those that do the same work. Pure statistics.
+
+The centre is the median of the peers and the scale the largest of three: the median absolute deviation between them,
+the scatter of repetitions on one part, and a prior. With few peers the first may be nearly nothing by chance (Croux and
+Rousseeuw, "Time-efficient algorithms for two highly robust estimators of scale", 1992, have the factors), and a fleet
+that a busy host shares scatters as much within a part as between parts. `bench/trials.py` shows how often an innocent
+part is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeVar
+
+LEAST_PEERS = 3
+Z = 5.0  # scales below the centre
+PRIOR = 0.02  # scale that equal parts have anyway, as a fraction of the centre
+NOTICE = 0.5  # of the shortfall from which a part is named: told, and no more
+_CONSISTENT = 1.4826  # a normal distribution's standard deviation in median absolute deviations
+_SMALL = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
+
+Part = TypeVar("Part", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part stands: `shortfall` is the fraction by which it is worse than its peers' median, `scales` the same
+    in units of their scatter, `always` whether every repetition of it is worse by what it is to be named for."""
+
+    peers: int
+    of_peers: float | None = None
+    shortfall: float = 0.0
+    scales: float = 0.0
+    always: bool = False
+
+    def standing(self, slower: float) -> tuple[str, str]:
+        """named, undecided, notice, ok or unknown, and why."""
+        if self.of_peers is None:
+            return "unknown", f"{self.peers} peers: at least {LEAST_PEERS} are needed to say what is usual"
+        text = f"{self.shortfall:.0%} worse than the median of {self.peers} peers"
+        if self.shortfall < slower * NOTICE:
+            return "ok", ""
+        if self.shortfall < slower:
+            return ("notice", text) if self.scales >= Z else ("ok", "")
+        if self.scales >= Z and self.always:
+            return "named", f"{text}, in every repetition"
+        if not self.always:
+            return "undecided", f"{text}, but not in every repetition"
+        return "undecided", f"{text}, which is {self.scales:.1f} times their scatter"
+
+
+def places(values: Mapping[Part, Sequence[float]], *, lower_is_better: bool, slower: float) -> dict[Part, Place]:
+    """Where each part stands among all others, by the median of its repetitions. Values are above 0."""
+    rates = {part: [1 / v if lower_is_better else v for v in its if v > 0] for part, its in values.items()}
+    rates = {part: its for part, its in rates.items() if its}
+    centres = {part: median(its) for part, its in rates.items()}
+    scatter = _scatter(rates, centres)
+    return {part: _place(part, rates, centres, scatter, lower_is_better, slower) for part in rates}
+
+
+def _scatter(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
+    """Of repetitions on one part, as a fraction."""
+    deviations = [abs(v - centres[part]) / centres[part] for part, its in rates.items() if len(its) > 1 for v in its]
+    deviations = sorted(deviations)[sum(len(its) > 1 for its in rates.values()) :]  # each part has one that is nothing
+    return _CONSISTENT * median(deviations) if deviations else 0.0
+
+
+def _place(
+    part: Part,
+    rates: Mapping[Part, Sequence[float]],
+    centres: Mapping[Part, float],
+    scatter: float,
+    lower_is_better: bool,
+    slower: float,
+) -> Place:
+    peers = [centre for other, centre in centres.items() if other != part]
+    if len(peers) < LEAST_PEERS:
+        return Place(len(peers))
+    centre = median(peers)
+    between = _CONSISTENT * _SMALL.get(len(peers), 1.0) * median(abs(each - centre) for each in peers)
+    scale = max(between, scatter * centre, PRIOR * centre)
+    return Place(
+        peers=len(peers),
+        of_peers=1 / centre if lower_is_better else centre,
+        shortfall=1 - centres[part] / centre,
+        scales=(centre - centres[part]) / scale,
+        always=max(rates[part]) <= (1 - slower) * centre,
+    )

@@ -1,0 +1,286 @@
+"""From readings to judged figures, matrices and gates. Pure: the same when a run ends and, offline, ever after."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates.model import some
+from shakedown.trials import fleet, matrix
+from shakedown.trials.models import NODES, PAIRS, Judged, Limits, Matrix, Reading, Standing, TrialsRecord
+from shakedown.trials.reading import read_log
+from shakedown.trials.references import references
+from shakedown.trials.workload.registry import LOWER, Trial, trials
+
+__all__ = ["gates", "judged", "named_nodes", "read_log"]
+
+Key = tuple[str, str, str, str]  # group, trial, figure, kind of part
+
+
+def judged(record: TrialsRecord) -> TrialsRecord:
+    """The record with its figures judged: every part against its peers, the floors and the ceilings."""
+    known = trials()
+    single = [reading for reading in record.readings if reading.trial != PAIRS and reading.trial in known]
+    values: dict[Key, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for reading in single:
+        if reading.value is not None and reading.state == "ok" and known[reading.trial].unit(reading.figure):
+            key = (record.groups.get(reading.node, ""), reading.trial, reading.figure, _kind(reading.part))
+            values[key][reading.node, reading.part].append(reading.value)
+    found: list[Judged] = []
+    for (group, name, figure, _), its in values.items():
+        found += _of(record, group, known[name], figure, its)
+    order = list(record.groups)
+    found.sort(key=lambda each: order.index(each.node) if each.node in order else len(order))
+    return record.model_copy(update={"judged": [*found, *_bad(record, single)], "matrices": _matrices(record)})
+
+
+def _kind(part: str) -> str:
+    return part.rstrip("0123456789")
+
+
+def _of(
+    record: TrialsRecord, group: str, trial: Trial, figure: str, values: Mapping[tuple[str, str], Sequence[float]]
+) -> Iterator[Judged]:
+    """One figure of one trial on all parts that do the same work."""
+    unit, limits = trial.unit(figure) or "", record.limits
+    name = f"{trial.name}.{figure}"
+    lower = unit in LOWER
+    places = fleet.places(values, lower_is_better=lower, slower=limits.slower)
+    published, ceiling = references().floor(group, name), references().ceiling(group, name)
+    bound = limits.floors.get(name, published.bound if published else None)
+    source = "the desired state" if name in limits.floors else published.told if published else ""
+    disputed = published.disputed if published and name not in limits.floors else ""
+    for (node, part), its in values.items():
+        place = places[node, part] if (node, part) in places else fleet.Place(0)
+        standing, why = _standing(place, limits, its, bound, ceiling, lower, disputed)
+        yield Judged(
+            trial=trial.name,
+            figure=figure,
+            node=node,
+            part=part,
+            unit=unit,
+            values=list(its),
+            median=median(its),
+            peers=place.peers,
+            of_peers=place.of_peers,
+            shortfall=None if place.of_peers is None else place.shortfall,
+            floor=bound,
+            floor_source=source,
+            ceiling=ceiling,
+            standing=standing,
+            why=why,
+        )
+
+
+def _standing(
+    place: fleet.Place,
+    limits: Limits,
+    values: Sequence[float],
+    floor: float | None,
+    ceiling: float | None,
+    lower: bool,
+    disputed: str,
+) -> tuple[Standing, str]:
+    """How a figure stands by all that it is held against; what names it comes first."""
+    own = median(values)
+    if ceiling is not None and max(values) > ceiling:
+        return (
+            "unknown",
+            f"{max(values):.6g} is more than is physically possible ({ceiling:.6g}): the measurement is broken",
+        )
+    beyond = floor is not None and (own > floor if lower else own < floor)
+    if beyond and not disputed:
+        return "named", f"{own:.6g}, where {'at most' if lower else 'at least'} {floor:.6g} is asked for"
+    standing, why = place.standing(limits.slower)
+    told = f"; {own:.6g} misses the published {floor:.6g}, which is disputed: {disputed}" if beyond else ""
+    if standing == "unknown" and floor is not None and not beyond and not disputed:
+        return "ok", f"{why}; it meets the floor"
+    return standing, f"{why}{told}".removeprefix("; ")  # type: ignore[return-value]
+
+
+def _bad(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
+    """Parts with wrong results, and parts that gave none."""
+    bad: dict[tuple[str, str, str, str, str], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        if reading.state in ("wrong", "timeout", "crashed"):
+            bad[reading.node, reading.part, reading.trial, reading.figure, reading.state].append(reading)
+    for (node, part, name, figure, state), its in bad.items():
+        if state == "wrong":
+            counts = [each.wrong for each in its if each.wrong]
+            times = f"{len(its)} of {record.repetitions} repetitions"
+            why = f"wrong results in {times} ({some(counts)} of them): data is corrupted"
+        else:
+            said = {"timeout": "it did not answer", "crashed": "its process ended"}[state]
+            why = f"no figure: {said} ({its[0].note})" if its[0].note else f"no figure: {said}"
+        unit = trials()[name].unit(figure) or ""
+        yield Judged(
+            trial=name,
+            figure=figure,
+            node=node,
+            part=part,
+            unit=unit,
+            values=[],
+            median=None,
+            standing="named",
+            why=why,
+        )
+
+
+def _matrices(record: TrialsRecord) -> list[Matrix]:
+    """The readings between nodes, by figure and rail."""
+    nodes = list(record.groups)
+    cells: dict[tuple[str, str], dict[matrix.Cell, list[float]]] = defaultdict(lambda: defaultdict(list))
+    asked: dict[str, set[matrix.Cell]] = defaultdict(set)
+    for reading in record.readings:
+        cell = _cell(reading, nodes) if reading.trial == PAIRS else None
+        if cell is None:
+            continue
+        asked[reading.rail or ""].add(cell)
+        if reading.figure and reading.value is not None and reading.state == "ok":
+            cells[reading.figure, reading.rail or ""][cell].append(reading.value)
+    known, found = trials()[PAIRS], []
+    for figure, unit in known.figures.items():
+        for rail, of_rail in asked.items():
+            found.append(_matrix(record, figure, unit, rail, nodes, cells[figure, rail], of_rail))
+    return found
+
+
+def _cell(reading: Reading, nodes: Sequence[str]) -> matrix.Cell | None:
+    """Sender and receiver. A node tells of what it sends, and of nothing else."""
+    sender, _, receiver = reading.part.partition(">")
+    if not (sender.isdigit() and receiver.isdigit() and int(sender) < len(nodes) and int(receiver) < len(nodes)):
+        return None
+    cell = nodes[int(sender)], nodes[int(receiver)]
+    return cell if cell[0] == reading.node and cell[0] != cell[1] else None
+
+
+def _matrix(
+    record: TrialsRecord,
+    figure: str,
+    unit: str,
+    rail: str,
+    nodes: Sequence[str],
+    cells: Mapping[matrix.Cell, Sequence[float]],
+    asked: set[matrix.Cell],
+) -> Matrix:
+    # What one end told as begun and the other as failed is missing both ways.
+    missing = sorted((asked | {(b, a) for a, b in asked}) - set(cells))
+    read = matrix.read(
+        cells,
+        figure=figure,
+        lower_is_better=unit in LOWER,
+        slower=record.limits.slower,
+        nodes=nodes,
+        blocks=record.limits.blocks,
+        missing=missing,
+    )
+    shown: dict[str, dict[str, list[float]]] = defaultdict(dict)
+    for (sender, receiver), values in cells.items():
+        shown[sender][receiver] = list(values)
+    return Matrix(
+        figure=figure,
+        unit=unit,
+        rail=rail,
+        nodes=list(nodes),
+        cells=dict(shown),
+        median=read.median,
+        slow=[list(cell) for cell in read.slow],
+        missing=[list(cell) for cell in missing],
+        named=read.named,
+    )
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+
+def gates(record: TrialsRecord) -> list[Gate]:
+    """One gate for each trial over all nodes, and one for each node that it names."""
+    found: list[Gate] = []
+    for name in record.asked:
+        found += _of_pairs(record) if name == PAIRS else _of_trial(record, name)
+    return found
+
+
+def _of_trial(record: TrialsRecord, name: str) -> Iterator[Gate]:
+    its = [each for each in record.judged if each.trial == name]
+    named: dict[str, list[Judged]] = defaultdict(list)
+    for each in its:
+        if each.standing == "named":
+            named[each.node].append(each)
+    for node, figures in named.items():
+        yield Gate(
+            name=name,
+            verdict=Verdict.FAIL,
+            wanted="as its peers",
+            actual=some([_figure(each) for each in figures]),
+            evidence=some([f"{_figure(each)}: {each.why}" for each in figures]),
+            remedy=f"shakedown trials INVENTORY --only {name} again; then take {node} out of the job and look at it",
+            job=NODES,
+            node=node,
+        )
+    if not its and any(each.trial == name and each.state == "absent" and not each.figure for each in record.readings):
+        return  # nothing that this trial is of is there, on any node
+    rest = [each for each in its if each.node not in named]
+    unsure = [f"{each.node} {_figure(each)}: {each.why}" for each in rest if each.standing in ("undecided", "unknown")]
+    unsure += [_silent(record, node) for node in record.groups if not any(each.node == node for each in its)]
+    if unsure:
+        count = f"{len(unsure)} are not"
+        wanted = "every figure judged"
+        yield Gate(name=name, verdict=Verdict.UNKNOWN, wanted=wanted, actual=count, evidence=some(unsure), job=NODES)
+    elif rest:
+        count = f"{len({(each.node, each.part) for each in rest})} parts of {len({each.node for each in rest})} nodes"
+        same = "as their peers"
+        text = f"{len(rest)} figures of {count}"
+        yield Gate(name=name, verdict=Verdict.OK, wanted=same, actual=same, evidence=text, job=NODES)
+
+
+def _silent(record: TrialsRecord, node: str) -> str:
+    why = record.incomplete.get(node)
+    return f"{node}: no figure{f' ({why})' if why else ''}"
+
+
+def _figure(each: Judged) -> str:
+    return f"{each.part} {each.figure}".strip()
+
+
+def _of_pairs(record: TrialsRecord) -> Iterator[Gate]:
+    own: dict[str, list[str]] = defaultdict(list)
+    between: dict[str, list[str]] = defaultdict(list)
+    unsure: list[str] = []
+    for matrix_of in record.matrices:
+        for each in matrix_of.named:
+            text = f"{_of_matrix(matrix_of)}: {each.what}: {each.evidence}"
+            if each.kind in ("node", "sender", "receiver"):
+                own[each.what].append(text)
+            elif each.kind == "unnamed":
+                unsure.append(text)
+            else:
+                between[f"{each.kind} {each.what}"].append(text)
+    remedy = "shakedown trials INVENTORY --only pairs again; then look at cable, port and switch"
+    same: dict[str, Any] = {"name": PAIRS, "wanted": "as the others", "job": PAIRS}
+    bad = {**same, "verdict": Verdict.FAIL, "remedy": remedy}
+    for node, texts in own.items():
+        yield Gate(**bad, actual="slow", evidence=some(texts), node=node)
+    for what, texts in between.items():
+        yield Gate(**bad, actual=what, evidence=some(texts))
+    read = [each for each in record.matrices if each.median is not None]
+    if not read:
+        unsure.append("fewer cells than can be compared: at least three nodes are needed")
+    if unsure:
+        yield Gate(**same, verdict=Verdict.UNKNOWN, actual="undecided", evidence=some(unsure), remedy=remedy)
+    elif not between:
+        text = some([f"{_of_matrix(each)}: median {each.median:.4g} {each.unit}" for each in read])
+        yield Gate(**same, verdict=Verdict.OK, actual="as the others", evidence=text)
+
+
+def _of_matrix(each: Matrix) -> str:
+    return f"{each.figure}{f' over {each.rail}' if each.rail else ''}"
+
+
+def named_nodes(record: TrialsRecord) -> dict[str, str]:
+    """The nodes that trials name, with why."""
+    return {gate.node: f"trial {gate.name}: {gate.evidence}" for gate in gates(record) if gate.node is not None}

@@ -1,0 +1,199 @@
+"""The launch plans of trials: the machinery, runtime, image and environment of the smoke run, with another program.
+
+What a node's section `smoke` says of runtime, image, volumes, devices, variables, interface and virtual environment
+holds here too: a trial that measured in another container would measure another library. A node without one takes the
+embedded default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shakedown.desired.models import DesiredState, Smoke, Trials
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.options import ResolvedOptions
+from shakedown.smoke.plan.container import equip
+from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft, PlanError, PlannedJob
+from shakedown.smoke.plan.environment import chosen_gpus
+from shakedown.smoke.plan.network import hcas_of, master_port, rendezvous_of
+from shakedown.smoke.plan.participants import same_smoke
+from shakedown.smoke.plan.runtimes import RUNTIMES
+from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
+from shakedown.state import NodeState, is_unreadable
+from shakedown.trials.models import PAIRS
+from shakedown.trials.rounds import Pair
+from shakedown.trials.workload.registry import trials
+
+EMBEDDED = "gpt-small"
+REQUEST = "request.json"
+LOG = "{run_dir}/logs/parts.log"  # what the processes said on standard error
+START_S = 120  # for torch to be imported and a device to be opened, on a busy host or from a shared file system
+CPU_RANKS = 2  # processes of a collective where there are no GPUs
+SECONDS = 0.3  # of measuring, for each figure
+
+
+def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
+    """The trials to run, in their order. Raises ValueError for a name that is none."""
+    known = trials()
+    names = list(only) or wanted.only or list(known)
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"no such trial: {', '.join(unknown)}; there are {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
+def expected_seconds(names: Sequence[str], repetitions: int, rounds: int) -> float:
+    """About how long the trials take where nothing is slow: all nodes measure at once, so only the rounds between them
+    grow with their number. Starting torch counts 10 s for each kind of part."""
+    known = trials()
+    alone = sum(known[name].seconds for name in names if name != PAIRS) * repetitions
+    starts = len({known[name].on for name in names})
+    return alone + 10.0 * starts + rounds * repetitions * known[PAIRS].seconds * 2
+
+
+def _with_smoke(desired: DesiredState) -> DesiredState:
+    return desired if desired.smoke else desired.model_copy(update={"smoke": Smoke(recipe=EMBEDDED)})
+
+
+def _recipe(smoke: Smoke) -> Recipe:
+    """The smoke run's recipe, with the trials' program in the place of its own."""
+    known = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
+    change: dict[str, Any] = {
+        "launcher": "python",
+        "command": ["{run_dir}/workload/run.py", f"{{run_dir}}/{REQUEST}"],
+        "upload": ["shakedown.trials.workload"],
+        "modules": ["torch"],
+        "workdir": None,
+        "options": {},
+        "conditional": [],
+        "launch": Launch(),
+        "limits": None,
+    }
+    return known.model_copy(
+        update={
+            "name": "trials",
+            "family": known.family.model_copy(update=change),
+            "entry": Entry(description="trials"),
+        }
+    )
+
+
+def gpus_of(desired: DesiredState, state: NodeState) -> int:
+    """How many GPUs of a node are measured: those that the job may see."""
+    chosen, _ = chosen_gpus(desired.smoke.environment if desired.smoke else {})
+    there = 0 if is_unreadable(state.gpus) else len(state.gpus)
+    return len(chosen) if chosen is not None else there
+
+
+def plan_alone(
+    desired: DesiredState, state: NodeState, node: str, run_id: str, names: Sequence[str], wanted: Trials
+) -> LaunchPlan:
+    """One node's trials by itself. Raises PlanError with all that stands in the way."""
+    draft = _draft({node: desired}, {node: state}, run_id)
+    gpus, known = gpus_of(draft.desired[node], state), trials()
+    mine = [name for name in names if name != PAIRS]
+    request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
+    kinds = {known[name].on for name in mine}
+    stages = len(kinds) * START_S + (len(mine) * wanted.repetitions + 1) * wanted.limit_s
+    return _complete(draft, {node: request}, stages)
+
+
+def plan_between(
+    desired: Mapping[str, DesiredState],
+    states: Mapping[str, NodeState],
+    run_id: str,
+    rounds: Sequence[Sequence[Pair]],
+    wanted: Trials,
+    missing: Mapping[str, str],
+) -> LaunchPlan:
+    """The rounds between nodes, in the order of `desired`. Raises PlanError with all that stands in the way."""
+    draft = _draft(desired, states, run_id, missing)
+    repeated = [(list(each), n + 1) for n in range(wanted.repetitions) for each in rounds]
+    # In all: nobody waits longer for a round than a measurement may take, and then for one that is begun again.
+    total = START_S + len(repeated) * 4 * wanted.limit_s
+    request = {
+        **_common(wanted),
+        "nodes": len(desired),
+        "rounds": [each for each, _ in repeated],
+        "repetitions": [number for _, number in repeated],
+        "total_s": total,
+    }
+    requests = {
+        name: {**request, "place": place, "gpus": gpus_of(draft.desired[name], states[name])}
+        for place, name in enumerate(desired)
+    }
+    return _complete(draft, requests, total)
+
+
+def _common(wanted: Trials) -> dict[str, Any]:
+    return {"repetitions": wanted.repetitions, "seconds": SECONDS, "limit_s": wanted.limit_s, "start_s": START_S}
+
+
+def _draft(
+    desired: Mapping[str, DesiredState],
+    states: Mapping[str, NodeState],
+    run_id: str,
+    missing: Mapping[str, str] | None = None,
+) -> PlanDraft:
+    mine = {name: _with_smoke(each) for name, each in desired.items()}
+    smokes = {name: each.smoke for name, each in mine.items() if each.smoke is not None}
+    smoke = next(iter(smokes.values()))
+    # What the training does is nothing to a trial; only how it is run has to be the same.
+    of_the_run = {name: each.model_copy(update={"options": {}, "expect": {}}) for name, each in smokes.items()}
+    problems = same_smoke(of_the_run)
+    return PlanDraft(run_id, _recipe(smoke), mine, dict(states), smoke, len(mine) == 1, problems=problems)
+
+
+def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float) -> LaunchPlan:
+    smoke = draft.smoke
+    known = recipes().get(smoke.recipe)
+    runtime = smoke.runtime or (known.family.runtimes[0] if known else "process")
+    chosen = ResolvedOptions(draft.recipe)
+    rendezvous, port, hcas = rendezvous_of(draft), master_port(draft), hcas_of(draft)
+    image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
+    if draft.problems or rendezvous is None or port is None:
+        raise PlanError(draft.problems)
+    endpoints = rendezvous.endpoints
+    address = endpoints[draft.master].address
+    job = PlannedJob(draft.run_id, chosen, len(endpoints), 1, address, port, image)
+    nodes = []
+    for rank, (name, endpoint) in enumerate(endpoints.items()):
+        assignment = NodeAssignment(
+            name=name,
+            node_rank=rank,
+            address=endpoint.address,
+            interface=endpoint.interface,
+            hca=hcas[name].names,
+            gid_index=hcas[name].gid_index,
+            desired=draft.desired[name],
+            state=draft.states[name],
+            equipment=equipment.get(name, Equipment()),
+        )
+        node = RUNTIMES[runtime](job, assignment)
+        request = requests[name]
+        if "rounds" in request:
+            rails = hcas[name].names if request["gpus"] else []
+            request = {**request, "address": address, "port": port, "rails": rails}
+        files = {**node.files, REQUEST: json.dumps(request)}
+        nodes.append(node.model_copy(update={"files": files, "logs": [LOG]}))
+    limit = seconds + START_S
+    return LaunchPlan(
+        run_id=draft.run_id,
+        recipe="trials",
+        runtime=runtime,
+        image=image,
+        nodes=nodes,
+        world_size=len(nodes),
+        micro_batch=0,
+        global_batch=0,
+        seq_length=0,
+        iterations=0,
+        master_address=address,
+        master_port=port,
+        derived=draft.derived,
+        start_timeout_s=limit,
+        stall_timeout_s=limit,
+        timeout_s=limit,
+        unreachable_s=smoke.unreachable_s,
+    )

@@ -1,0 +1,28 @@
+"""What can be known of trials from the desired state alone, and is refused before the first connection."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import Problem
+from shakedown.smoke.preflight import one_of
+from shakedown.trials.workload.registry import trials
+
+
+def problems_of(desired: DesiredState) -> Iterator[Problem]:
+    """Trials that there are not, and bounds that none can be held against."""
+    if desired.trials is None:
+        return
+    known = trials()
+    for name in desired.trials.only:
+        if name not in known:
+            yield Problem("trials", "trials.only", repr(name), one_of(name, known))
+    for figure, bound in desired.trials.floors.items():
+        name, _, rest = figure.partition(".")
+        if name not in known or not known[name].unit(rest):
+            expected = f"TRIAL.FIGURE, where TRIAL is {one_of(name, known)}"
+            yield Problem("trials", f"trials.floors.{figure}", f"{bound:g}", expected)
+        elif not (math.isfinite(bound) and bound > 0):
+            yield Problem("trials", f"trials.floors.{figure}", f"{bound:g}", "a number above zero")

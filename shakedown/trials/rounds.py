@@ -1,0 +1,64 @@
+"""Which pairs of nodes measure at the same time.
+
+The circle method: n - 1 rounds (n where n is odd) in which every node has one partner, and after which each has had
+every other. Beyond `ALL_PAIRS` nodes that is too long: so many rounds of it are drawn, in which each node has as many
+partners, and what stands out is measured again with others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+
+ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
+DRAWN = 8  # rounds beyond that
+
+Pair = tuple[int, int]
+
+
+def circle(nodes: int) -> list[list[Pair]]:
+    """All pairs of so many nodes in as few rounds as there can be. Each pair has its lower place first."""
+    if nodes < 2:
+        return []
+    ring: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
+    rounds = []
+    for _ in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = zip(ring[:half], reversed(ring[half:]), strict=True)
+        rounds.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return rounds
+
+
+def schedule(nodes: int, seed: str) -> list[list[Pair]]:
+    """The rounds for so many nodes: all pairs, or a draw of them. The seed is the run's id, so that the same run has
+    the same rounds and another run others."""
+    rounds = circle(nodes)
+    if nodes <= ALL_PAIRS:
+        return rounds
+    chosen = random.Random(seed)
+    order = list(range(nodes))
+    chosen.shuffle(order)
+    drawn = chosen.sample(rounds, DRAWN)
+    return [[(min(order[a], order[b]), max(order[a], order[b])) for a, b in each] for each in drawn]
+
+
+def targeted(suspects: Collection[int], healthy: Sequence[int], known: Collection[Pair], seed: str) -> list[list[Pair]]:
+    """Rounds in which each suspect has up to three partners that nobody suspects and that it has not had, different
+    ones at the same time."""
+    chosen, rounds = random.Random(seed), []
+    had = {frozenset(pair) for pair in known}
+    for _ in range(3):
+        free = [node for node in healthy if node not in suspects]
+        chosen.shuffle(free)
+        pairs = []
+        for suspect in sorted(suspects):
+            partner = next((node for node in free if frozenset((suspect, node)) not in had), None)
+            if partner is None:
+                continue
+            free.remove(partner)
+            had.add(frozenset((suspect, partner)))
+            pairs.append((min(suspect, partner), max(suspect, partner)))
+        if pairs:
+            rounds.append(pairs)
+    return rounds

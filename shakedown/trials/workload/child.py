@@ -1,0 +1,93 @@
+"""One process on one part: child.py PART REQUEST. It runs its trials again and again, and says what it measured.
+
+A request is a JSON object: `trials`, `repetitions`, `seconds`, `cpus`, `numa`, and of a process that works together
+with others `rank`, `ranks` and `meeting`, a file in which they find each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import types
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+if not __package__:  # run by its path: this folder is then no package yet, whatever its name on the node is
+    sys.modules["workload"] = types.ModuleType("workload")
+    sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
+    __package__ = "workload"
+
+from .registry import Place, trials
+from .wire import ABSENT, OK, WRONG, Voice, reading
+
+
+def place_of(part: str, request: dict[str, Any]) -> Place:
+    """The part, with its device. Raises RuntimeError where torch sees no such GPU."""
+    import torch
+
+    device = torch.device("cpu")
+    if request.get("gpu") is not None:
+        index = int(request["gpu"])
+        if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+            raise RuntimeError(f"{part}: torch sees {torch.cuda.device_count()} GPUs here")
+        torch.cuda.set_device(index)
+        device = torch.device("cuda", index)
+    return Place(
+        part,
+        device,
+        seconds=float(request["seconds"]),
+        rank=int(request.get("rank", 0)),
+        ranks=int(request.get("ranks", 1)),
+        numa=request.get("numa") or {},
+    )
+
+
+def join(place: Place, meeting: str) -> None:
+    """Meet the other processes of the node."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "nccl" if place.on_gpu else "gloo",
+        init_method=f"file://{meeting}",
+        rank=place.rank,
+        world_size=place.ranks,
+        timeout=timedelta(minutes=10),  # whoever started this one has a shorter one of its own
+    )
+
+
+def measure(place: Place, name: str, repetition: int, voice: Voice) -> None:
+    """One repetition of one trial."""
+    trial = trials()[name]
+    if trial.needs_gpu and not place.on_gpu:
+        if repetition == 1:
+            voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is of GPUs, and there is none"))
+        return
+    voice.say({"begins": name, "repetition": repetition})
+    for found in trial.function(place):
+        if place.rank:
+            continue  # all have the same figure: the first of them tells it
+        state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
+        more = {"value": found.value, "wrong": found.wrong, "note": found.note}
+        voice.say(reading(name, place.part, repetition, found.figure, state, **more))
+
+
+def main(part: str, request: dict[str, Any]) -> None:
+    """All repetitions of all trials, one after the other, so that each figure is taken at several times."""
+    voice = Voice()
+    if request.get("cpus"):
+        os.sched_setaffinity(0, request["cpus"])
+    place = place_of(part, request)
+    if request.get("meeting"):
+        join(place, request["meeting"])
+    for repetition in range(1, int(request["repetitions"]) + 1):
+        for name in request["trials"]:
+            measure(place, name, repetition, voice)
+    voice.say({"ends": part})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))
+    sys.stderr.flush()
+    os._exit(0)  # gloo's threads can abort while Python tears down

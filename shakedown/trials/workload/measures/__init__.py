@@ -1,0 +1,1 @@
+"""One module for each trial: what is measured, in which unit, on what."""

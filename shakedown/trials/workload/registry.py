@@ -1,0 +1,134 @@
+"""What a trial is, and which there are.
+
+    @trial(on="device", figures={"*": "TFLOPS"}, seconds=2)
+    def gemm(place: Place) -> Iterator[Measured]:
+        \"\"\"What is measured, in a sentence.\"\"\"
+
+The function's name is the trial's. It runs in a process of its own on each part that it is `on`, once for each
+repetition, and yields one figure after the other. This module and those of `measures` are read on the controller too,
+which has no torch: they import it inside their functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+DEVICE = "device"  # each GPU; the CPU where there is none
+HOST = "host"  # each NUMA node, with its own cores and memory
+NODE = "node"  # all devices of a node together
+PAIRS = "pairs"  # two nodes at a time
+PLACES = (DEVICE, HOST, NODE, PAIRS)
+
+LOWER = frozenset({"us", "ms", "s"})
+"""Units of which less is better; of all others more is."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One figure of one repetition. `wrong`: how many results were not what they had to be; None: none was checked."""
+
+    figure: str
+    value: float
+    wrong: int | None = None
+    note: str = ""
+
+
+@dataclass
+class Place:
+    """Where a trial runs, and how long it may measure."""
+
+    part: str  # gpu3, cpu, numa1, node, or A>B of a pair
+    device: torch.device
+    seconds: float = 0.3  # of measuring, for each figure
+    rank: int = 0
+    ranks: int = 1
+    numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
+    pair: tuple[int, int] = (0, 0)  # places of the two nodes in the inventory
+
+    @property
+    def on_gpu(self) -> bool:
+        """Else on the CPU."""
+        return self.device.type == "cuda"
+
+    def wait(self) -> None:
+        """Until the device has done what it was given."""
+        import torch
+
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
+
+    def time_of(self, call: Callable[[], Any], least: int = 2) -> float:
+        """Seconds of one call, over as many as fit into the time: the first, which loads kernels and fills caches, is
+        not counted, the second says how many there are to be."""
+        call()
+        self.wait()
+        began = time.perf_counter()
+        call()
+        self.wait()
+        count = max(least, int(self.seconds / max(time.perf_counter() - began, 1e-6)))
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        self.wait()
+        return (time.perf_counter() - began) / count
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A registered trial. `figures`: the name of each figure (or "*": any other) -> its unit."""
+
+    name: str
+    on: str
+    figures: Mapping[str, str]
+    seconds: float  # of one repetition, start of the process not counted
+    needs_gpu: bool
+    function: Callable[[Place], Iterator[Measured]]
+
+    @property
+    def doc(self) -> str:
+        """The first paragraph of the function's documentation, on one line."""
+        return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
+
+    def unit(self, figure: str) -> str | None:
+        """The unit of a figure; None: the trial has no such figure."""
+        return self.figures.get(figure, self.figures.get("*"))
+
+
+TRIALS: dict[str, Trial] = {}
+_loaded: list[str] = []
+
+
+def trial(
+    *, on: str, figures: Mapping[str, str], seconds: float = 2.0, needs_gpu: bool = False
+) -> Callable[[Callable[[Place], Iterator[Measured]]], Callable[[Place], Iterator[Measured]]]:
+    """Register a trial under its function's name. Raises ValueError for what cannot be one."""
+
+    def register(function: Callable[[Place], Iterator[Measured]]) -> Callable[[Place], Iterator[Measured]]:
+        name = function.__name__
+        if on not in PLACES or not figures or not inspect.getdoc(function):
+            raise ValueError(f"trial {name}: it says on what ({', '.join(PLACES)}), its figures' units, and what it is")
+        if name in TRIALS:
+            raise ValueError(f"two trials are named {name}")
+        TRIALS[name] = Trial(name, on, dict(figures), seconds, needs_gpu, function)
+        return function
+
+    return register
+
+
+def trials() -> dict[str, Trial]:
+    """Every trial, by name, in the order in which they run: by what they are on, then by name."""
+    if not _loaded:
+        package = importlib.import_module(f"{__package__}.measures")
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+        _loaded.append(package.__name__)
+    return {each.name: each for each in sorted(TRIALS.values(), key=lambda each: (PLACES.index(each.on), each.name))}

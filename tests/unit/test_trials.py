@@ -1,0 +1,279 @@
+"""Trials: what a node says of them, how a run's figures are judged, and the program that measures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.plan import PlanError
+from shakedown.trials import judge, plan, trials
+from shakedown.trials.models import Limits, Reading, TrialsRecord
+from shakedown.trials.reading import read_log
+from shakedown.trials.references import references
+from shakedown.trials.workload.registry import PLACES
+from tests import states
+
+WORKLOAD = Path(plan.__file__).parent / "workload"
+LINE = {"trial": "gemm", "part": "cpu", "repetition": 1, "figure": "fp32", "state": "ok", "value": 1.5, "wrong": 0}
+
+
+def line(**changes: object) -> str:
+    return f"trial {json.dumps({**LINE, **changes})}"
+
+
+def test_a_log_gives_its_readings_and_the_node_does_not_say_whose_they_are() -> None:
+    found = read_log(
+        "node7", ["NCCL INFO hello", line(), line(figure="bf16", node="node1"), "trials: over after 3.2 s"]
+    )
+    assert [(each.node, each.figure, each.value) for each in found.readings] == [
+        ("node7", "fp32", 1.5),
+        ("node7", "bf16", 1.5),
+    ]
+    assert found.over and not found.wrong
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        line(value=-1),
+        line(value=1e300),
+        line(part="../../etc"),
+        line(figure="x" * 100),
+        line(more="than there is"),
+        line(state="splendid"),
+        'trial {"trial": "gemm", "value": NaN}',
+        "trial [1]",
+        f"trial {' ' * 5000}",
+    ],
+)
+def test_a_line_that_is_no_reading_is_told_and_not_read(bad: str) -> None:
+    found = read_log("node1", [line(), bad])
+    assert len(found.readings) == 1 and "line 2 is no reading" in found.wrong
+
+
+def test_control_characters_of_a_node_reach_no_terminal() -> None:
+    (reading,) = read_log("node1", [line(note="\x1b[31mred\x07")]).readings
+    assert reading.note.isprintable()
+
+
+def record(values: dict[str, list[float]], gpu: str = "cpu", **more: Any) -> TrialsRecord:
+    readings = [
+        Reading(node=node, trial="gemm", part="cpu", repetition=n + 1, figure="fp32", value=value)
+        for node, its in values.items()
+        for n, value in enumerate(its)
+    ]
+    readings += more.pop("readings", [])
+    asked = more.pop("asked", ["gemm"])
+    return judge.judged(
+        TrialsRecord(asked=asked, repetitions=3, groups=dict.fromkeys(values, gpu), readings=readings, **more)
+    )
+
+
+EVEN = {f"node{number}": [10.0, 10.1, 9.9] for number in range(1, 5)}
+
+
+def verdicts(judged: TrialsRecord) -> list[tuple[str, str | None, Verdict]]:
+    return [(gate.name, gate.node, gate.verdict) for gate in judge.gates(judged)]
+
+
+def test_the_slow_node_has_a_gate_of_its_own_and_the_others_pass() -> None:
+    judged = record({**EVEN, "node2": [2.5, 2.6, 2.4]})
+    assert verdicts(judged) == [("gemm", "node2", Verdict.FAIL), ("gemm", None, Verdict.OK)]
+    (slow,) = [each for each in judged.judged if each.standing == "named"]
+    assert slow.values == [2.5, 2.6, 2.4] and slow.of_peers == 10.0
+    assert list(judge.named_nodes(judged)) == ["node2"]
+
+
+def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
+    two = {"node1": [10.0, 10], "node2": [10.0, 10]}
+    assert verdicts(record(two)) == [("gemm", None, Verdict.UNKNOWN)]
+    assert verdicts(record(two, limits=Limits(floors={"gemm.fp32": 9.0}))) == [("gemm", None, Verdict.OK)]
+    below = record(two, limits=Limits(floors={"gemm.fp32": 11.0}))
+    assert [verdict for _, _, verdict in verdicts(below)] == [Verdict.FAIL, Verdict.FAIL]
+
+
+def test_more_than_is_possible_is_a_broken_measurement_and_no_pass() -> None:
+    ceiling = references().ceiling("mi300x", "gemm.fp32")
+    assert ceiling is not None and ceiling > 163.4
+    judged = record({**EVEN, "node3": [10.0, 10, 500]}, gpu="mi300x")
+    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)]
+    assert "physically possible" in judge.gates(judged)[0].evidence
+
+
+def test_wrong_results_name_a_node_however_fast_it_was() -> None:
+    corrupt = [
+        Reading(node="node4", trial="gemm", part="cpu", repetition=2, figure="fp32", state="wrong", value=10, wrong=3)
+    ]
+    judged = record(EVEN, readings=corrupt)
+    assert ("gemm", "node4", Verdict.FAIL) in verdicts(judged)
+    assert "data is corrupted" in judge.gates(judged)[0].evidence
+
+
+def test_a_part_that_hung_costs_its_own_figure_and_a_silent_node_is_unknown() -> None:
+    hung = [Reading(node="node1", trial="memory", part="cpu", repetition=1, state="timeout", note="nothing for 60 s")]
+    judged = record(EVEN, readings=hung, asked=["gemm", "memory"], incomplete={"node2": "stopped"})
+    assert verdicts(judged) == [
+        ("gemm", None, Verdict.OK),
+        ("memory", "node1", Verdict.FAIL),
+        ("memory", None, Verdict.UNKNOWN),
+    ]
+    assert "node2: no figure (stopped)" in judge.gates(judged)[2].evidence
+
+
+def between(nodes: int, slow: Callable[[int, int], bool]) -> list[Reading]:
+    return [
+        Reading(
+            node=f"node{a + 1}",
+            trial="pairs",
+            part=f"{a}>{b}",
+            repetition=repetition,
+            figure="bandwidth",
+            value=0.01 if slow(a, b) else 1.0 + 0.01 * repetition,
+        )
+        for a in range(nodes)
+        for b in range(nodes)
+        for repetition in (1, 2, 3)
+        if a != b
+    ]
+
+
+def test_pairs_name_a_sender_and_what_a_node_says_of_others_counts_for_nothing() -> None:
+    readings = between(4, lambda a, _b: a == 1)
+    readings += [Reading(node="node1", trial="pairs", part="2>3", repetition=9, figure="bandwidth", value=0.001)]
+    judged = record(EVEN, readings=readings, asked=["pairs"])
+    assert verdicts(judged) == [("pairs", "node2", Verdict.FAIL), ("pairs", None, Verdict.OK)]
+    assert min(judged.matrices[0].cells["node3"]["node4"]) > 1
+
+
+def test_a_node_that_broke_off_with_all_is_named_by_its_row_and_column() -> None:
+    readings = [each for each in between(5, lambda _a, _b: False) if "3" not in each.part]
+    readings += [
+        Reading(node=f"node{a + 1}", trial="pairs", part=f"{a}>{b}", repetition=1, state="crashed")
+        for a, b in [(3, 0), (3, 1), (3, 2), (3, 4), (0, 3), (1, 3), (2, 3), (4, 3)]
+    ]
+    judged = record({**EVEN, "node5": [10.0]}, readings=readings, asked=["pairs"])
+    assert [(n.kind, n.what) for n in judged.matrices[0].named] == [("node", "node4")]
+
+
+def test_every_published_figure_is_one_that_a_trial_has_with_its_page_and_day() -> None:
+    known = trials()
+    for floor in references().floors:
+        name, _, figure = floor.figure.partition(".")
+        if name in known:
+            assert known[name].unit(figure) == floor.unit, floor.figure
+        assert floor.source and floor.date.year >= 2024
+    assert references().floor("mi355x", "rccl_tests.all_reduce.busbw").disputed  # type: ignore[union-attr]
+    assert {each.on for each in known.values()} == set(PLACES)
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_without_gpus_measures_with_the_python_of_its_environment() -> None:
+    desired = states.desired(gpu="cpu", smoke={"recipe": "gpt-small", "venv": "/opt/venv"})
+    wanted = plan.Trials()
+    made = plan.plan_alone(desired, states.bare(), "n1", "run", ["gemm", "pairs"], wanted)
+    (node,) = made.nodes
+    assert node.command == ["/opt/venv/bin/python", "{run_dir}/workload/run.py", "{run_dir}/request.json"]
+    request = json.loads(node.files["request.json"])
+    assert (request["trials"], request["gpus"]) == (["gemm"], 0)
+    assert made.timeout_s > request["limit_s"]
+
+
+def test_a_node_with_gpus_measures_in_the_container_of_the_smoke_run() -> None:
+    desired = states.desired(
+        smoke={"recipe": "llama3.1-8b-fp8", "image": "megatron"}, images={"megatron": "rocm/megatron-lm:v25.5_py310"}
+    )
+    made = plan.plan_alone(desired, states.healthy(), "n1", "run", ["gemm"], plan.Trials())
+    (node,) = made.nodes
+    assert made.runtime == "container" and node.command[0] in ("docker", "podman")
+    words = " ".join(node.command)
+    assert "--device /dev/kfd" in words and "job.sh --without-torchrun" in words
+    assert words.endswith("python3 /shakedown/workload/run.py /shakedown/request.json")
+    assert json.loads(node.files["request.json"])["gpus"] == 8
+
+
+def test_unknown_names_are_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="no such trial: gem; there are gemm"):
+        plan.chosen_trials(plan.Trials(), ["gem"])
+    assert plan.chosen_trials(plan.Trials(only=["pairs", "gemm"])) == ["gemm", "pairs"]
+    assert issubclass(PlanError, ValueError)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+def test_one_wrong_bit_of_a_product_is_seen() -> None:
+    import torch
+
+    from shakedown.trials.workload.measures.gemm import wrong_rows
+    from shakedown.trials.workload.registry import Place
+
+    place = Place("cpu", torch.device("cpu"))
+
+    def corrupt(left: Any, right: Any) -> Any:
+        product = torch.matmul(left, right)
+        product[17, 5] += 1
+        return product
+
+    assert wrong_rows(place, torch.matmul, torch.float32, 128) == 0
+    assert wrong_rows(place, torch.matmul, torch.bfloat16, 128) == 0
+    assert wrong_rows(place, corrupt, torch.bfloat16, 128) == 1
+
+
+HANGS = '''
+"""A device that does not answer, and a host that does."""
+
+import time
+from ..registry import Measured, trial
+
+
+@trial(on="device", figures={"*": "GB/s"})
+def first(place):
+    """It hangs in its second repetition."""
+    if hasattr(place, "again"):
+        time.sleep(600)
+    place.again = True
+    yield Measured("speed", 1.0)
+
+
+@trial(on="device", figures={"*": "GB/s"})
+def second(place):
+    """It comes after what hangs."""
+    yield Measured("speed", 2.0)
+
+
+@trial(on="host", figures={"*": "GB/s"})
+def third(place):
+    """It is of another part."""
+    yield Measured("speed", 3.0)
+'''
+
+
+def test_a_hung_part_is_ended_and_the_others_are_measured(tmp_path: Path) -> None:
+    folder = tmp_path / "workload"
+    shutil.copytree(WORKLOAD, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "measures/aaa.py").write_text(HANGS)
+    asked = {"trials": ["first", "second", "third"], "gpus": 0, "ranks": 2, "repetitions": 2, "seconds": 0.01}
+    (tmp_path / "request.json").write_text(json.dumps({**asked, "limit_s": 4, "start_s": 120}))
+    command = [sys.executable, str(folder / "run.py"), str(tmp_path / "request.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = read_log("n", done.stdout.splitlines())
+    assert found.over and not found.wrong
+    states_of = {(each.trial, each.repetition, each.figure): each.state for each in found.readings}
+    assert states_of == {
+        ("first", 1, "speed"): "ok",
+        ("second", 1, "speed"): "ok",
+        ("first", 2, ""): "timeout",
+        ("third", 1, "speed"): "ok",
+        ("third", 2, "speed"): "ok",
+    }

@@ -1,0 +1,143 @@
+"""A part among its peers, and a matrix of pairs: what is named, and what is not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from shakedown.trials import fleet, matrix, rounds
+
+Cells = dict[tuple[str, str], list[float]]
+
+
+def standing(values: dict[str, list[float]], part: str, slower: float = 0.1) -> str:
+    return fleet.places(values, lower_is_better=False, slower=slower)[part].standing(slower)[0]
+
+
+def test_a_part_that_is_slow_in_every_repetition_is_named_and_its_peers_are_not() -> None:
+    values = {"a": [100.0, 101, 99], "b": [102.0, 100, 101], "c": [99.0, 100, 100], "d": [60.0, 61, 60]}
+    assert [standing(values, part) for part in values] == ["ok", "ok", "ok", "named"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        ([60.0, 61, 100], "undecided"),  # one good repetition is enough to doubt
+        ([93.0, 93, 93], "ok"),  # beyond half of the limit, and within the scatter
+        ([96.0, 96, 96], "ok"),
+    ],
+)
+def test_what_is_slow_now_and_then_or_a_little_is_not_named(slow: list[float], expected: str) -> None:
+    values = {"a": [100.0, 101, 99], "b": [102.0, 100, 101], "c": [99.0, 100, 100], "d": slow}
+    assert standing(values, "d") == expected
+
+
+def test_a_fleet_that_scatters_widely_names_nobody() -> None:
+    values = {"a": [100.0, 60, 140], "b": [130.0, 80, 90], "c": [70.0, 120, 100], "d": [55.0, 70, 62]}
+    assert standing(values, "d") == "undecided"
+
+
+def test_with_fewer_than_three_peers_nobody_knows_what_is_usual() -> None:
+    values = {"a": [100.0], "b": [100.0], "c": [10.0]}
+    assert standing(values, "c") == "unknown"
+
+
+def test_of_times_more_is_worse() -> None:
+    values = {"a": [10.0, 10], "b": [10.0, 10.1], "c": [9.9, 10], "d": [30.0, 31]}
+    places = fleet.places(values, lower_is_better=True, slower=0.1)
+    assert {part: place.standing(0.1)[0] for part, place in places.items()} == {
+        "a": "ok",
+        "b": "ok",
+        "c": "ok",
+        "d": "named",
+    }
+    assert places["d"].of_peers == pytest.approx(10.0, rel=0.02)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 7, 8, 31, 32])
+def test_every_pair_meets_once_and_no_node_twice_in_a_round(nodes: int) -> None:
+    found = rounds.circle(nodes)
+    assert len(found) == (nodes if nodes % 2 else nodes - 1)
+    pairs = [pair for each in found for pair in each]
+    assert len(set(pairs)) == len(pairs) == nodes * (nodes - 1) // 2
+    assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in found)
+
+
+def test_beyond_32_nodes_rounds_are_drawn_by_the_run() -> None:
+    drawn = rounds.schedule(200, "run-1")
+    assert len(drawn) == rounds.DRAWN and all(len(each) == 100 for each in drawn)
+    assert drawn == rounds.schedule(200, "run-1") != rounds.schedule(200, "run-2")
+
+
+def test_a_suspect_is_measured_again_with_other_nodes() -> None:
+    again = rounds.targeted({3}, range(8), {(2, 3), (3, 4)}, "seed")
+    partners = {node for each in again for pair in each for node in pair} - {3}
+    assert len(again) == len(partners) == 3 and not partners & {2, 4}
+
+
+def cells(nodes: int, slow: dict[tuple[str, str], float], seed: int = 0) -> Cells:
+    chosen = random.Random(seed)
+    names = [f"n{number}" for number in range(nodes)]
+    return {
+        (a, b): [100 * slow.get((a, b), 1.0) * chosen.uniform(0.97, 1.03) for _ in range(3)]
+        for a in names
+        for b in names
+        if a != b
+    }
+
+
+def read(found: Cells, nodes: int, blocks: dict[str, str] | None = None) -> list[tuple[str, str]]:
+    names = [f"n{number}" for number in range(nodes)]
+    result = matrix.read(found, figure="bandwidth", lower_is_better=False, slower=0.1, nodes=names, blocks=blocks)
+    return [(each.kind, each.what) for each in result.named]
+
+
+def row(node: str, nodes: int, factor: float) -> dict[tuple[str, str], float]:
+    return {(node, f"n{other}"): factor for other in range(nodes) if f"n{other}" != node}
+
+
+def column(node: str, nodes: int, factor: float) -> dict[tuple[str, str], float]:
+    return {(b, a): factor for (a, b), factor in row(node, nodes, factor).items()}
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 16])
+def test_a_matrix_is_read_by_row_column_node_and_cell(nodes: int) -> None:
+    assert read(cells(nodes, {}), nodes) == []
+    assert read(cells(nodes, row("n1", nodes, 0.3)), nodes) == [("sender", "n1")]
+    assert read(cells(nodes, column("n2", nodes, 0.3)), nodes) == [("receiver", "n2")]
+    both = row("n0", nodes, 0.5) | column("n0", nodes, 0.5)
+    assert read(cells(nodes, both), nodes) == [("node", "n0")]
+    assert read(cells(nodes, {("n1", "n3"): 0.2}), nodes) == [("link", "n1 > n3")]
+    assert read(cells(nodes, {("n1", "n3"): 0.2, ("n3", "n1"): 0.2}), nodes) == [("link", "n1 <> n3")]
+
+
+def test_what_crosses_the_border_of_a_rack_is_told_of_the_rack() -> None:
+    blocks = {f"n{number}": f"rack{number // 4}" for number in range(12)}
+    inside = [f"n{number}" for number in range(4)]
+    slow = {(a, b): 0.4 for a in blocks for b in blocks if a != b and (a in inside) != (b in inside)}
+    assert read(cells(12, slow), 12, blocks) == [("block", "rack0")]
+
+
+def test_what_slows_more_than_a_third_of_the_nodes_is_no_node() -> None:
+    slow = row("n0", 6, 0.3) | row("n1", 6, 0.3) | row("n2", 6, 0.3)
+    kinds = [kind for kind, _ in read(cells(6, slow), 6)]
+    assert kinds.count("sender") <= 2 and "unnamed" in kinds
+
+
+def test_a_pair_that_gave_nothing_is_slow_without_end() -> None:
+    found = cells(4, {})
+    lost = [("n0", "n2"), ("n2", "n0")]
+    for cell in lost:
+        del found[cell]
+    names = ["n0", "n1", "n2", "n3"]
+    result = matrix.read(found, figure="bandwidth", lower_is_better=False, slower=0.1, nodes=names, missing=lost)
+    assert [(each.kind, each.what) for each in result.named] == [("link", "n0 <> n2")]
+
+
+def test_a_cell_that_was_well_once_is_not_named() -> None:
+    found = cells(8, row("n1", 8, 0.3))
+    for cell in found:
+        if cell[0] == "n1":
+            found[cell][1] = 100.0
+    assert read(found, 8) == []
