@@ -257,6 +257,11 @@ def find_run(name: str, root: Path | None = None) -> Path:
     raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
 
 
+def run_ids(root: Path | None = None) -> list[str]:
+    """The runs that are kept, the newest first."""
+    return _runs_in(root or runs_folder())
+
+
 def _runs_in(root: Path) -> list[str]:
     """The ids of the runs in a folder, the newest first."""
     try:

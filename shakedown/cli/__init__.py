@@ -35,6 +35,9 @@ COMMANDS = {
     "parse": "logs",
     "judge": "logs",
     "report": "logs",
+    "history": "ledger",
+    "compare": "ledger",
+    "ledger": "ledger",
     "import-cvs": "cvs",
     "init": "site",
 }

@@ -34,14 +34,14 @@ class Part(BaseModel):
 
 
 def plain(serial: str) -> str:
-    """A number without what tools write into it differently: case, colons, 0x in front."""
-    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "")
+    """A number without what tools write into it differently: case, colons, 0x and zeros in front."""
+    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
 
 
 def parts_of(state: NodeState) -> list[Part]:
     """What of a node can be told from another of its kind. A part whose number could not be read is none: there is no
     following it."""
-    found = {(part.kind, part.slot): part for part in _all(state) if part.number.strip("0") not in _NO_NUMBER}
+    found = {(part.kind, part.slot): part for part in _all(state) if part.number not in _NO_NUMBER}
     return [found[place] for place in sorted(found)]
 
 

@@ -18,7 +18,11 @@ def every() -> dict[str, click.Command]:
     """The commands by name."""
     context = click.Context(main, info_name="shakedown")
     found = {name: main.get_command(context, name) for name in main.list_commands(context)}
-    return {name: command for name, command in found.items() if command is not None}
+    commands = {name: command for name, command in found.items() if command is not None}
+    for name, group in list(commands.items()):
+        if isinstance(group, click.Group):
+            commands |= {f"{name} {each}": command for each, command in group.commands.items()}
+    return commands
 
 
 def help_of(name: str, command: click.Command) -> str:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from shakedown.desired.cvs.result import Imported
     from shakedown.diagnosis.model import Diagnosis
+    from shakedown.ledger.compare import Comparison
+    from shakedown.ledger.history import History
     from shakedown.runs import RunRecord
     from shakedown.smoke.gates import Gate, Recorded
     from shakedown.smoke.launch import LaunchPlan
@@ -91,7 +93,21 @@ class SiteLayer:
     imported: Imported
 
 
-Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer)
+@dataclass(frozen=True)
+class Remembered:
+    """What `history` shows."""
+
+    history: History
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `compare` shows of two runs."""
+
+    comparison: Comparison
+
+
+Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared)
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
-from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
+from shakedown.report.formats import Compared, Desired, Findings, Judged, Plans, Remembered, Run, SiteLayer, shows
 
 
 @shows(Findings)
@@ -66,3 +66,13 @@ def layer(document: SiteLayer) -> Iterator[str]:
         },
     }
     yield json.dumps(whole, indent=1)
+
+
+@shows(Remembered)
+def remembered(document: Remembered) -> Iterator[str]:
+    yield document.history.model_dump_json(indent=1)
+
+
+@shows(Compared)
+def compared(document: Compared) -> Iterator[str]:
+    yield document.comparison.model_dump_json(indent=1)

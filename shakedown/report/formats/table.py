@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shakedown.report.formats import Desired, Findings, Judged, Run, shows
+from shakedown.report.formats import Compared, Desired, Findings, Judged, Remembered, Run, shows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,3 +62,17 @@ def _marked(text: str) -> RenderableType:
     from rich.text import Text
 
     return Text.from_markup(text)
+
+
+@shows(Remembered)
+def remembered(document: Remembered) -> Iterator[RenderableType]:
+    from shakedown.report import past
+
+    yield from past.history(document.history)
+
+
+@shows(Compared)
+def compared(document: Compared) -> Iterator[RenderableType]:
+    from shakedown.report import past
+
+    yield from past.comparison(document.comparison)

@@ -1,0 +1,152 @@
+"""Commands over what earlier runs have left: ledger, history, compare."""
+
+from __future__ import annotations
+
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+import click
+
+from shakedown.cli import format_of
+from shakedown.report.formats import Compared, Remembered, write
+from shakedown.text import printable
+
+_AGO = re.compile(r"(\d{1,5})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _unusable(message: object) -> NoReturn:
+    click.echo(f"shakedown: {printable(str(message), lines=True)}", err=True)
+    sys.exit(2)
+
+
+class Since(click.ParamType[datetime]):
+    """A day, a time, or how long ago."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if ago := _AGO.fullmatch(str(value)):
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            at = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is neither 2026-11-22 or 2026-11-22T06:00 (UTC) nor 12h, 7d or 4w ago", param, ctx)
+        return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+@click.group()
+def ledger() -> None:
+    """What every run has left: ledger.sqlite beside the runs, or where $SHAKEDOWN_LEDGER says (a path, a URL of
+    PostgreSQL, or a file of one's own with that URL). Runs write it at their end.
+
+    \b
+    shakedown ledger add --all
+    shakedown ledger export | jq .verdict
+    """
+
+
+@ledger.command()
+@click.argument("runs", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="all runs of the folder that holds them ($SHAKEDOWN_RUNS)")
+def add(runs: tuple[str, ...], every: bool) -> None:
+    """Keep RUNS, by their directories; one that is there already is replaced, so that a ledger can be made anew. What
+    cannot be read is named, the others are kept, and the exit code is 2.
+
+    \b
+    shakedown ledger add 20261122T014456-4dc983
+    shakedown ledger add --all
+    """
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+    from shakedown.runs import RunDirectory, find_run, run_ids
+
+    if bool(runs) == every:
+        _unusable("ledger add takes RUNS, or --all")
+    wrong: list[str] = []
+    kept = 0
+    try:
+        book = open_ledger()
+        for name in run_ids() if every else runs:
+            try:
+                wrong += book.add(RunDirectory(find_run(name)))
+                kept += 1
+            except LedgerError:
+                raise
+            except (OSError, ValueError) as error:
+                wrong.append(str(error))
+    except LedgerError as error:
+        _unusable("\n".join([*wrong, str(error)]))
+    click.echo(f"{book.place.name}: {kept} run{'' if kept == 1 else 's'} kept", err=True)
+    if wrong:
+        _unusable("\n".join(wrong))
+
+
+@ledger.command()
+def export() -> None:
+    """The whole ledger on standard output, one JSON object for each run, the oldest first.
+
+    \b
+    shakedown ledger export > ledger.jsonl
+    """
+    from shakedown.ledger.export import export as lines
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    try:
+        for line in lines(open_ledger()):
+            click.echo(line)
+    except LedgerError as error:
+        _unusable(error)
+
+
+@click.command()
+@click.option("--node", help="runs of this node, with its part in each")
+@click.option("--part", metavar="SERIAL", help="runs of this GPU, NIC or board wherever it sat, and where that was")
+@click.option("--recipe", help="runs with a job of this recipe")
+@click.option("--since", type=Since(), metavar="TIME", help="2026-11-01, 2026-11-01T06:00 (UTC), or 12h, 7d, 4w ago")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="runs at most")
+@format_of(Remembered)
+def history(limit: int, form: str, **asked: Any) -> None:
+    """Earlier runs from the ledger, the newest first. A part is given by its serial number, a NIC by its node GUID.
+
+    \b
+    shakedown history --node node03.rack7 --since 4w
+    shakedown history --part b83f:d203:0012:3456
+    shakedown history --recipe llama3.1-8b-fp8 --limit 100 --format json
+    """
+    from shakedown.ledger.history import Asked
+    from shakedown.ledger.history import history as ask
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    try:
+        found = ask(open_ledger(), Asked(limit=limit, **asked))
+    except LedgerError as error:
+        _unusable(error)
+    write(Remembered(found), form)
+
+
+@click.command()
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="RUN")
+@format_of(Compared)
+def compare(first: str, second: str, form: str) -> None:
+    """What differs between two runs: verdicts first, then figures, versions, the nodes' states, the plans, and the
+    rest. RUN is an id, a part that only its id begins with, latest, or a directory.
+
+    \b
+    shakedown compare 20261121T0600 latest
+    """
+    from shakedown.ledger.compare import compare as beside
+    from shakedown.runs import RunDirectory, find_run
+
+    try:
+        found = beside(RunDirectory(find_run(first)), RunDirectory(find_run(second)))
+    except (OSError, ValueError) as error:
+        _unusable(error)
+    write(Compared(found), form)

@@ -1,0 +1,255 @@
+"""Two runs side by side: what differs, in the order of what matters. Made from their directories alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.findings import Verdict
+from shakedown.ledger.changing import settled
+from shakedown.ledger.jobs import key_of, parameters_of
+from shakedown.runs import JobRecord, RunDirectory, RunRecord
+from shakedown.smoke.figures import METRICS
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.state import NodeState
+from shakedown.text import printable
+
+Group = Literal["verdict", "figures", "versions", "state", "plan", "rest"]
+ORDER: tuple[Group, ...] = ("verdict", "figures", "versions", "state", "plan", "rest")
+_CELL = 500  # characters of a value
+_NOTHING = "-"
+_MATTERS = ("rocm_version", "gpus", "kfd", "rdma", "verbs", "containers", "system", "cmdline", "settings", "sysctl")
+
+
+class Difference(BaseModel):
+    """One thing that differs. `nodes`: those that it is true of, all with the same two values; of the run none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    group: Group
+    what: str
+    nodes: list[str] = []
+    first: str
+    second: str
+    change: str = ""  # of figures: how far the second is from the first, and whether that is better
+
+
+class Side(BaseModel):
+    """One of the two runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    started_at: str
+    verdict: Verdict
+    nodes: int
+
+
+class Comparison(BaseModel):
+    """Two runs, and what differs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    first: Side
+    second: Side
+    notes: list[str] = []  # what could not be compared
+    differences: list[Difference] = []
+
+
+class _Run:
+    def __init__(self, directory: RunDirectory) -> None:
+        self.record = directory.load()
+        self.states: dict[str, NodeState] = {}
+        self.lacking: list[str] = []
+        for node in self.record.nodes:
+            try:
+                self.states[node.name] = directory.load_state(node.name)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                self.lacking.append(str(error))
+
+    @property
+    def side(self) -> Side:
+        record = self.record
+        return Side(run_id=record.run_id, started_at=record.started_at, verdict=record.verdict, nodes=len(record.nodes))
+
+
+def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
+    """What differs between two runs. Raises ValueError and OSError for a record that cannot be read; a node's state
+    that cannot be is a note."""
+    one, two = _Run(first), _Run(second)
+    parts: dict[Group, Callable[[_Run, _Run], Iterator[Difference]]] = {
+        "verdict": _verdicts,
+        "figures": _figures,
+        "versions": _versions,
+        "state": _states,
+        "plan": _plans,
+        "rest": _rest,
+    }
+    found = [difference for group in ORDER for difference in parts[group](one, two)]
+    notes = [*one.lacking, *two.lacking, *_not_equals(one, two)]
+    return Comparison(first=one.side, second=two.side, notes=notes, differences=found)
+
+
+def _verdicts(one: _Run, two: _Run) -> Iterator[Difference]:
+    """The runs' own, then gates, nodes and findings whose verdict changed."""
+    yield from _differ("verdict", {"run": one.record.verdict}, {"run": two.record.verdict})
+    yield from _differ("verdict", _gates(one.record), _gates(two.record))
+    nodes = [{node.name: {"node": f"{node.verdict}, {node.part}"} for node in run.record.nodes} for run in (one, two)]
+    yield from _folded("verdict", *nodes)
+    yield from _folded("verdict", _findings(one.record), _findings(two.record))
+
+
+def _gates(record: RunRecord) -> dict[str, str]:
+    return {f"gate {gate.name}" + (f" ({gate.job})" if gate.node else ""): gate.verdict for gate in record.gates}
+
+
+def _findings(record: RunRecord) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for finding in record.findings:
+        found[finding.node][f"finding {finding.name}"] = finding.verdict
+    return found
+
+
+def _figures(one: _Run, two: _Run) -> Iterator[Difference]:
+    for job in (job for job in one.record.jobs if job.figures):
+        other = two.record.job(job.name)
+        for name, metric in METRICS.items():
+            before = job.figures.get(name) if job.figures else None
+            after = other.figures.get(name) if other.figures else None
+            if (before and before.value) == (after and after.value):
+                continue
+            change = ""
+            if before and after and before.value:
+                part = (after.value - before.value) / abs(before.value)
+                better = metric.meets(after.value, before.value)
+                change = f"{part:+.2%}, {'better' if better else 'worse'}"
+            values = [f"{figure.value:,.6g} {metric.unit}" if figure else _NOTHING for figure in (before, after)]
+            nodes = [job.node] if job.node else []
+            yield Difference(group="figures", what=name, nodes=nodes, first=values[0], second=values[1], change=change)
+    known = {job.name for job in one.record.jobs if job.figures}
+    for job in two.record.jobs:
+        if job.figures and job.name not in known:
+            yield Difference(group="figures", what=f"job {job.name}", first=_NOTHING, second="measured")
+
+
+def _keyed(run: _Run) -> dict[str, Any]:
+    """What the job over all nodes, or where there is none the first, is keyed by."""
+    jobs = sorted(run.record.jobs, key=lambda job: job.node is not None)
+    key = next((key for job in jobs if (key := key_of(job, run.states))), None)
+    return key.model_dump() if key else {}
+
+
+def _versions(one: _Run, two: _Run) -> Iterator[Difference]:
+    keys = [_keyed(one), _keyed(two)]
+    shown = {"gpu": "GPU", "image": "image", "rocm": "ROCm", "driver": "amdgpu"}
+    before, after = ({word: key.get(name, "") for name, word in shown.items()} for key in keys)
+    yield from _differ("versions", before, after)
+
+
+def _not_equals(one: _Run, two: _Run) -> Iterator[str]:
+    keys = [_keyed(one), _keyed(two)]
+    unlike = [
+        name for name in ("gpu", "recipe", "parameters", "nodes", "scope") if keys[0].get(name) != keys[1].get(name)
+    ]
+    if unlike and all(keys):
+        yield f"the figures are not of equals: another {', '.join(unlike)}"
+
+
+def _states(one: _Run, two: _Run) -> Iterator[Difference]:
+    both = [name for name in one.states if name in two.states]
+    before, after = ({name: settled(run.states[name]) for name in both} for run in (one, two))
+    yield from sorted(_folded("state", before, after), key=lambda difference: _matters(difference.what))
+
+
+def _matters(path: str) -> int:
+    """What moves figures before what seldom does."""
+    return next((rank for rank, begin in enumerate(_MATTERS) if path.startswith(begin)), len(_MATTERS))
+
+
+def _plans(one: _Run, two: _Run) -> Iterator[Difference]:
+    jobs = [{job.name: job for job in run.record.jobs} for run in (one, two)]
+    for name in [*jobs[0], *(name for name in jobs[1] if name not in jobs[0])]:
+        before, after = (_of_plan(each.get(name)) for each in jobs)
+        prefix = "" if name == "together" else f"{name}: "
+        yield from _differ("plan", before, after, prefix)
+        nodes = [_of_nodes(each.get(name)) for each in jobs]
+        yield from _folded("plan", *nodes)
+
+
+def _of_plan(job: JobRecord | None) -> dict[str, object]:
+    if job is None or job.plan is None:
+        return {"job": "none" if job is None else job.error or "no plan"}
+    plan: LaunchPlan = job.plan
+    return {
+        "job": "planned",
+        "recipe": plan.recipe,
+        **parameters_of(plan),
+        "iterations": plan.iterations,
+        "nodes": ", ".join(node.name for node in plan.nodes),
+        "image": plan.image,
+        **{f"expect.{metric}": bound for metric, bound in plan.expect.items()},
+    }
+
+
+def _of_nodes(job: JobRecord | None) -> dict[str, dict[str, str]]:
+    """What each node of a plan has for itself: its environment, its devices."""
+    nodes = job.plan.nodes if job and job.plan else []
+    return {
+        node.name: {
+            "hca": ", ".join(node.hca),
+            "gid_index": str(node.gid_index),
+            "interface": node.interface,
+            **{f"environment.{key}": value for key, value in node.environment.items()},
+        }
+        for node in nodes
+    }
+
+
+def _rest(one: _Run, two: _Run) -> Iterator[Difference]:
+    before, after = (
+        {"inventory": run.record.inventory, "desired state": run.record.desired_digest[:12]} for run in (one, two)
+    )
+    yield from _differ("rest", before, after)
+    nodes = [{node.name: {"changes": ", ".join(node.changes)} for node in run.record.nodes} for run in (one, two)]
+    yield from _folded("rest", *nodes)
+    missing = (
+        [name for name in _names(one) if name not in _names(two)],
+        [n for n in _names(two) if n not in _names(one)],
+    )
+    for nodes_of_one, first, second in ((missing[0], "there", _NOTHING), (missing[1], _NOTHING, "there")):
+        if nodes_of_one:
+            yield Difference(group="rest", what="node", nodes=nodes_of_one, first=first, second=second)
+
+
+def _names(run: _Run) -> list[str]:
+    return [node.name for node in run.record.nodes]
+
+
+def _differ(
+    group: Group, before: Mapping[str, object], after: Mapping[str, object], prefix: str = ""
+) -> Iterator[Difference]:
+    for what in [*before, *(key for key in after if key not in before)]:
+        first, second = _text(before.get(what)), _text(after.get(what))
+        if first != second:
+            yield Difference(group=group, what=prefix + _text(what), first=first, second=second)
+
+
+def _folded(
+    group: Group, before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping[str, str]]
+) -> Iterator[Difference]:
+    """The differences of the nodes that are in both, those with the same values as one."""
+    same: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for node in (node for node in before if node in after):
+        for each in _differ(group, before[node], after[node]):
+            same[each.what, each.first, each.second].append(node)
+    for (what, first, second), nodes in same.items():
+        yield Difference(group=group, what=what, nodes=nodes, first=first, second=second)
+
+
+def _text(value: object) -> str:
+    return _NOTHING if value in (None, "") else " ".join(printable(str(value), _CELL).split())

@@ -1,0 +1,113 @@
+"""Tables of earlier runs, and of two of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from shakedown.findings import Verdict
+from shakedown.hosts import named
+from shakedown.report.terminal import COLOURS, table
+from shakedown.smoke.figures import METRICS
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from shakedown.ledger.compare import Comparison
+    from shakedown.ledger.history import History, JobRow, RunRow
+
+_MOST = 40  # differences of one group that a table shows
+_FIGURES = ("throughput_per_gpu", "tokens_per_gpu")
+_TITLES = {
+    "verdict": "verdicts",
+    "figures": "figures",
+    "versions": "versions",
+    "state": "state of the nodes",
+    "plan": "plan",
+    "rest": "the rest",
+}
+
+
+def history(found: History) -> Iterator[RenderableType]:
+    """Where a part sat, where one was asked for; then the runs, the newest first."""
+    if found.stays:
+        places = table("part", "node", "slot", "first seen", "last seen", "runs", "firmware")
+        for stay in found.stays:
+            slot, times = stay.slot or "-", (_when(stay.first), _when(stay.last))
+            shown = (f"{stay.kind} {stay.serial}", stay.node, slot, *times, str(stay.runs), stay.firmware or "-")
+            places.add_row(*map(Text, shown))
+        yield places
+        yield ""
+    if not found.runs:
+        yield Text("no such run in the ledger")
+        return
+    of_node = any(row.node for row in found.runs)
+    made = table(
+        "started (UTC)",
+        "run",
+        "verdict",
+        "nodes",
+        *(("node", "its verdict") if of_node else ()),
+        "recipe",
+        *(METRICS[metric].unit for metric in _FIGURES),
+        "what differs",
+    )
+    for row in found.runs:
+        job = _job(row)
+        node = (Text(row.node or "-"), _verdict(row.node_verdict)) if of_node else ()
+        figures = [Text(_number(job, metric)) for metric in _FIGURES]
+        recipe = "-" if job is None else job.recipe
+        of_run = (Text(_when(row.at)), Text(row.run_id), _verdict(row.verdict), Text(str(row.nodes)), *node)
+        made.add_row(*of_run, Text(recipe if row.kind == "run" else row.kind), *figures, Text(_why(row)))
+    yield made
+
+
+def comparison(found: Comparison) -> Iterator[RenderableType]:
+    """The two runs, then a table for each group that has differences."""
+    sides = table("", "run", "started (UTC)", "verdict", "nodes")
+    for word, side in (("first", found.first), ("second", found.second)):
+        verdict = _verdict(side.verdict.value)
+        sides.add_row(word, Text(side.run_id), Text(side.started_at), verdict, Text(str(side.nodes)))
+    yield sides
+    yield from (Text(note) for note in found.notes)
+    if not found.differences:
+        yield Text("\nnothing differs")
+    for group, title in _TITLES.items():
+        rows = [difference for difference in found.differences if difference.group == group]
+        if not rows:
+            continue
+        yield ""
+        made = table(title, "nodes", "first", "second", *(("change",) if group == "figures" else ()))
+        for row in rows[:_MOST]:
+            change = (Text(row.change, style="red" if "worse" in row.change else ""),) if group == "figures" else ()
+            made.add_row(Text(row.what), Text(named(row.nodes)), Text(row.first), Text(row.second), *change)
+        yield made
+        if len(rows) > _MOST:
+            yield Text(f"and {len(rows) - _MOST} more: --format json has them all")
+
+
+def _job(row: RunRow) -> JobRow | None:
+    """The node's own job where one node was asked for, else the one over all nodes."""
+    own = [job for job in row.jobs if row.node and job.job.startswith("each/")]
+    return next(iter([*own, *row.jobs]), None)
+
+
+def _why(row: RunRow) -> str:
+    of_node = f"{row.node_part}: {row.node_why}" if row.node_why else ""
+    return "; ".join(filter(None, (of_node, row.wrong)))
+
+
+def _number(job: JobRow | None, metric: str) -> str:
+    value = job.figures.get(metric) if job else None
+    return "-" if value is None else f"{value:,.5g}"
+
+
+def _verdict(word: str | None) -> Text:
+    return Text(word or "-", style=COLOURS[Verdict(word)] if word and word in set(Verdict) else "")
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
