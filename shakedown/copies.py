@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import hashlib
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from shakedown.smoke.gates import NodeLog, read_log
 from shakedown.smoke.kept_logs import KeptLog
+from shakedown.smoke.watched import Watched
+from shakedown.telemetry import KERNEL_LOG, SAMPLES, samples
+from shakedown.telemetry.kernel import KernelWindow
+from shakedown.telemetry.kernel import read as read_kernel
+from shakedown.telemetry.samples import Series
+from shakedown.telemetry.timing import Timing
 
 TEXT_LIMIT = 1 << 28  # bytes of a log that is held in memory as a whole: benchmarks print megabytes
 _CHUNK = 1 << 18
@@ -105,6 +112,35 @@ def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
                 why = _words(kept, error)
             said += [f"{node}: {why}"] if why else []
     return said
+
+
+def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:
+    """What the nodes' samplers have written, with what it lacks."""
+    series: dict[str, Series | None] = {}
+    kernel: dict[str, KernelWindow | None] = {}
+    for node, every in logs.items():
+        for kept in every:
+            if kept.name == SAMPLES:
+                series[node] = _read(folder, kept, samples.read, Series)
+            elif kept.name == KERNEL_LOG:
+                kernel[node] = _read(folder, kept, read_kernel, KernelWindow)
+    return Watched(timing, series, kernel)
+
+
+_Found = TypeVar("_Found", Series, KernelWindow)
+
+
+def _read(
+    folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found], nothing: Callable[[], _Found]
+) -> _Found:
+    try:
+        fetched = Fetched(folder, kept)
+        found = read(fetched.chunks())
+        why = "; ".join(filter(None, (fetched.changed(), kept.incomplete)))
+    except (ValueError, OSError) as error:
+        found, why = nothing(), _words(kept, error)
+    found.incomplete = "; ".join(filter(None, (why, found.incomplete)))
+    return found
 
 
 def _words(kept: KeptLog, error: ValueError | OSError) -> str:

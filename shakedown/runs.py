@@ -61,6 +61,8 @@ from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
+from shakedown.telemetry.summary import NodeTelemetry
+from shakedown.telemetry.timing import Timing
 from shakedown.text import file_name, load_json, printable, shallow
 from shakedown.trials import judge as of_trials
 from shakedown.trials.models import Reading, TrialsRecord
@@ -107,6 +109,7 @@ class JobRecord(BaseModel):
     iterations: Annotated[list[Iteration], FailFast()] = []
     figures: Figures | None = None
     baselines: dict[str, Baseline] = {}  # metric -> what earlier runs say of it
+    telemetry: dict[str, NodeTelemetry] = {}  # node -> its samples, summed up
 
     @property
     def name(self) -> str:
@@ -191,6 +194,7 @@ class Evidence(BaseModel):
     past: Past | None = None  # the earlier runs that the figures were compared with; None: with none
     alone: Alone | None = None  # what the nodes did each by itself, where the job is held against it
     left: dict[str, list[str]] = {}  # per node, what of the job was left running there, or may have been
+    timing: Timing = Timing()  # when its iterations came, and how the nodes' clocks stand to the controller's
 
 
 def new_run_id() -> str:
@@ -438,6 +442,7 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             evidence.started,
             evidence.past,
             evidence.alone,
+            copies.watched(directory.path, evidence.logs, evidence.timing),
         )
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)

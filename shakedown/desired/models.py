@@ -163,6 +163,11 @@ class Gpu(Section):
     modules: list[Module] = key(
         [], "the driver's kernel modules; with them /dev/kfd and /dev/dri are wanted", ["amdgpu"]
     )
+    no_throttling: list[Literal["power", "current", "thermal", "vr_thermal", "hbm_thermal", "prochot"]] = key(
+        [],
+        "reasons for which no GPU may be throttled in the steady iterations of a job; for others it is told",
+        ["thermal", "hbm_thermal", "prochot"],
+    )
     environment: Environment = key(
         {},
         "variables of every job on these GPUs; those of the NIC family, the options and "
@@ -400,6 +405,9 @@ class Smoke(Section):
         None, "port of the rendezvous; None: one that is free on the master", 29500
     )
     venv: Text | None = key(None, "runtime process: the virtual environment on the nodes", "/opt/megatron/venv")
+    telemetry_s: Annotated[float, Field(ge=0.2, le=60)] | None = key(
+        2.0, "time between two samples of each node while the job runs; None: none are taken", 2.0, unit="s"
+    )
     start_timeout_s: Positive = key(600, "time to the first iteration", 600, unit="s")
     stall_timeout_s: Positive = key(300, "time between two iterations", 300, unit="s")
     timeout_s: Positive = key(7200, "time of the whole job", 7200, unit="s")

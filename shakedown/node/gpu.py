@@ -52,7 +52,8 @@ def _hwmon(tree: Tree, folder: str, names: list[str]) -> int:
     raise Unreadable("missing", folder + "/hwmon/*/" + names[0])
 
 
-def _ras_total(tree: Tree, folder: str, kind: str) -> int:
+def ras_total(tree: Tree, folder: str, kind: str) -> int:
+    """Errors of all RAS blocks of a GPU: "ce" those that were corrected, "ue" those that were not."""
     files = [name for name in tree.names(folder + "/ras") if name.endswith("_err_count")]
     if not files:
         raise Unreadable("missing", folder + "/ras")
@@ -90,8 +91,8 @@ def _one(tree: Tree, bdf: str, event: dict[str, str]) -> Part:
         "memory_partition": attempt(tree.text, folder + "/current_memory_partition"),
         "driver": attempt(_driver, tree),
         "firmware": Unreadable("missing", "amdsmi").as_part(),
-        "ecc_correctable": attempt(_ras_total, tree, folder, "ce"),
-        "ecc_uncorrectable": attempt(_ras_total, tree, folder, "ue"),
+        "ecc_correctable": attempt(ras_total, tree, folder, "ce"),
+        "ecc_uncorrectable": attempt(ras_total, tree, folder, "ue"),
         "pcie_replays": attempt(tree.number, folder + "/pcie_replay_count"),
         "temperature_c": attempt(lambda: _hwmon(tree, folder, ["temp2_input"]) / 1000),
         "power_w": attempt(lambda: _hwmon(tree, folder, ["power1_input", "power1_average"]) / 1e6),

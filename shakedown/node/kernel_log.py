@@ -31,15 +31,23 @@ def names_a_fault(message: str, texts: list[str]) -> bool:
     return False
 
 
+def parse_record(line: str) -> Optional[Tuple[int, float, str]]:
+    """(sequence number, seconds since boot, message) of "priority,sequence,microseconds,flags;message"; None for a
+    line with a blank in front: it belongs to the one before and says only which device it was."""
+    head, semicolon, message = line.partition(";")
+    fields = head.split(",")
+    if semicolon and len(fields) >= 4 and fields[1].isdigit() and fields[2].isdigit():
+        return int(fields[1]), int(fields[2]) / 1e6, message
+    return None
+
+
 def parse_records(text: str) -> list[Record]:
-    """Records of /dev/kmsg, "priority,sequence,time,flags;message"; lines with a blank in front belong to the one
-    before and say only which device it was."""
+    """Records of /dev/kmsg."""
     records: list[Record] = []
     for line in text.splitlines():
-        head, semicolon, message = line.partition(";")
-        fields = head.split(",")
-        if semicolon and len(fields) >= 4 and fields[1].isdigit():
-            records.append((int(fields[1]), message))
+        record = parse_record(line)
+        if record is not None:
+            records.append((record[0], record[2]))
     return records
 
 

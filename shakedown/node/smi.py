@@ -53,7 +53,8 @@ def is_there(tree: Tree) -> bool:
     return not is_unreadable(attempt(library_path, tree))
 
 
-def _import_package(tree: Tree) -> Any:
+def import_package(tree: Tree) -> Any:
+    """The Python package `amdsmi`. Raises Unreadable where it or its library cannot be loaded."""
     home = rocm_home(tree)
     if home:
         os.environ["ROCM_PATH"] = tree.path(home)
@@ -80,7 +81,12 @@ def _explain(error: Exception) -> Unreadable:
     return Unreadable(why, "amdsmi: " + words)
 
 
-def _ask(call: Callable[..., Any], *arguments: Any) -> Any:
+def explain_status(amdsmi: Any, status: int) -> Unreadable:
+    """The reason that a status of the library stands for."""
+    return _explain(amdsmi.AmdSmiLibraryException(status))
+
+
+def ask(call: Callable[..., Any], *arguments: Any) -> Any:
     """One call of the library; "N/A" is its word for not having a value."""
     try:
         value = call(*arguments)
@@ -103,14 +109,14 @@ def serial(text: str) -> str:
 
 
 def _firmware(amdsmi: Any, handle: Any) -> dict[str, str]:
-    blocks = _ask(amdsmi.amdsmi_get_fw_info, handle)["fw_list"]
+    blocks = ask(amdsmi.amdsmi_get_fw_info, handle)["fw_list"]
     named = {getattr(block["fw_name"], "name", str(block["fw_name"])): str(block["fw_version"]) for block in blocks}
     return {name.replace("AMDSMI_FW_ID_", ""): version for name, version in sorted(named.items())}
 
 
 def _power(amdsmi: Any, handle: Any) -> float:
     """Watts: MI300 reports the current value, older ones the average."""
-    info = _ask(amdsmi.amdsmi_get_power_info, handle)
+    info = ask(amdsmi.amdsmi_get_power_info, handle)
     for name in ("current_socket_power", "socket_power", "average_socket_power"):
         if isinstance(info.get(name), (int, float)) and info[name] > 0:
             return float(info[name])
@@ -121,17 +127,17 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
     def of(name: str, *keys: str) -> Any:
         if not hasattr(amdsmi, name):
             raise Unreadable("missing", "amdsmi: this version has no " + name)
-        value = _ask(getattr(amdsmi, name), handle)
+        value = ask(getattr(amdsmi, name), handle)
         for key in keys:
-            value = _ask(value.__getitem__, key)
+            value = ask(value.__getitem__, key)
         return value
 
     def memory(name: str) -> int:
-        return int(_ask(getattr(amdsmi, name), handle, amdsmi.AmdSmiMemoryType.VRAM))
+        return int(ask(getattr(amdsmi, name), handle, amdsmi.AmdSmiMemoryType.VRAM))
 
     def temperature() -> float:
         sensor, metric = amdsmi.AmdSmiTemperatureType.HOTSPOT, amdsmi.AmdSmiTemperatureMetric.CURRENT
-        return float(_ask(amdsmi.amdsmi_get_temp_metric, handle, sensor, metric))
+        return float(ask(amdsmi.amdsmi_get_temp_metric, handle, sensor, metric))
 
     ecc = "amdsmi_get_gpu_total_ecc_count"
     return {
@@ -156,10 +162,10 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
 def read(tree: Tree) -> Part:
     """The library's version, and one part per GPU. Raises Unreadable where the library does not answer."""
     library_path(tree)
-    amdsmi = _import_package(tree)
-    _ask(lambda: amdsmi.amdsmi_init() or "done")
-    version = _ask(amdsmi.amdsmi_get_lib_version)
-    handles: list[Any] = _ask(amdsmi.amdsmi_get_processor_handles)
+    amdsmi = import_package(tree)
+    ask(lambda: amdsmi.amdsmi_init() or "done")
+    version = ask(amdsmi.amdsmi_get_lib_version)
+    handles: list[Any] = ask(amdsmi.amdsmi_get_processor_handles)
     gpus = [attempt(_gpu, amdsmi, handle) for handle in handles]
     return {
         "version": "{major}.{minor}.{release}".format(**version),

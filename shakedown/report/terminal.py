@@ -190,6 +190,12 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
     for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
             yield figures_table(job.figures, job.plan.expect, job.node)
+            if job.telemetry:
+                from shakedown.report import telemetry
+
+                made = telemetry.table(job.telemetry)
+                yield from [made] if made else []
+                yield from (safe(line) for line in telemetry.lines(job.telemetry))
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:

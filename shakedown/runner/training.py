@@ -183,6 +183,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
         kept.baselines = judgement.baselines
+        kept.telemetry = judgement.telemetry
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
             current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
@@ -209,6 +210,7 @@ def keep(current: Session, job: Job) -> JobRecord:
         evidence.failures = list(job.result.failures)
         evidence.running = {node.name: node.running_at_end for node in job.result.nodes}
         evidence.left = {node.name: node.left for node in job.result.nodes}
+        evidence.timing = job.result.timing
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
 

@@ -15,6 +15,7 @@ from shakedown.desired.models import EACH, TOGETHER
 from shakedown.smoke.kept_logs import KeptLog, LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.telemetry.timing import Timing
 
 Outcome = Literal["completed", "failed", "interrupted", "not started"]
 
@@ -71,6 +72,7 @@ class JobResult(_Part):
     last_iteration: int | None
     started_at: datetime | None  # None: nothing was started
     finished_at: datetime
+    timing: Timing = Timing()
 
     @property
     def completed(self) -> bool:

@@ -17,7 +17,9 @@ from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
+from shakedown.smoke.watched import Watched
 from shakedown.state import NodeState
+from shakedown.telemetry.summary import NodeTelemetry
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Judgement:
     figures: Figures
     recorded: list[Recorded]  # measured and not judged: nothing is expected of them
     baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> what earlier runs say of it
+    telemetry: dict[str, NodeTelemetry] = field(default_factory=dict)
 
     @property
     def verdict(self) -> Verdict:
@@ -46,10 +49,11 @@ def judge(
     started: bool = True,
     past: Past | None = None,
     alone: Alone | None = None,
+    watched: Watched | None = None,
 ) -> Judgement:
     """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
     stopped before its end, `further` what is wrong with the copies of other logs; a job that was not
-    `started` has nothing else to be judged by."""
+    `started` has nothing else to be judged by; `watched` is what the sampler of each node has written."""
     read = {node.name: logs.get(node.name) for node in plan.nodes}
     if stopped and not (started and any(read.values())):  # nothing ran: there is one thing to say
         return _only(stopped, not started, plan.expect, plan.warmup)
@@ -65,8 +69,12 @@ def judge(
         rdma=rdma,
         nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
     )
+    watched = watched or Watched()
+    telemetry = watched.telemetry(of_logs.iterations or (), plan.warmup)
+    sampled = plan.telemetry_s is not None
+    kernel_seen = plan.kernel_log_clean or any(each and not each.unreadable for each in watched.kernel.values())
     counted = any(counters_before.values()) or any(counters_after.values())  # none: the nodes have nothing that counts
-    return judged(
+    judgement = judged(
         replace(
             of_logs,
             stopped=stopped or None,
@@ -80,9 +88,16 @@ def judge(
             no_past=past.problem or None if past and past.judge else None,
             alone=alone,
             ranks=plan.world_size,
+            telemetry={node.name: telemetry.get(node.name) for node in plan.nodes},
+            not_throttled=plan.no_throttling or None,
+            kernel={node.name: watched.kernel.get(node.name) for node in plan.nodes}
+            if sampled and kernel_seen
+            else None,
+            kernel_wanted=plan.kernel_log_clean,
         ),
         past,
     )
+    return replace(judgement, telemetry=telemetry)
 
 
 def judge_measured(

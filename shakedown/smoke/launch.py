@@ -92,6 +92,9 @@ class LaunchPlan(_Part):
     timeout_s: float
     unreachable_s: float = 20.0  # without an answer of a node
     warmup: int = Field(default=2, ge=0)  # iterations that are not steady
+    telemetry_s: float | None = None  # seconds between two samples on each node; None: none are taken
+    no_throttling: list[str] = []  # reasons for which no GPU may be throttled in steady iterations
+    kernel_log_clean: bool = False  # whether the kernel log of each node has to be seen
 
     @property
     def driver(self) -> str:

@@ -13,6 +13,8 @@ from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
 from shakedown.smoke.signatures import FailureScanner, Match, quoted
+from shakedown.telemetry import KERNEL_LOG, SAMPLES
+from shakedown.telemetry.timing import NodeClock
 from shakedown.text import file_name
 
 _SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
@@ -54,6 +56,7 @@ class Member:
         self.iterations: deque[tuple[float, Iteration]] = deque()
         self.line, self.line_number = "", 0  # the last one that is not empty
         self._asking = self.answered_at  # when the exchange that goes on began
+        self.node_clock: NodeClock | None = None
         self._node = node
         self._timeouts = timeouts
         self._sleep = sleep
@@ -157,7 +160,7 @@ class Member:
         return [log.close(whole[name]) for name, log in self._logs.items()]
 
     def _files(self) -> dict[str, str]:
-        return names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs])
+        return names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs, SAMPLES, KERNEL_LOG])
 
     def _why_cut(self) -> str:
         """Why the leader's log is not all that the job has said; empty where it is."""
@@ -211,8 +214,9 @@ class Member:
             self._stop_sent = True
         elif self.go and self.status.state == "ready":
             self._node.go()
-        before = self.status.offset
+        before, asked_at = self.status.offset, self.clock.now()
         self._take(self._node.poll(before))
+        self._compare_clocks(asked_at, self.clock.now())
         if self.status.log and self.status.offset < self.status.size:
             return True
         if self.status.over and self.finish:
@@ -222,6 +226,16 @@ class Member:
             self._notes += [f"not removed from the run folder: {name}" for name in self._node.remove()]
             self.removed = True
         return False
+
+    def _compare_clocks(self, asked_at: float, answered_at: float) -> None:
+        """Keep what the shortest exchange says of the node's clock."""
+        if self.status.monotonic is None or not self.status.watchdog:
+            return
+        uncertainty = (answered_at - asked_at) / 2
+        if self.node_clock is None or uncertainty < self.node_clock.uncertainty_s:
+            then = self.clock.at(asked_at + uncertainty).timestamp()
+            offset = round(then - self.status.monotonic, 6)
+            self.node_clock = NodeClock(offset_s=offset, uncertainty_s=round(uncertainty, 6))
 
     def _rest(self) -> None:
         until = self.clock.now() + self._timeouts.poll_s

@@ -16,13 +16,17 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shakedown.node.launcher.commands import FETCH_LIMIT
+from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.text import load_json, printable
 from shakedown.transport.program import command
 
 # In the order of their imports.
-_SOURCES = ("__init__", "processes", "folder", "lock", "control", "leftovers", "watchdog", "commands")
+_SOURCES = ("__init__", "processes", "folder", "lock", "control", "leftovers", "sampling", "watchdog", "commands")
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
+_SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
+# What the sampler takes along of the probe.
+_SAMPLER_MODULES = ("__init__", "children", "gpu", "kernel_log", "pci", "rdma", "smi", "tree")
 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
 _BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes
@@ -148,6 +152,7 @@ class Status(_Answer):
     survivors: Annotated[list[Line], _FEW] = []
     cleanup_errors: Annotated[list[Text], _FEW] = []
     disk_free_bytes: Bytes | None = None
+    monotonic: Ago | None = None  # the node's monotonic clock when it answered
     offset: Bytes = 0
     size: Bytes = 0
     log: bytes = b""
@@ -209,6 +214,8 @@ class Node:
         texts = _launcher_sources()
         files = {f".launcher/launcher/{name}.py": _compressed(text.encode()) for name, text in texts}
         files[".launcher/__main__.py"] = _compressed(_ENTRY.encode())
+        if self._job.telemetry_s is not None:
+            files |= _sampler_sources()
         self._asked = True
         job = self._description(secrets, lease_s, grace_s)
         try:
@@ -247,6 +254,9 @@ class Node:
             "cleanup": node.cleanup,
             "lease_s": lease_s,
             "grace_s": grace_s,
+            "sampler": None
+            if self._job.telemetry_s is None
+            else {"interval": self._job.telemetry_s, "interface": node.interface},
         }
 
     def go(self) -> Status:
@@ -355,6 +365,18 @@ def _expand(data: Any) -> bytes:
     if len(found) > FETCH_LIMIT or not expander.eof:
         raise NoAnswer(f"a part of a log that is cut, or of more than the {FETCH_LIMIT} bytes that were asked for")
     return found
+
+
+def _sampler_sources() -> dict[str, str]:
+    """The sampler as files of the run folder; no container can write there."""
+    node = resources.files("shakedown.node")
+    modules = {f"{name}.py": node.joinpath(f"{name}.py") for name in _SAMPLER_MODULES}
+    modules |= {
+        f"telemetry/{entry.name}": entry for entry in node.joinpath("telemetry").iterdir() if entry.name.endswith(".py")
+    }
+    texts = {f"shakedown/node/{path}": file.read_text("utf-8") for path, file in modules.items()}
+    texts |= {"__main__.py": _SAMPLER_ENTRY, "shakedown/__init__.py": ""}
+    return {f"{SAMPLER_FOLDER}/{path}": _compressed(text.encode()) for path, text in texts.items()}
 
 
 def _launcher_sources() -> list[tuple[str, str]]:

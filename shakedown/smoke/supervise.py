@@ -16,8 +16,10 @@ from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Outcome, Timeouts
 from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.log import MAX_ITERATIONS
 from shakedown.smoke.member import ROOM_BYTES, Member
 from shakedown.smoke.remote import Node, Remote
+from shakedown.telemetry.timing import Timing
 
 __all__ = ["Job", "JobResult", "Scheduler", "Threads", "Timeouts", "run_job"]
 
@@ -114,6 +116,7 @@ class _Supervisor:
         self._stopped: float | None = None
         self._last_iteration: int | None = None
         self._progress_at = 0.0
+        self._came: list[tuple[int, float]] = []  # iteration, when its line came
 
     def run(self) -> JobResult:
         self._say("phase", "preparing " + ", ".join(member.name for member in self._members))
@@ -295,6 +298,8 @@ class _Supervisor:
             while member.iterations:
                 when, iteration = member.iterations.popleft()
                 self._last_iteration, self._progress_at = iteration.iteration, max(self._progress_at, when)
+                if len(self._came) < MAX_ITERATIONS:
+                    self._came.append((iteration.iteration, round(self._clock.at(when).timestamp(), 3)))
                 self._on_event_safely(Event("iteration", "", member.name, iteration))
 
     def _say(self, kind: str, text: str, node: str | None = None) -> None:
@@ -330,6 +335,15 @@ class _Supervisor:
             last_iteration=self._last_iteration,
             started_at=None if self._went is None else self._clock.at(self._went),
             finished_at=self._clock.at(self._clock.now()),
+            timing=self._timing(),
+        )
+
+    def _timing(self) -> Timing:
+        return Timing(
+            started_at=None if self._went is None else self._clock.at(self._went).timestamp(),
+            finished_at=self._clock.at(self._clock.now()).timestamp(),
+            clocks={member.name: member.node_clock for member in self._members if member.node_clock},
+            iterations=self._came,
         )
 
 

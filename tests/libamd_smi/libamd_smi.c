@@ -3,6 +3,8 @@
    What it says stands in libamd_smi.conf beside the library, read anew by each process:
        gpus=8  device=74a1  name=AMD Instinct MI300X  vram=206158430208  compute_partition=SPX  memory_partition=NPS1
        uncorrectable=0  replays=0  xgmi_down=0           (of the GPU `bad`, 0 being the first)
+       throttled_ppt=500  throttled_hbm=0                (the same: so many of 1000 turns from one call to the next)
+       status=0x100000000                                (an older GPU: indep_throttle_status in place of accumulators)
        hang=FUNCTION  crash=FUNCTION  error=FUNCTION:STATUS      (each may stand several times)
    Structures as in the Python package's amdsmi_wrapper.py; functions not written here are generated to answer
    NOT_SUPPORTED (build.py). */
@@ -32,6 +34,16 @@ typedef struct { struct { uint16_t width; uint32_t speed, version, slot, max_ver
                           received; uint32_t other_end; uint64_t reserved[12]; } now;
                  uint64_t reserved[32]; } pcie_info;
 typedef struct { uint32_t total, status[8]; uint64_t reserved[7]; } xgmi_status;
+typedef struct { uint32_t gfx_busy_inst[8]; uint16_t jpeg_busy[40], vcn_busy[4]; uint64_t accumulated[6][8]; } xcp_metrics;
+typedef struct { uint16_t size; uint8_t format, content;
+                 uint16_t edge, hotspot, memory_temperature, vr[3], gfx_activity, umc_activity, mm_activity, average_power;
+                 uint64_t energy, clock; uint16_t average_clocks[7], gfx, soc, memory, video[4]; uint32_t throttle;
+                 uint16_t fan, width, speed; uint32_t gfx_acc, memory_acc; uint16_t hbm[4]; uint64_t timestamp;
+                 uint16_t voltages[3]; uint64_t indep_throttle; uint16_t power, vcn[4]; uint32_t lock;
+                 uint16_t xgmi_width, xgmi_speed; uint64_t pcie[5], xgmi[16]; uint16_t gfx_clocks[8], other_clocks[12],
+                 jpeg[32]; uint32_t naks[2]; uint64_t turns, prochot, ppt, socket, vr_thermal, hbm_thermal;
+                 uint16_t partitions; xcp_metrics xcp[8]; uint32_t recovery; uint64_t bandwidth; uint16_t links[8];
+               } gpu_metrics;
 typedef struct { uint32_t major, minor, release; char *build; } library_version;
 
 static char *setting(const char *key, const char *otherwise, int occurrence) {
@@ -191,5 +203,28 @@ uint32_t amdsmi_get_gpu_xgmi_link_status(void *gpu, xgmi_status *links) {
     links->total = number("gpus", "8");
     for (uint64_t n = 0; n < links->total && n < 8; n++) links->status[n] = n == index_of(gpu) ? LINK_DISABLED : LINK_UP;
     if (if_bad(gpu, "xgmi_down")) links->status[index_of(gpu) ? 0 : 1] = LINK_DOWN;
+    return SUCCESS;
+}
+
+uint32_t amdsmi_get_gpu_metrics_info(void *gpu, gpu_metrics *now) {
+    ENTER;
+    static uint64_t calls[64], ppt[64], hbm[64];
+    uint64_t n = index_of(gpu) % 64;
+    memset(now, 0xFF, sizeof *now); /* all bits set: there is no such value */
+    now->hotspot = number("temperature", "41");
+    now->memory_temperature = 38;
+    now->gfx_activity = 97;
+    now->memory = 900;
+    for (int xcd = 0; xcd < 8; xcd++) now->gfx_clocks[xcd] = 2000 + 10 * xcd;
+    if (*setting("status", "", 0)) {
+        now->average_power = number("power", "132");
+        now->indep_throttle = if_bad(gpu, "status");
+        return SUCCESS;
+    }
+    now->power = number("power", "132");
+    now->turns = 5000 + 1000 * calls[n]++;
+    now->ppt = ppt[n] += if_bad(gpu, "throttled_ppt");
+    now->hbm_thermal = hbm[n] += if_bad(gpu, "throttled_hbm");
+    now->prochot = now->socket = now->vr_thermal = 0;
     return SUCCESS;
 }

@@ -94,6 +94,7 @@ NO_CHECK = {
     "rdma.provider.container_library": "a path in the container",
     "rdma.provider.install_as": "a path in the container",
     "rdma.mounts": "given to the container; the engine refuses a path that is not there",
+    "gpu.no_throttling": "of the job: a gate judges its samples",
     "system.reboot": _REBOOT,
     "system.reboot_at_once": _REBOOT,
     "system.reboot_timeout_s": _REBOOT,

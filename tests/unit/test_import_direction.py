@@ -31,6 +31,7 @@ LEVELS = (
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs"),
+    ("shakedown.telemetry",),
     ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.lines", "shakedown.smoke.signatures"),
     ("shakedown.smoke.log",),
     ("shakedown.smoke.job",),

@@ -9,7 +9,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from . import control, folder, lock, processes
+from . import control, folder, lock, processes, sampling
 
 _TURN_S = 0.1  # how often children, the log and the lease are looked at; the resolution of the times in a poll
 _CLEANUP_S = 60.0  # for each cleanup command
@@ -42,6 +42,7 @@ class Watchdog:
         self._survivors: List[str] = []
         self._cleanup_errors: List[str] = []
         self._children: Dict[int, "subprocess.Popen[bytes]"] = {}
+        self._sampler = sampling.Sampler(path, job)
         self._marks: List[Tuple[int, float]] = []  # (bytes in the leader's log, when it had them)
         self._renewed = time.monotonic()
         self._umask = os.umask(0o077)
@@ -74,6 +75,7 @@ class Watchdog:
         self._wait(lambda: self._go)
         if self._ending:
             return
+        self._sampler.start(self._environment())
         self._started = time.monotonic()
         try:
             leader = self._start(
@@ -99,8 +101,11 @@ class Watchdog:
 
     def _finish(self) -> None:
         self._enter(STOPPING)
-        self._running_at_end = [str(process) for process in self._members()]
-        left = processes.end(self._members, float(self._job["grace_s"]), _KILL_S, self._turn)
+        self._running_at_end = [str(process) for process in self._of_the_job()]
+        left = processes.end(self._of_the_job, float(self._job["grace_s"]), _KILL_S, self._turn)
+        began = time.monotonic()
+        self._sampler.stop(lambda: self._late_after_a_turn(began))
+        left += processes.end(lambda: self._sampler.own(self._members()), 0.0, _KILL_S, self._turn)
         self._survivors = [str(process) for process in left]
         for leader in self._children.values():
             self._note_exit(leader)
@@ -182,8 +187,12 @@ class Watchdog:
     def _members(self) -> List[processes.Process]:
         for child in self._children.values():
             child.poll()
-        processes.reap_orphans(list(self._children))
+        processes.reap_orphans([*self._children, *self._sampler.pids()])
         return processes.members(self._job["mark"], os.getpid())
+
+    def _of_the_job(self) -> List[processes.Process]:
+        """What the run has running, but for the sampler, which sees the job's end."""
+        return self._sampler.others(self._members())
 
     # -- one turn ------------------------------------------------------------------------------------------------
 
@@ -213,6 +222,10 @@ class Watchdog:
     def _out_of_time(self, since: float) -> bool:
         """Whether what goes on `since` then has used up the time that is left after SIGTERM."""
         return self._sigterm_at is not None and time.monotonic() - max(since, self._sigterm_at) > _SIGTERM_S
+
+    def _late_after_a_turn(self, since: float) -> bool:
+        self._turn()
+        return self._out_of_time(since)
 
     def _mark_growth(self) -> None:
         try:
@@ -271,4 +284,5 @@ class Watchdog:
             "running_at_end": self._running_at_end,
             "survivors": self._survivors,
             "cleanup_errors": self._cleanup_errors,
+            "monotonic": now,
         }

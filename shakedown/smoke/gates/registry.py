@@ -29,6 +29,8 @@ from shakedown.smoke.gates.model import Gate, Outcome
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
+from shakedown.telemetry.kernel import KernelWindow
+from shakedown.telemetry.summary import NodeTelemetry
 
 # In this order gates are shown; those of other modules of this package come after them, by the modules' names.
 ORDER = (
@@ -43,6 +45,8 @@ ORDER = (
     "scaling",
     "log_lines",
     "counters",
+    "throttling",
+    "kernel_log",
     "nothing_left",
 )
 
@@ -87,6 +91,10 @@ class Observed:
     before: Mapping[str, Mapping[str, Any]] | None = None  # node -> counter -> count, before the job
     after: Mapping[str, Mapping[str, Any]] | None = None
     left: Mapping[str, Collection[str]] | None = None  # node -> what of the job is left there, or may be
+    telemetry: Mapping[str, NodeTelemetry | None] | None = None  # node -> its samples; None: there are none
+    not_throttled: Sequence[str] | None = None  # reasons for which no GPU may be throttled
+    kernel: Mapping[str, KernelWindow | None] | None = None  # node -> its kernel log of the job's window
+    kernel_wanted: bool = False  # whether every node's has to be seen
 
     ended_with: Mapping[str, int | None] | None = None  # node -> the exit code of a benchmark's container
     reported: Sequence[BenchmarkFigure] | None = None  # the figures of a benchmark, as its report and its log have them

@@ -113,6 +113,10 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         stall_timeout_s=smoke.stall_timeout_s,
         timeout_s=smoke.timeout_s,
         unreachable_s=smoke.unreachable_s,
+        telemetry_s=smoke.telemetry_s,
+        no_throttling=sorted({reason for each in draft.desired.values() for reason in each.gpu.no_throttling}),
+        kernel_log_clean=smoke.telemetry_s is not None
+        and any(each.system.kernel_log_clean for each in draft.desired.values()),
     )
 
 

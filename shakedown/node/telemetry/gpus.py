@@ -1,0 +1,115 @@
+"""GPUs: AMD's library where it answers, amdgpu's own files where it does not."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from .. import gpu, pci
+from ..tree import Unreadable
+from .library import REASONS, Library
+from .reading import Source, attempted, first
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Tuple
+
+    from .reading import Files, Values
+
+_RAS_EVERY = 15  # samples: the driver asks each block of the GPU
+# Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
+# (hotspot), temp3 the memory (Linux, Documentation/gpu/amdgpu/thermal.rst).
+_HWMON = {
+    "power_w": (("power1_input", "power1_average"), 1e-6),
+    "temperature_c": (("temp2_input",), 1e-3),
+    "memory_temperature_c": (("temp3_input",), 1e-3),
+    "gfx_clock_mhz": (("freq1_input",), 1e-6),
+    "memory_clock_mhz": (("freq2_input",), 1e-6),
+}
+_FILES = {"busy_pct": "gpu_busy_percent", "vram_used_bytes": "mem_info_vram_used"}
+_RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
+
+
+class Gpus(Source):
+    """All GPUs of amdgpu, in PCI order. Throttling is counted in seconds since the sampler began, for each reason."""
+
+    def __init__(self, files: Files) -> None:
+        super().__init__()
+        self._files = files
+        self.library = Library(files.tree)
+        functions = pci.functions(files.tree)
+        self._folders = {bdf: pci.DEVICES + "/" + bdf for bdf, event in sorted(functions.items()) if gpu.is_gpu(event)}
+        self._readings = {bdf: self._of_sysfs(folder) for bdf, folder in self._folders.items()}
+        self._throttled: Dict[Tuple[str, str], float] = {}
+        self._before: Dict[str, Tuple[float, Any]] = {}  # when, and the accumulators then
+        self._turn = 0
+        channels = [*_HWMON, *_FILES, *("throttle_%s_s" % reason for reason in REASONS), *_RAS]
+        self.names = ["gpu/%s/%s" % (bdf, channel) for bdf in self._folders for channel in channels]
+
+    def _of_sysfs(self, folder: str) -> Dict[str, Callable[[], Any]]:
+        files = self._files
+        readings: Dict[str, Callable[[], Any]] = {}
+        monitors = ["%s/hwmon/%s" % (folder, name) for name in files.tree.names(folder + "/hwmon")]
+        for channel, (names, unit) in _HWMON.items():
+            path = first(["%s/%s" % (monitor, name) for monitor in monitors for name in names], files)
+            wanted = path or "%s/hwmon/*/%s" % (folder, names[0])
+            readings[channel] = partial(_scaled, files, wanted, unit)
+        for channel, name in _FILES.items():
+            readings[channel] = partial(files.number, folder + "/" + name)
+        return readings
+
+    def read(self) -> Values:
+        with_ras = self._turn % _RAS_EVERY == 0
+        self._turn += 1
+        answers = self.library.ask(with_ras) if self._folders else {}
+        now = time.monotonic()
+        found: Values = {}
+        for bdf, folder in self._folders.items():
+            answer = answers.get(bdf, {})
+            for channel, reading in self._readings[bdf].items():
+                value = answer.get(channel)
+                found["gpu/%s/%s" % (bdf, channel)] = attempted(reading) if value is None else value
+            for reason, value in self._throttle(bdf, answer, now).items():
+                found["gpu/%s/throttle_%s_s" % (bdf, reason)] = value
+            if with_ras:
+                for channel, kind in _RAS.items():
+                    value = answer.get(channel)
+                    if value is None:
+                        value = attempted(partial(gpu.ras_total, self._files.tree, folder, kind))
+                    found["gpu/%s/%s" % (bdf, channel)] = value
+        return found
+
+    def _throttle(self, bdf: str, answer: Values, now: float) -> Dict[str, Any]:
+        """Seconds for each reason. The accumulators say for which part of the time since the last sample, a status
+        only whether right now: that counts for all of it."""
+        if "residency" in answer:
+            turns, counts = answer["residency"]
+            parts = self._parts(bdf, turns, counts)
+            kinds = list(counts)
+        elif "status" in answer:
+            parts = dict.fromkeys(answer["status"], 1.0)
+            kinds = list(REASONS)
+        else:
+            return dict.fromkeys(REASONS, self._why(answer))
+        since = now - self._before.get(bdf, (now, None))[0]
+        self._before[bdf] = (now, answer.get("residency"))
+        for reason in kinds:
+            self._throttled[bdf, reason] = self._throttled.get((bdf, reason), 0.0) + parts.get(reason, 0.0) * since
+        nothing = Unreadable("missing", "amdsmi: this GPU does not count it")
+        return {reason: self._throttled[bdf, reason] if reason in kinds else nothing for reason in REASONS}
+
+    def _parts(self, bdf: str, turns: int, counts: Dict[str, int]) -> Dict[str, float]:
+        before = self._before.get(bdf, (0.0, None))[1]
+        if before is None or turns <= before[0]:  # the first, or the GPU was reset
+            return {}
+        grown = {reason: count - before[1].get(reason, count) for reason, count in counts.items()}
+        return {reason: min(max(more / (turns - before[0]), 0.0), 1.0) for reason, more in grown.items()}
+
+    def _why(self, answer: Values) -> Unreadable:
+        if "unreadable" in answer:
+            return Unreadable(answer["unreadable"]["unreadable"], answer["unreadable"]["detail"])
+        return self.library.why or Unreadable("missing", "amdsmi does not say what limits this GPU")
+
+
+def _scaled(files: Files, path: str, unit: float) -> float:
+    return files.number(path) * unit

@@ -1,0 +1,119 @@
+"""The kernel's log of exactly the job's window, as a file of its own.
+
+The watchdog has opened /dev/kmsg and gone to its end before the job began: what is read from there is the job's, record
+by record, whatever the clocks say. Where this user may not read it, the journal is asked at the end, by time.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..children import run_tool
+from ..kernel_log import parse_record
+from ..tree import Tree, Unreadable, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+LIMIT = 4 << 20  # bytes of the file; a storm of messages is counted beyond that
+_JOURNAL_S = 4.0
+_BATCH = 2000  # records at a time, so that a storm does not keep the sampler from its samples
+
+
+class KernelLog:
+    """`handle`: of /dev/kmsg at the window's begin; None where `why` says why there is none. A line of the file is
+    "[seconds since boot] message"; what begins with "#" is the sampler's own."""
+
+    def __init__(self, path: str, handle: Optional[int], why: str, tree: Tree, begin: float, wall: float) -> None:
+        self.unreadable: Optional[Unreadable] = None
+        self._handle = handle
+        self._why = why
+        self._tree = tree
+        self._wall = wall
+        self._next: Optional[int] = None  # sequence number
+        self._size = 0
+        self._beyond = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._say(
+            "# begin monotonic=%.6f wall=%.6f source=%s" % (begin, wall, "kmsg" if handle is not None else "journal")
+        )
+
+    def drain(self) -> bool:
+        """Write what has come. True where there is more."""
+        if self._handle is None:
+            return False
+        for _ in range(_BATCH):
+            try:
+                record = os.read(self._handle, 16384)
+            except BlockingIOError:
+                return False
+            except BrokenPipeError:
+                continue  # overwritten before it was read: the next one's number tells how many
+            except OSError as error:
+                self.unreadable = explain(error)
+                self._handle = None
+                return False
+            if not record:
+                return False
+            self._write(record)
+        return True
+
+    def _write(self, record: bytes) -> None:
+        parsed = parse_record(record.split(b"\n", 1)[0].decode("utf-8", "replace"))
+        if parsed is None:
+            return
+        sequence, seconds, message = parsed
+        if self._next is not None and sequence > self._next:
+            self._say("# lost %d records" % (sequence - self._next))
+        self._next = sequence + 1
+        self._say("[%12.6f] %s" % (seconds, message))
+
+    def close(self, end: float) -> None:
+        """The window's end. Without this line a reader knows that the file was cut."""
+        while self.drain():
+            pass
+        if self._handle is None and self.unreadable is None:
+            self._from_journal()
+        if self._beyond:
+            self._say("# beyond %d records" % self._beyond, always=True)
+        if self.unreadable is not None:
+            self._say("# unreadable %s: %s" % (self.unreadable.why, self.unreadable.detail), always=True)
+        self._say("# end monotonic=%.6f" % end, always=True)
+        os.close(self._file)
+
+    def _from_journal(self) -> None:
+        """A user who may read the journal of the system (group adm or systemd-journal) has the kernel's log there. An
+        empty answer proves nothing, so a record of this boot is asked for first: there always is one."""
+        refused = Unreadable("not permitted", self._why)
+        try:
+            argv = [
+                self._tree.tool("journalctl"),
+                "--dmesg",
+                "--boot",
+                "--quiet",
+                "--no-pager",
+                "-o",
+                "short-monotonic",
+            ]
+            if not run_tool([*argv, "--lines=1"], _JOURNAL_S).strip():
+                raise refused
+            lines = run_tool([*argv, "--since=@%.6f" % self._wall], _JOURNAL_S).splitlines()
+        except Exception:
+            self.unreadable = refused
+            return
+        for line in lines:
+            if not line.startswith("-- "):
+                self._say(line)
+
+    def _say(self, line: str, always: bool = False) -> None:
+        data = (line + "\n").encode("utf-8", "replace")
+        if self._size + len(data) > LIMIT and not always:
+            self._beyond += 1
+            return
+        self._size += len(data)
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            pass  # a full disk: the file then lacks its end, and a reader says so

@@ -1,0 +1,217 @@
+"""What AMD's library tells of the GPUs, from a process of its own: it may hang or crash, and the sampler goes on.
+
+The process is asked over a pipe, a byte for each sample. It reads the driver's table of metrics by the library's
+structure itself: the package's own function takes it apart into hundreds of values, at a millisecond for each GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+
+from .. import smi
+from ..tree import Unreadable, attempt, explain
+from . import priority
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from ..tree import Tree
+
+_START_S = 20.0  # importing the package and asking it for the GPUs
+_ANSWER_S = 2.0
+_ANSWER_LIMIT = 1 << 20  # bytes
+# Channel -> fields of amdsmi_gpu_metrics_t, the first one that has a value. MI300 has the current ones, MI200 averages.
+_FIELDS = {
+    "power_w": ("current_socket_power", "average_socket_power"),
+    "temperature_c": ("temperature_hotspot",),
+    "memory_temperature_c": ("temperature_mem",),
+    "gfx_clock_mhz": ("current_gfxclks", "current_gfxclk", "average_gfxclk_frequency"),
+    "memory_clock_mhz": ("current_uclk", "average_uclk_frequency"),
+    "busy_pct": ("average_gfx_activity",),
+}
+REASONS = ("power", "current", "thermal", "vr_thermal", "hbm_thermal", "prochot")
+# Reason -> accumulator of MI300 and newer: how many of the firmware's `accumulation_counter` turns it was limited in,
+# as amd-smi's own percentages are computed (amd_smi.cc, amdsmi_get_violation_status).
+_RESIDENCY = {
+    "power": "ppt_residency_acc",
+    "thermal": "socket_thm_residency_acc",
+    "vr_thermal": "vr_thm_residency_acc",
+    "hbm_thermal": "hbm_thm_residency_acc",
+    "prochot": "prochot_residency_acc",
+}
+# Reason -> bits of indep_throttle_status on older ones (Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h).
+_BITS = {
+    "power": range(8),
+    "current": range(16, 24),
+    "thermal": (32, 33, 35, 36, 37, 42, 43),
+    "vr_thermal": (38, 39, 40, 41, 44, 45),
+    "hbm_thermal": (34,),
+    "prochot": (46, 47),
+}
+_MASKS = {reason: sum(1 << bit for bit in bits) for reason, bits in _BITS.items()}
+
+
+class Library:
+    """The process that asks the library. `ask` gives each GPU's values by its BDF; `why` says why it gives none any
+    more."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.why: Optional[Unreadable] = None
+        self.cpu_s = 0.0  # what the process has used
+        self.pid = 0
+        try:
+            smi.library_path(tree)
+        except Unreadable as error:
+            self.why = error
+            return
+        ours, theirs = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(ours[1])
+            os.close(theirs[0])
+            _serve(tree, ours[0], theirs[1])
+        os.close(ours[0])
+        os.close(theirs[1])
+        self._requests, self._answers = ours[1], theirs[0]
+        self._deadline = _START_S
+
+    def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
+        """Of each GPU by BDF: the channels that have a value. Empty where the library does not answer."""
+        if self.why is not None:
+            return {}
+        try:
+            os.write(self._requests, b"r" if with_ras else b"s")
+            answer = json.loads(self._answer())
+        except (OSError, ValueError) as error:
+            self._end(Unreadable("failed", "amdsmi: %s" % error))
+            return {}
+        except Unreadable as error:
+            self._end(error)
+            return {}
+        self._deadline = _ANSWER_S
+        self.cpu_s = float(answer["cpu_s"])
+        gpus: Dict[str, Dict[str, Any]] = answer["gpus"]
+        if answer["error"]:
+            self._end(Unreadable(answer["error"]["unreadable"], answer["error"]["detail"]))
+        return gpus
+
+    def _answer(self) -> bytes:
+        data, until = bytearray(), time.monotonic() + self._deadline
+        while not data.endswith(b"\n"):
+            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
+            chunk = os.read(self._answers, 65536)
+            if not chunk or len(data) > _ANSWER_LIMIT:
+                raise Unreadable("failed", "amdsmi: its process died")
+            data += chunk
+        return bytes(data)
+
+    def _end(self, why: Unreadable) -> None:
+        self.why = why
+        self.close()
+
+    def close(self) -> None:
+        """End the process; one that the kernel does not let die is not waited for."""
+        if not self.pid:
+            return
+        os.close(self._requests)
+        os.close(self._answers)
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            until = time.monotonic() + 0.5
+            while not os.waitpid(self.pid, os.WNOHANG)[0] and time.monotonic() < until:
+                time.sleep(0.01)
+        except OSError:
+            pass
+        self.pid = 0
+
+
+def _serve(tree: Tree, requests: int, answers: int) -> None:
+    """The process's whole life. Its standard streams are closed off: a library may print."""
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        priority.end_with_parent()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        gpus, error = [], None
+        try:
+            gpus = _gpus(tree)
+        except Exception as problem:
+            error = explain(problem).as_part()
+        first = True
+        while True:
+            request = os.read(requests, 1)
+            if not request:
+                break
+            found = {bdf: _values(module, handle, request == b"r") for bdf, module, handle in gpus}
+            answer = {"gpus": found, "error": error, "cpu_s": time.process_time()}
+            data = json.dumps(answer).encode() + b"\n"
+            while data:
+                data = data[os.write(answers, data) :]
+            if first:
+                first = False
+                priority.idle()
+    finally:
+        os._exit(0)
+
+
+def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
+    """(BDF, the package, handle) of each GPU."""
+    module = smi.import_package(tree)
+    smi.ask(lambda: module.amdsmi_init() or "done")
+    handles = smi.ask(module.amdsmi_get_processor_handles)
+    return [(smi.ask(module.amdsmi_get_gpu_device_bdf, handle).lower(), module, handle) for handle in handles]
+
+
+def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
+    """What one GPU says now. Of the throttling there are the raw counts: the sampler sees them grow."""
+    import ctypes
+
+    wrapper = module.amdsmi_interface.amdsmi_wrapper
+    metrics = wrapper.amdsmi_gpu_metrics_t()
+    status = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
+    found: Dict[str, Any] = {}
+    if status:
+        found["unreadable"] = smi.explain_status(module, status).as_part()
+    else:
+        for channel, fields in _FIELDS.items():
+            value = next((each for each in (_field(metrics, name) for name in fields) if each is not None), None)
+            if value is not None:
+                found[channel] = value
+        turns = _field(metrics, "accumulation_counter")
+        counts = {reason: _field(metrics, name) for reason, name in _RESIDENCY.items()}
+        if turns is not None and any(count is not None for count in counts.values()):
+            found["residency"] = [turns, {reason: count for reason, count in counts.items() if count is not None}]
+        elif _field(metrics, "indep_throttle_status") is not None:
+            status = _field(metrics, "indep_throttle_status")
+            found["status"] = [reason for reason, mask in _MASKS.items() if status & mask]
+    if with_ras:
+        count = attempt(lambda: smi.ask(module.amdsmi_get_gpu_total_ecc_count, handle))
+        if "correctable_count" in count:
+            found["ras_correctable"] = count["correctable_count"]
+            found["ras_uncorrectable"] = count["uncorrectable_count"]
+    return found
+
+
+def _field(metrics: Any, name: str) -> Any:
+    """A field; None where this library's structure has none of it, or the driver says (with all bits set) that it has
+    no value. Of several XCDs' clocks the mean."""
+    import ctypes
+
+    value = getattr(metrics, name, None)
+    if value is None:
+        return None
+    if isinstance(value, ctypes.Array):
+        most = (1 << (8 * ctypes.sizeof(value._type_))) - 1
+        known = [each for each in value if each not in (0, most)]
+        return sum(known) / len(known) if known else None
+    size = getattr(type(metrics), name).size
+    return None if value == (1 << (8 * size)) - 1 else int(value)

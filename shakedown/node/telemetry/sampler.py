@@ -1,0 +1,202 @@
+"""The sampler's life: begin, a sample every few seconds, an end that is written down.
+
+{"kind": "begin", "schema": 1, "t": ..., "wall": ..., "boot_id": ..., "interval_s": ..., "channels": [...], ...}
+{"t": seconds of the monotonic clock, "v": [a value for each channel, null: none this time]}
+{"kind": "unreadable", "t": ..., "why": ..., "channels": [...]}     once for each channel that cannot be read
+{"kind": "risen", "t": ..., "counter": ..., "from": ..., "to": ...}  an error counter of a NIC
+{"kind": "end", "t": ..., "why": ..., "samples": ..., "thinned": ..., "interval_s": ..., "cpu_s": ...}
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import sys
+import time
+
+from ..tree import Tree, Unreadable
+from . import network, priority
+from .gpus import Gpus
+from .kernel import KernelLog
+from .machine import Machine
+from .output import Output
+from .reading import Files, attempted, rounded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+    from .reading import Source
+
+SCHEMA = 1
+SHARE = 0.008  # of one core: what samples may cost; where they cost more they are taken less often
+LONGEST_S = 60.0  # between two samples, whatever they cost
+TOLD = 4096  # channels of which is told why they cannot be read
+FIRST = 3  # samples whose cost is not yet taken for what the others will cost
+
+
+class Sampler:
+    """One node's sampler. `folder` is where its files go; `serve` returns when `stop` was called."""
+
+    def __init__(self, folder: str, interval_s: float, tree: Tree, interface: Optional[str] = None) -> None:
+        self._tree = tree
+        self._interval = self._shortest = interval_s
+        self._files = Files(tree)
+        self._why: Optional[str] = None
+        self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._output = Output(os.path.join(folder, "telemetry.jsonl"))
+        self._gpus = Gpus(self._files)
+        self._errors = network.Errors(self._files, interface)
+        self._sources: List[Source] = [
+            Machine(self._files),
+            self._gpus,
+            network.rates(self._files, interface),
+            self._errors,
+        ]
+        self._channels = [name for source in self._sources for name in source.names]
+        self._told: Dict[str, str] = {}
+        self._turn = 0
+        self._spent: List[float] = []  # CPU seconds, behind each of the last samples
+
+    def stop(self, why: str) -> None:
+        """Have `serve` come to its end. May be called by a signal's handler."""
+        self._why = self._why or why
+        os.write(self._waker, b"s")
+
+    def begin(self) -> None:
+        """Write what the file is about."""
+        self._output.tell(
+            {
+                "kind": "begin",
+                "schema": SCHEMA,
+                "t": round(time.monotonic(), 3),
+                "wall": round(time.time(), 3),
+                "boot_id": _boot_id(),
+                "interval_s": self._interval,
+                "cpus": os.cpu_count() or 1,
+                "channels": self._channels,
+            }
+        )
+
+    def serve(self, kernel: KernelLog, kmsg: Optional[int]) -> None:
+        """Sample until somebody calls `stop` or the parent is gone. The kernel's messages are taken when they come."""
+        parent, due = os.getppid(), time.monotonic()
+        while self._why is None:
+            kernel.drain()
+            if time.monotonic() >= due:
+                self.sample()
+                if self._turn == 1:
+                    priority.idle()  # not before: on a node where every CPU is busy it would take half a minute
+                due = time.monotonic() + self._interval
+            if os.getppid() != parent:
+                self._why = "the watchdog is gone"
+            watched = [self._wake] + ([kmsg] if kmsg is not None else [])
+            ready, _, _ = select.select(watched, [], [], max(0.0, min(due - time.monotonic(), 1.0)))
+            if kmsg in ready and self._wake not in ready:
+                time.sleep(0.05)  # a storm of messages costs twenty turns in a second, not one for each
+        self.sample()
+        self.end()
+
+    def sample(self) -> None:
+        """One line; and of each channel that cannot be read, the first time, why."""
+        now = time.monotonic()
+        values: Dict[str, Any] = {}
+        for source in self._sources:
+            if self._turn % source.every == 0:
+                found = attempted(source.read)
+                values.update(dict.fromkeys(source.names, found) if isinstance(found, Unreadable) else found)
+        self._turn += 1
+        self._output.sample({"t": round(now, 3), "v": [rounded(values.get(name)) for name in self._channels]})
+        self._tell_unreadable(now, values)
+        for risen in self._errors.risen():
+            self._output.tell(dict({"kind": "risen", "t": round(now, 3)}, **risen))
+        self._keep_cost()
+
+    def _tell_unreadable(self, now: float, values: Dict[str, Any]) -> None:
+        reasons: Dict[str, List[str]] = {}
+        for name, value in values.items():
+            if isinstance(value, Unreadable) and name not in self._told and len(self._told) < TOLD:
+                self._told[name] = value.why
+                reasons.setdefault(("%s: %s" % (value.why, value.detail))[:400], []).append(name)
+        for why, channels in reasons.items():
+            self._output.tell({"kind": "unreadable", "t": round(now, 3), "why": why, "channels": channels})
+
+    def _cpu_s(self) -> float:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime + self._gpus.library.cpu_s
+
+    def _keep_cost(self) -> None:
+        """Take the next sample later where the last ones have cost more than their share of a core."""
+        self._spent = [*self._spent[-FIRST * 3 :], self._cpu_s()]
+        if self._turn <= FIRST:
+            self._spent = self._spent[-1:]
+            return
+        each = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
+        wanted = self._shortest * (1 << min(self._output.thinned, 30))
+        self._interval = min(max(wanted, each / SHARE), max(LONGEST_S, wanted))
+
+    def end(self) -> None:
+        """Write why there are no more, and what it has cost."""
+        self._output.tell(
+            {
+                "kind": "end",
+                "t": round(time.monotonic(), 3),
+                "why": self._why or "stopped",
+                "samples": self._output.samples,
+                "thinned": self._output.thinned,
+                "interval_s": round(self._interval, 3),
+                "cpu_s": round(self._cpu_s(), 4),
+            }
+        )
+        self._output.close()
+        self._gpus.library.close()
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def add_carried_packages() -> None:
+    """AMD's package as the probe's bundle carries it, behind the node's own: the bundle lies beside the run folders,
+    and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
+    cache = os.path.abspath(__file__)
+    for _ in range(8):
+        cache = os.path.dirname(cache)
+    try:
+        names = [name for name in os.listdir(cache) if name.endswith("-%s" % sys.implementation.cache_tag)]
+    except OSError:
+        return
+    for name in sorted(names, key=lambda name: os.stat(os.path.join(cache, name)).st_mtime, reverse=True):
+        about = os.lstat(os.path.join(cache, name))
+        if about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+            sys.path.append(os.path.join(cache, name, "fallback"))
+            return
+
+
+def main(arguments: List[str]) -> None:
+    """--folder PATH --interval SECONDS [--interface NAME] (--kmsg HANDLE | --why TEXT) [--root PATH]"""
+    options = dict(zip(arguments[::2], arguments[1::2]))
+    os.umask(0o077)
+    priority.lower()
+    add_carried_packages()
+    tree = Tree(options.get("--root", "/"))
+    kmsg = int(options["--kmsg"]) if "--kmsg" in options else None
+    begin, wall = float(options.get("--begin", time.monotonic())), time.time() - time.monotonic()
+    folder = options["--folder"]
+    kernel = KernelLog(os.path.join(folder, "kernel.log"), kmsg, options.get("--why", ""), tree, begin, wall + begin)
+    sampler = Sampler(folder, float(options["--interval"]), tree, options.get("--interface"))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sampler.stop("the job is over"))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # blocked by the watchdog until somebody listens
+    try:
+        sampler.begin()
+        sampler.serve(kernel, kmsg)
+    finally:
+        kernel.close(time.monotonic())

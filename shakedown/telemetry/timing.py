@@ -1,0 +1,30 @@
+"""One time for all nodes of a job: the controller's."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+
+class NodeClock(BaseModel):
+    """What has to be added to a node's monotonic clock to have the controller's time (Unix seconds), and how far that
+    may be off: half of the time that the shortest exchange with the node took (Cristian's algorithm)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    offset_s: float
+    uncertainty_s: float
+
+    def at(self, monotonic: float) -> float:
+        """The controller's time of a moment of the node."""
+        return monotonic + self.offset_s
+
+
+class Timing(BaseModel):
+    """When things happened in one job, by the controller's clock, in Unix seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    started_at: float | None = None
+    finished_at: float | None = None
+    clocks: dict[str, NodeClock] = {}
+    iterations: list[tuple[int, float]] = []  # (iteration, when its line came)
