@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.docs import commands, configuration, documents, judgement, reports, schemas
+from tests.docs import channels, commands, configuration, documents, judgement, reports, schemas
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,6 +24,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "metrics": judgement.metrics,
     "signatures": judgement.signatures,
     "documents": documents.documents,
+    "channels": channels.listed,
     "recipes": documents.recipes,
     "schemas": schemas.listed,
     "prometheus": reports.prometheus,

@@ -12,7 +12,7 @@ from shakedown.telemetry.kernel import KernelWindow
 
 
 @gate
-def kernel_log(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bool = False) -> Outcome:
+def no_kernel_fault(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bool = False) -> Outcome:
     """No line of a node's kernel log from the job's begin to its end shows a fault (the kernel's signatures). One that
     could not be read, or not to its end, is unknown where `system.kernel_log_clean` asks for it, and told otherwise."""
     found, unseen, lines, first = [], [], 0, None
