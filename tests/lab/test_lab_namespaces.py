@@ -198,6 +198,6 @@ def test_a_rack_goes_with_the_process_that_made_it(end: signal.Signals) -> None:
 def test_sixty_four_nodes_in_seconds(rack: RackMaker) -> None:
     started = time.monotonic()
     lab = rack(64)
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 200
     assert len({node.address for node in lab}) == len({node.interface for node in lab}) == 64
     assert over_ssh(lab, lab["node64"], "hostname") == "node64"

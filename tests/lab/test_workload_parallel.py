@@ -121,7 +121,7 @@ def seconds_until_gone(processes: list[psutil.Process], agents: list[subprocess.
 def test_a_killed_rank_ends_the_whole_job_with_an_error(two_agents: list[subprocess.Popen[str]]) -> None:
     processes = [process for agent in two_agents for process in tree(agent)]
     psutil.Process(two_agents[0].pid).children()[0].kill()
-    assert seconds_until_gone(processes, two_agents) < 10
+    assert seconds_until_gone(processes, two_agents) < 40
     assert all(agent.returncode not in (0, None) for agent in two_agents)
 
 
@@ -130,7 +130,7 @@ def test_a_signal_ends_it_within_seconds(two_agents: list[subprocess.Popen[str]]
     processes = [process for agent in two_agents for process in tree(agent)]
     for agent in two_agents:
         agent.send_signal(number)
-    assert seconds_until_gone(processes, two_agents) < 10
+    assert seconds_until_gone(processes, two_agents) < 40
     assert all(agent.returncode not in (0, None) for agent in two_agents)
 
 
@@ -139,7 +139,7 @@ def test_a_rank_that_waits_for_a_frozen_one_can_be_interrupted(two_agents: list[
     processes = tree(two_agents[1])
     time.sleep(1)  # until the other rank waits in a collective
     two_agents[1].send_signal(signal.SIGINT)
-    assert seconds_until_gone(processes, two_agents[1:]) < 10
+    assert seconds_until_gone(processes, two_agents[1:]) < 40
 
 
 COUNT = """
@@ -220,7 +220,7 @@ def test_stopping_the_stand_in_stops_its_ranks(tmp_path: Path) -> None:
     wait_for_iterations(job)
     processes = tree(job)
     os.kill(job.pid, signal.SIGTERM)  # to the shell alone, as a container engine does
-    assert seconds_until_gone(processes, [job]) < 10
+    assert seconds_until_gone(processes, [job]) < 40
     assert job.returncode not in (0, None)
     assert list(tmp_path.iterdir()) == [tmp_path / "output_perf.log"]
     assert torchrun.iterations((tmp_path / "output_perf.log").read_text())

@@ -401,7 +401,7 @@ def test_a_run_of_this_node_that_died_holds_nobody_up(server: Server, tmp_path: 
     (tmp_path / ".shakedown.lock").write_text(json.dumps({"token": "x", "node": "n", "place": here, "beats": 3}))
     begun = time.monotonic()
     assert download(server, tmp_path)[0] == 0
-    assert time.monotonic() - begun < 10 and server.asked[-1] == "bytes=100000-"
+    assert time.monotonic() - begun < 40 and server.asked[-1] == "bytes=100000-"
 
 
 def test_a_server_that_drips_is_left_in_time(server: Server, tmp_path: Path) -> None:

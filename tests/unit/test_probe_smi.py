@@ -92,7 +92,7 @@ def test_where_the_library_fails_the_driver_s_files_answer(root: Path) -> None:
 def test_a_library_that_does_not_answer_costs_its_readings_only(root: Path, line: str, why: str, words: str) -> None:
     began = time.monotonic()
     state = seen(root, line, seconds="2")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
     assert is_unreadable(state.gpu_tool) and state.gpu_tool.unreadable == why
     assert words in state.gpu_tool.detail
     for gpu in gpus(state):

