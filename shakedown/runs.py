@@ -374,18 +374,29 @@ class RunDirectory:
         return {name: _validated(Evidence, each, path) for name, each in jobs.items()}
 
 
-def judge_run(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Gate]:
-    """Apply the gates of every job of a run again to what the run directory holds.
+def judge_run(
+    directory: RunDirectory,
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    judgements: Sequence[Judgement] | None = None,
+) -> list[Gate]:
+    """Apply the gates of every job of a run again to what the run directory holds. `judgements`: those of its jobs,
+    from who has them already.
 
     Raises ValueError for a run that ended before any plan was made.
     """
+    of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
+    judged = [gate for judgement in of_jobs for gate in judgement.gates]
+    return [*judged, *(of_trials.gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+
+
+def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
+    """The gates of each job, with what they rest on; the same errors as `judge_run`."""
     if record.kind == "drift":
         raise ValueError(f"{directory.path}: a drift check has no job to be judged: shakedown report shows it")
     if not record.jobs:
         raise ValueError(f"{directory.path}: the run ended before its plan was made")
-    judgements = [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
-    judged = [gate for judgement in judgements for gate in judgement.gates]
-    return [*judged, *(of_trials.gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+    return [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
 
 
 def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> TrialsRecord | None:

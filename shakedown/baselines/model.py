@@ -40,15 +40,10 @@ class Baseline(BaseModel):
     recent: float | None = None
     bound: float | None = None
 
-    @property
-    def too_few(self) -> str:
-        """Why nothing is judged yet; empty: there are enough runs."""
-        return f"{self.count} of {self.needed} runs" if self.count < self.needed else ""
-
     def __str__(self) -> str:
         """On one line, for a person."""
         if self.centre is None or self.error is None or self.bound is None:
-            return f"{self.too_few}: recorded, not judged"
+            return f"{self.count} of {self.needed} runs"
         return f"{self.direction} {self.bound:.6g} by {self.count} runs around {self.centre:.6g} +- {self.error:.2g}"
 
 

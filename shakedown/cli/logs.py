@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,6 +19,7 @@ from shakedown.text import printable
 
 if TYPE_CHECKING:
     from shakedown.diagnosis.model import Diagnosis
+    from shakedown.runs import Evidence, RunDirectory, RunRecord
     from shakedown.smoke.log import Iteration
 
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -100,12 +102,14 @@ class Expectation(click.ParamType[tuple[str, float]]):
     "--transport", type=click.Choice(["rdma", "sockets"]), help="between nodes; rdma unless sockets are meant"
 )
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
+@click.option("--baseline", is_flag=True, help="of a run: judge its figures by earlier passes, as the ledger has them")
 @format_of(Judged)
 @OUTPUT
 @with_all
 def judge(
     logs: tuple[str, ...],
     expect: tuple[tuple[str, float], ...],
+    baseline: bool,
     form: str,
     output: Path | None,
     show_all: bool,
@@ -122,13 +126,16 @@ def judge(
 
     \b
     shakedown judge latest
+    shakedown judge latest --baseline
     shakedown judge node01.log node02.log --nodes 2 --expect throughput_per_gpu=380
     shakedown judge train.log --recipe llama3.1-8b-fp8 --gpu mi300x --format json
     """
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
             _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
-        _judge_run(logs[0], form, output, show_all)
+        _judge_run(logs[0], baseline, form, output, show_all)
+    if baseline:
+        _unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     from shakedown.diagnosis.run import of_logs
     from shakedown.smoke.offline import Asked, judge_logs
 
@@ -190,19 +197,38 @@ def _read(log: str) -> tuple[NodeLog, str]:
         raise ValueError(_words(log, error)) from error
 
 
-def _judge_run(name: str, form: str, output: Path | None, show_all: bool) -> NoReturn:
+def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool) -> NoReturn:
     from shakedown.diagnosis.run import KeptLogs, diagnose
-    from shakedown.runs import RunDirectory, find_run, judge_run, verdict_of
+    from shakedown.runs import RunDirectory, find_run, judge_jobs, judge_run, verdict_of
 
     try:
         directory = RunDirectory(find_run(name))
         record = directory.load()
         evidence = directory.load_evidence()
-        judged = judge_run(directory, record, evidence)
+        if baseline:
+            _compare(directory, record, evidence)
+        judgements = judge_jobs(directory, record, evidence)
+        judged = judge_run(directory, record, evidence, judgements)
         died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    _finish(judged, verdict_of(record, judged), form, output, show_all=show_all, died_of=died_of)
+    recorded = [figure for judgement in judgements for figure in judgement.recorded if figure.why]
+    _finish(judged, verdict_of(record, judged), form, output, [], recorded, show_all, died_of)
+
+
+def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
+    """Put into the evidence of each job the earlier runs that the ledger now has of it."""
+    from shakedown.compared import Wanted, past_of
+    from shakedown.runs import Evidence
+
+    states = {}
+    for node in record.nodes:
+        with suppress(FileNotFoundError):  # it was never reached
+            states[node.name] = directory.load_state(node.name)
+    for job in record.jobs:
+        given = evidence.setdefault(job.name, Evidence())
+        wanted = Wanted(judge=True, since=given.past.since if given.past else None)
+        given.past = past_of(job, states, record.run_id, wanted)
 
 
 def _finish(

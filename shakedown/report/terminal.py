@@ -21,6 +21,7 @@ from shakedown.report.fold import FoldedGate, fold, fold_gates, passing
 from shakedown.text import printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
+    from shakedown.baselines.model import Baseline
     from shakedown.runs import JobRecord, RunNode, RunRecord
     from shakedown.smoke.figures import Figures
     from shakedown.smoke.gates import Gate
@@ -189,7 +190,7 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
         yield gates_table(shown, show_all)
     for job in jobs:
         if job.iterations and job.figures and job.plan and not (several and job.node):
-            yield figures_table(job.figures, job.plan.expect, job.node)
+            yield figures_table(job.figures, job.plan.expect, job.node, job.baselines)
             if job.telemetry:
                 from shakedown.report import telemetry
 
@@ -278,17 +279,25 @@ def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:
     return made
 
 
-def figures_table(figures: Figures, expect: Mapping[str, float], node: str | None = None) -> Table:
-    """The measured figures, of a `node` by itself or of all: the median of the steady iterations, and whether anybody
-    expected one."""
+def figures_table(
+    figures: Figures,
+    expect: Mapping[str, float],
+    node: str | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
+) -> Table:
+    """The measured figures, of a `node` by itself or of all: the median of the steady iterations, whether anybody
+    expected one, and what earlier runs say of it where they were asked."""
     from shakedown.smoke.figures import METRICS
 
-    made = table("figure" if node is None else safe(f"figure of {node} by itself"), "median", "mean", "unit", "judged")
+    known = baselines or {}
+    first = "figure" if node is None else safe(f"figure of {node} by itself")
+    made = table(first, "median", "mean", "unit", "judged", *(["earlier runs"] if known else []))
     for name, metric in METRICS.items():
         figure = figures.get(name)
         median, mean = (f"{figure.value:.6g}", f"{figure.mean:.6g}") if figure else ("-", "-")
         judged = f"{metric.direction} {expect[name]:g}" if name in expect else "no: nothing is expected of it"
-        made.add_row(name, median, mean, metric.unit, judged)
+        earlier = [safe(str(known[name])) if name in known else "-"] if known else []
+        made.add_row(name, median, mean, metric.unit, judged, *earlier)
     return made
 
 

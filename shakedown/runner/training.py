@@ -15,6 +15,7 @@ from shakedown.findings import Verdict
 from shakedown.hosts import named
 from shakedown.report import terminal
 from shakedown.report.trials import of_training
+from shakedown.runner.comparison import compare
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
@@ -179,6 +180,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     current.save()
     for job in begun:
         kept = kept_of[job.name]
+        compare(current, kept, lambda node: plan_of(current.examination, record.run_id, alone=node))
         judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures

@@ -42,6 +42,7 @@ LEVELS = (
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.diagnosis.run",),
     ("shakedown.ledger",),
+    ("shakedown.compared",),
     ("shakedown.isolation",),
     ("shakedown.report",),
     ("shakedown.facts",),

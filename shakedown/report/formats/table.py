@@ -35,7 +35,8 @@ def judged(document: Judged) -> Iterator[RenderableType]:
     yield from (Text(line) for line in words.lines(document.diagnosis))
     yield from terminal.judgement(document.gates, show_all=document.show_all)
     for figure in document.recorded:
-        yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}")
+        why = f" ({figure.why})" if figure.why else ""
+        yield Text(f"recorded, not judged: {figure.name} {figure.value:.6g} {figure.unit}{why}")
     yield from (Text(note) for note in document.notes)
     yield _marked(f"\n{terminal.verdict_text(document.verdict)}")
 

@@ -23,7 +23,7 @@ class Recorded(BaseModel):
     name: str
     value: float | None
     unit: str
-    why: str = ""  # how many of the earlier runs that it takes there are
+    why: str = ""  # what earlier runs say of it, or how many of those that it takes there are
 
 
 @gate_of_each_metric()

@@ -1,0 +1,67 @@
+"""What a job is compared with: earlier passes of the same job, and what its nodes did each by itself."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from shakedown.baselines.model import Past
+from shakedown.desired.models import Smoke
+from shakedown.runs import JobRecord
+from shakedown.smoke.figures import METRICS
+from shakedown.smoke.scaling import OneAlone
+from shakedown.state import NodeState
+
+NEWEST = 5  # earlier runs of a node by itself that its figures are the medians of
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How the figures are to be compared with earlier runs."""
+
+    judge: bool
+    since: date | None = None
+
+    @classmethod
+    def of(cls, smoke: Smoke) -> Wanted | None:
+        """As the desired state has it; None: not at all."""
+        if smoke.baseline == "off":
+            return None
+        return cls(
+            smoke.baseline == "judge", date.fromisoformat(smoke.baseline_since) if smoke.baseline_since else None
+        )
+
+
+def past_of(
+    job: JobRecord, states: Mapping[str, NodeState], run_id: str, wanted: Wanted, ledger: str | None = None
+) -> Past:
+    """The earlier passes of a job, as far as they were over when its run began, from the ledger at a path or URL (None:
+    the usual one). A ledger that cannot be read is named in it, and raises nothing."""
+    from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    key = key_of(job, states)
+    if key is None:
+        return Past(judge=wanted.judge, problem="the job has no plan, so nobody knows what it is to be compared with")
+    try:
+        known = open_ledger(ledger).earlier(key, run_id)
+    except LedgerError as error:
+        return Past(judge=wanted.judge, epoch=key.epoch, problem=f"the earlier runs cannot be read: {error}")
+    return Past.of(known, key.epoch, wanted.judge, wanted.since)
+
+
+def own_figures(job: JobRecord, run_id: str) -> OneAlone | None:
+    """What a node did in a job of its own; None where it measured nothing."""
+    measured = {name: figure.value for name in METRICS if job.figures and (figure := job.figures.get(name))}
+    return OneAlone(runs=[run_id], ranks=job.plan.world_size, figures=measured) if job.plan and measured else None
+
+
+def earlier_own_figures(past: Past, ranks: int) -> OneAlone | None:
+    """The same of its newest earlier passes; None where there are none."""
+    newest = past.earlier[-NEWEST:]
+    found = {name: [run.figures[name] for run in newest if name in run.figures] for name in METRICS}
+    measured = {name: statistics.median(values) for name, values in found.items() if values}
+    return OneAlone(runs=[run.run_id for run in newest], ranks=ranks, figures=measured) if measured else None
