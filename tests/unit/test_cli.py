@@ -9,10 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from shakedown.cli import main
+from shakedown.cli import COMMANDS, main
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, now
 from shakedown.smoke.gates.model import TOGETHER
@@ -320,3 +321,24 @@ def test_a_run_that_its_record_does_not_call_good_is_not_judged_so(
     path = tmp_path / "a/run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert json.loads(call("judge", tmp_path / "a", "--format", "json").stdout)["verdict"] == verdict
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself_and_imports_none() -> None:
+    text = subprocess.run(
+        [sys.executable, "-c", HELP], capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "100"}
+    ).stdout
+    shown, imported = text.split("--imported--")
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        beginning = command.get_short_help_str(60).removesuffix("...")
+        assert f"  {name} " in shown and beginning in shown, name
+    assert imported.split() == ["shakedown.cli"]
+
+
+HELP = """
+import sys
+from shakedown.cli import COMMANDS, main
+main(["--help"], standalone_mode=False)
+print("--imported--", *(name for name in sys.modules if name.startswith("shakedown.cli")))
+"""
