@@ -33,6 +33,7 @@ COMMANDS = {
     "drift": "nodes",
     "run": "nodes",
     "trials": "trials",
+    "watch": "watch",
     "parse": "logs",
     "judge": "logs",
     "report": "logs",

@@ -172,6 +172,7 @@ def _pull(
         "digest": digest,
         "registry": image.registry,
         "room_bytes": (size or UNPACKED * packed) + packed,
+        "compressed_bytes": packed,
     }
     done, output = run_script(host, "pull.py", document, show=True, limit_s=job["timeout_s"] + 300)  # it ends itself
     if not done:

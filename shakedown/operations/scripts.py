@@ -14,6 +14,7 @@ from pyinfra.connectors.util import CommandOutput
 from shakedown import node
 from shakedown.transport.program import command, program
 
+TELLS = "shakedown_tells"  # of a host's connector_data: what it prints now tells how an operation goes
 ASSETS = Path(node.__file__).parent / "assets"
 
 
@@ -21,13 +22,17 @@ def run_script(
     host: Host, script: str, document: dict[str, Any], show: bool, limit_s: float | None = None
 ) -> tuple[bool, CommandOutput]:
     """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
-    of it stands in argv. `limit_s`: what it may take, where that is more than any other command's. To be called inside
-    an operation's command, whose user and sudo it takes."""
+    of it stands in argv. `show`: what it says tells how it goes. `limit_s`: what it may take, where that is more than
+    any other command's. To be called inside an operation's command, whose user and sudo it takes."""
     arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
-    return host.run_shell_command(
-        StringCommand(command(program(ASSETS / script))),
-        print_output=show,
-        print_input=False,
-        **{**connector, "_stdin": json.dumps(document), "_timeout": limit_s},
-    )
+    host.connector_data[TELLS] = show
+    try:
+        return host.run_shell_command(
+            StringCommand(command(program(ASSETS / script))),
+            print_output=show,
+            print_input=False,
+            **{**connector, "_stdin": json.dumps(document), "_timeout": limit_s},
+        )
+    finally:
+        host.connector_data[TELLS] = False

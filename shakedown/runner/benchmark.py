@@ -21,7 +21,7 @@ from shakedown.smoke.benchmark.plan import launch_plan
 from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job
+from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.token import TOKEN, token
 from shakedown.state import is_unreadable
@@ -92,7 +92,9 @@ def _job(current: Session, name: str) -> Job:
         return plan
 
     logs = current.directory.logs if current.directory else Path()
-    job = Job(make_plan=make_plan, log_dir=logs, node=name, on_event=tell, quota=current.quota)
+    job = Job(
+        make_plan=make_plan, log_dir=logs, node=name, on_event=current.taking(job_name(name), tell), quota=current.quota
+    )
     return job
 
 

@@ -19,6 +19,7 @@ import functools
 import logging
 import math
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,7 +37,9 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
+from shakedown.operations.scripts import TELLS
 from shakedown.runner import host_keys
+from shakedown.runner.progress import FEW, progress
 from shakedown.text import incoming, printable
 
 COMMAND_S = 300.0  # for a command that names no limit of its own (`_timeout`)
@@ -88,6 +91,9 @@ class _Secret(str):
         return "*MASKED*"
 
 
+_speaks = threading.local()  # of each greenlet: the host whose command tells how it goes
+
+
 class _Bounded:
     """Goes before a connector's own class. The methods are those that pyinfra's Host calls."""
 
@@ -110,6 +116,7 @@ class _Bounded:
         if shell and not arguments.get("_get_pty"):  # inside sudo, which a user's own timeout(1) could not end
             arguments["_shell_executable"] = f"timeout -k {KILL_S} {math.ceil(limit)} {shell}"
         began = time.monotonic()
+        _speaks.host = self.host if print_output and self.host.connector_data.get(TELLS) else None
         try:
             with _within(
                 limit + SLACK_S, f"no answer for {limit + SLACK_S:g} s; the command's own limit is {limit:g} s"
@@ -263,12 +270,12 @@ class _Taken:
 def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, print_prefix: str) -> CommandOutput:
     """pyinfra's `read_output_buffers`, bounded. The time is its caller's affair. Raises NodeError for an output that is
     too long; whatever ends the reading early, what is left of the output is closed, so that its writer ends."""
-    taken = _Taken()
+    taken, host = _Taken(), getattr(_speaks, "host", None)
 
     def read(stream: str, buffer: Any) -> None:
         for line in _lines(_chunks(stream, buffer), taken):
             text = taken.add(stream, line)
-            if print_output:
+            if print_output and (stream == "stderr" or host is None or _told_at_once(host, text)):
                 echo(f"{print_prefix}{text if stream == 'stdout' else format_text(text, 'red')}", err=True)
 
     readers = [gevent.spawn(read, stream, buffer) for stream, buffer in (("stdout", stdout), ("stderr", stderr))]
@@ -282,6 +289,14 @@ def read_output(stdout: Any, stderr: Any, timeout: Any, print_output: bool, prin
             for buffer in (stdout, stderr):
                 getattr(buffer, "channel", buffer).close()
     return CommandOutput(taken.lines)
+
+
+def _told_at_once(host: Host, text: str) -> bool:
+    """Whether a line of an operation that tells how it goes is shown as it comes. Hundreds of hosts tell it to nobody:
+    of them it is kept, and told with what the run waits for."""
+    kept = progress(host.state).saying
+    kept[host.name] = text
+    return len(kept) <= FEW
 
 
 def run_local_process(

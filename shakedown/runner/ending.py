@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
@@ -20,6 +21,7 @@ from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
+from shakedown.runner.waiting import look_on
 from shakedown.text import printable
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ _NO_CHANGE = (
     f"{_OPERATIONS}.shared_folder",
 )
 
+_CONNECTION = "the connection"
+
 # So pyinfra repeats what a connection said inside a function of this package, after the connection has said it itself.
 _NODE_ERROR = "Unexpected error in Python callback: NodeError("
 
@@ -43,6 +47,8 @@ _NODE_ERROR = "Unexpected error in Python callback: NodeError("
 def watch(state: State) -> None:
     """Keep the progress of a run. To be called once, before the first connection."""
     state.add_callback_handler(_Callbacks())
+    out = terminal.console(stderr=True)
+    look_on(state, lambda line: out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True))
     for host in state.inventory:
         host.log_styled = _keep_reason(host)  # type: ignore[method-assign]
 
@@ -63,8 +69,21 @@ class _Callbacks(BaseStateCallback):
     """pyinfra's callbacks. Nested operations come by here too, inside the one that runs them."""
 
     @staticmethod
+    def host_before_connect(state: State, host: Host) -> None:
+        progress(state).waits.setdefault(host.name, (_CONNECTION, time.monotonic()))
+
+    @staticmethod
+    def host_connect(state: State, host: Host) -> None:
+        _connection_is_over(state, host)
+
+    @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
+        _connection_is_over(state, host)
         host.connector_data["shakedown_error"] = printable(str(error))
+
+    @staticmethod
+    def operation_start(state: State, op_hash: str) -> None:
+        _note(state, "stage", _name(state, op_hash))
 
     @staticmethod
     def operation_host_start(state: State, host: Host, op_hash: str) -> None:
@@ -73,22 +92,40 @@ class _Callbacks(BaseStateCallback):
             return
         name = _name(state, op_hash)
         host.connector_data.pop("shakedown_said", None)
-        progress(state).under_way[host.name] = name
+        kept = progress(state)
+        if kept.under_way.get(host.name) != name:
+            kept.waits[host.name] = (name, time.monotonic())
+        kept.under_way[host.name] = name
         if not isinstance(data.command_generator, _Commands):
-            data.command_generator = _Commands(data.command_generator, progress(state).changed[host.name], name)
+            data.command_generator = _Commands(data.command_generator, kept.changed[host.name], name)
 
     @staticmethod
     def operation_host_success(state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:
-        progress(state).under_way.pop(host.name, None)
+        progress(state).ended(host.name)
 
     @staticmethod
     def operation_host_error(
         state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
     ) -> None:
         kept = progress(state)
-        kept.under_way.pop(host.name, None)
+        kept.ended(host.name)
         said = str(host.connector_data.get("shakedown_said") or "it gave no reason")
         kept.failed.setdefault(host.name, (_name(state, op_hash), printable(said, 500)))
+        _note(state, "failure", f"{_name(state, op_hash)}: {printable(said, 500)}", host.name)
+
+
+def _connection_is_over(state: State, host: Host) -> None:
+    """Made or not; one that is made again in the middle of an operation ends no wait for that."""
+    waits = progress(state).waits
+    if host.name in waits and waits[host.name][0] == _CONNECTION:
+        del waits[host.name]
+
+
+def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str | None = None) -> None:
+    """For those who watch, once there is a run to watch."""
+    session = progress(state).session
+    if session is not None and session.notes is not None:
+        session.notes.note(kind, text, node=node)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pyinfra.connectors.ssh import SSHConnector
 from shakedown.examination import Examination, Reading
 from shakedown.facts.node import read_node
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
+from shakedown.runner.waiting import waiting_for
 from shakedown.state import NodeState
 
 log = logging.getLogger("shakedown")
@@ -52,7 +53,8 @@ def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
         return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
     before = time.time()
     try:
-        document = read_node(host, sysctls)
+        with waiting_for(host, "reading the node"):
+            document = read_node(host, sysctls)
         after = time.time()
         return _reading(NodeState.model_validate(document, strict=False), before, after)
     except ValidationError as error:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # a drift check loads no runner/session.py, which costs a ten
     from shakedown.runner.session import Session
 
 
+FEW = 8  # hosts whose words on how an operation goes are shown as they come; of more, now and then those of one
+
+
 @dataclass
 class RunProgress:
     """What one run has come to know so far."""
@@ -29,10 +32,22 @@ class RunProgress:
     under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
     changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
     announced: bool = False  # how it ended was said
+    waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # host -> what it is at, since when (monotonic)
+    saying: dict[str, str] = field(default_factory=dict)  # host -> the last line of an operation that tells how it goes
 
     def unfinished(self) -> dict[str, str]:
         """The operation that each host did not get through, or is still in."""
         return self.under_way | {host: operation for host, (operation, _) in self.failed.items()}
+
+    def ended(self, host: str) -> None:
+        """The host is through with what it was in."""
+        for kept in (self.under_way, self.waits, self.saying):
+            kept.pop(host, None)
+
+    def job_runs(self) -> bool:
+        """Whether a job is under way, which tells by itself how far it is."""
+        jobs = self.session.jobs if self.session else []
+        return any(job.plan is not None and job.result is None and job.error is None for job in jobs)
 
     def why(self, host: str) -> str:
         """Why a host failed in an operation; empty if it did not."""

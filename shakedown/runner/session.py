@@ -32,11 +32,12 @@ from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
-from shakedown.secrets import masked_model, values_of
-from shakedown.smoke.job import Job, NodeResult
+from shakedown.secrets import masked, masked_model, values_of
+from shakedown.smoke.job import Event, Job, NodeResult
 from shakedown.smoke.kept_logs import LogQuota
 from shakedown.state import NodeState
 from shakedown.text import file_name
+from shakedown.watch.notes import Notes
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Session:
     excluded: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was excluded
     directory: RunDirectory | None = None
+    notes: Notes | None = None  # for those who watch
     quota: LogQuota = field(default_factory=LogQuota)  # for the logs of all jobs of this run
     record: RunRecord | None = None
     evidence: dict[str, Evidence] = field(default_factory=lambda: defaultdict(Evidence))  # by the jobs' names
@@ -112,6 +114,7 @@ class Session:
                 run_id = new_run_id()
                 try:
                     self.directory = RunDirectory.create(run_id, latest=kind == "run")
+                    self.notes = Notes(self.directory.path, self._unsecret())
                 except OSError as error:
                     raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
                 self.record = RunRecord(
@@ -121,8 +124,30 @@ class Session:
                     inventory=invocation.inventory,
                     desired_digest=desired_digest(dict(self.examination.desired)),
                 )
+                self.notes.note("run", invocation.inventory)
                 self.save()
             return self.record
+
+    def taking(self, job: str, *takers: Callable[[Event], None]) -> Callable[[Event], None]:
+        """What takes the events of a job of this run: those who show them, and the run's notes."""
+        noted = self.notes.taking(job) if self.notes else None
+
+        def take(event: Event) -> None:
+            for taker in (noted, *takers) if noted else takers:
+                taker(event)
+
+        return take
+
+    def _unsecret(self) -> Callable[[str], str]:
+        """What takes secrets out of a text: those that the site wrote into the desired state, and those of the jobs."""
+        public = self.examination.not_secret()
+        desired = values_of([state.model_dump(mode="json") for state in self.examination.desired.values()], public)
+
+        def mask(text: str) -> str:
+            of_jobs = {value for job in self.jobs for value in job.secrets.values() if value}
+            return str(masked(text, public, desired | of_jobs))
+
+        return mask
 
     def save(self) -> None:
         """Write what is known by now, so that a run which is killed leaves its record. A record that cannot be written
@@ -189,6 +214,9 @@ class Session:
             self.record.verdict = Verdict.FAIL
         else:
             self._write_reports()
+        if self.notes is not None:
+            self.notes.note("verdict", self.record.verdict)
+            self.notes.close()
 
     def _remember(self) -> None:
         """Keep the run in the ledger; where that cannot be done, say so here and in the record."""

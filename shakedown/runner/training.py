@@ -92,9 +92,8 @@ def start_run(current: Session) -> None:
 def _job(current: Session, node: str | None, on_event: Callable[[Event], None]) -> Job:
     directory = current.directory
     logs = Path() if directory is None else directory.logs if node is None else directory.logs_of_each
-    job = Job(
-        make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=on_event, quota=current.quota
-    )
+    taking = current.taking(job_name(node), on_event)
+    job = Job(make_plan=lambda: _plan_now(current, job), log_dir=logs, node=node, on_event=taking, quota=current.quota)
     return job
 
 
@@ -115,6 +114,8 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
     note_missing(current)
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
     record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
+    if current.notes is not None:
+        current.notes.plan(job.name, plan)
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
     evidence = current.evidence[job.name]
     for node in plan.nodes:

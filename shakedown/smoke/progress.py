@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
-from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
@@ -15,11 +12,8 @@ from rich.text import Text
 
 from shakedown.smoke.job import Event
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.pace import Pace
 from shakedown.text import printable
-
-_LONGEST_MS = 1e9  # of an iteration that an estimate is made of, 11 days, and
-_LONGEST_ETA_S = 1e8  # of an estimate that is shown, 3 years: a log may say anything
-_RECENT = 10  # iterations that the estimate of the time left is taken from
 
 
 class _Screen:
@@ -65,7 +59,7 @@ class Progress:
         self._tokens = tokens
         self._screen = _Screen(every_s, console)
         self._shown: tuple[str | None, int] | None = None  # node and number of the last iteration that was taken in
-        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._pace = Pace()
 
     def __call__(self, event: Event) -> None:
         """Show the event."""
@@ -79,8 +73,7 @@ class Progress:
         if self._shown and self._shown[0] != node and iteration.iteration <= self._shown[1]:
             return  # some scripts repeat the lines on other nodes
         self._shown = (node, iteration.iteration)
-        if iteration.elapsed_ms is not None and 0 < iteration.elapsed_ms < _LONGEST_MS:
-            self._recent.append(iteration.elapsed_ms)
+        self._pace.take(iteration)
         last = iteration.iteration >= iteration.total_iterations
         self._screen.now(self._line(iteration), always=first or last)
 
@@ -88,15 +81,13 @@ class Progress:
         tokens = iteration.tokens_per_gpu_per_s
         if tokens is None and self._tokens and iteration.elapsed_ms:
             tokens = self._tokens * 1000 / iteration.elapsed_ms
-        left = iteration.total_iterations - iteration.iteration
-        eta = statistics.median(self._recent) * left / 1000 if self._recent and left > 0 else None
         parts = [
             f"    smoke: iteration {iteration.iteration}/{iteration.total_iterations}",
-            "loss missing" if iteration.lm_loss is None else f"loss {_loss(iteration.lm_loss)}",
-            _figure(iteration.tflops_per_gpu, "TFLOP/s/GPU"),
-            _figure(tokens, "tokens/s/GPU"),
-            _figure(iteration.elapsed_ms, "ms"),
-            f"ETA {timedelta(seconds=round(eta))}" if eta is not None and eta < _LONGEST_ETA_S else "",
+            "loss missing" if iteration.lm_loss is None else f"loss {loss_text(iteration.lm_loss)}",
+            figure_text(iteration.tflops_per_gpu, "TFLOP/s/GPU"),
+            figure_text(tokens, "tokens/s/GPU"),
+            figure_text(iteration.elapsed_ms, "ms"),
+            self._pace.eta(iteration),
         ]
         return " | ".join(part for part in parts if part)
 
@@ -134,7 +125,8 @@ class ProgressOfEach:
             self._screen.now(f"    each: {done}, slowest {slowest} {where}")
 
 
-def _figure(value: float | None, unit: str) -> str:
+def figure_text(value: float | None, unit: str) -> str:
+    """A figure with its unit, in as many digits as tell something; nothing where there is none."""
     if value is None:
         return ""
     if not abs(value) < 1e9:
@@ -142,5 +134,6 @@ def _figure(value: float | None, unit: str) -> str:
     return f"{value:,.{0 if value >= 1000 else 3 if value < 10 else 1}f} {unit}"
 
 
-def _loss(value: float) -> str:
+def loss_text(value: float) -> str:
+    """A loss, which may be any number."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:g}"

@@ -45,6 +45,7 @@ LEVELS = (
     ("shakedown.compared",),
     ("shakedown.isolation",),
     ("shakedown.report",),
+    ("shakedown.watch",),
     ("shakedown.facts",),
     ("shakedown.node.assets",),  # travel too, each with what it needs of shakedown.node
     ("shakedown.operations",),

@@ -2,7 +2,7 @@
 
 Reads one JSON object from standard input, so that no secret stands in argv:
     engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally tag, username,
-    password, ca
+    password, ca, compressed_bytes
 Progress goes to standard output as plain lines. A failure is one line `kind: words` on standard error, exit code 1.
 Credentials live in a folder of mode 0700 that is removed whatever happens.
 """
@@ -37,7 +37,7 @@ KINDS = (
         r"|TLS handshake|connection closed|short read|\b50[0234]\b|\b429\b|too many requests",
     ),
 )
-EVERY_S = 10.0
+EVERY_S = 10.0  # between two lines of progress
 LINE = 8192  # bytes of a line
 LAYERS = 1000  # an image has at most 127 under docker's overlay2
 # Where docker stores images with containerd's image store (Docker Engine's "containerd image store"): not its own root.
@@ -155,6 +155,13 @@ class Engine:
         reader.start()
         started = shown = moved = time.monotonic()
         before = None
+        free = os.statvfs(root)
+
+        def progress() -> str:
+            now = os.statvfs(root)
+            written = (free.f_bfree - now.f_bfree) * free.f_frsize
+            return said.progress(written, self.job.get("compressed_bytes") or 0)
+
         try:
             while child.poll() is None:
                 reader.join(0.2)  # until the engine ends, or a moment
@@ -165,10 +172,10 @@ class Engine:
                 if now - moved > self.job["stall_s"]:
                     raise PullError("transport", "nothing arrived for {:.0f} s".format(now - moved))
                 if now > deadline:
-                    raise PullError("time", f"not done in {now - started:.0f} s: {said.progress()}")
+                    raise PullError("time", f"not done in {now - started:.0f} s: {progress()}")
                 if now - shown >= EVERY_S:
                     shown = now
-                    say(f"{reference}: {said.progress()} ({now - started:.0f} s)")
+                    say(f"{reference}: {progress()} ({now - started:.0f} s)")
         finally:
             if child.poll() is None:
                 child.kill()
@@ -189,7 +196,8 @@ class Engine:
 
 class Said:
     """What an engine says of a pull, of which only what is needed is kept; its lines add up to "3 of 12 layers".
-    Neither docker nor podman prints bytes without a terminal."""
+    Neither docker nor podman prints bytes without a terminal: those are what the disk that it stores on has lost since
+    the pull began, to whomever, beside the compressed size that the registry gave."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -213,10 +221,18 @@ class Said:
         elif blob and len(self.blobs) < LAYERS:
             self.blobs.add(blob.group(1))
 
-    def progress(self) -> str:
+    def progress(self, written: int = 0, compressed: int = 0) -> str:
         if self.begun:
-            return f"{len(self.done)} of {len(self.begun)} layers"
-        return f"{len(self.blobs)} layers begun" if self.blobs else "asking the registry"
+            layers = f"{len(self.done)} of {len(self.begun)} layers"
+        else:
+            layers = f"{len(self.blobs)} layers begun" if self.blobs else "asking the registry"
+        bytes_of = f", {size(written)} written" if written >= 1 << 20 else ""
+        return layers + bytes_of + (f", compressed size {size(compressed)}" if compressed and bytes_of else "")
+
+
+def size(count: int) -> str:
+    """Bytes as a person reads them."""
+    return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"
 
 
 def pull(job: Dict[str, Any], folder: str) -> None:

@@ -1,0 +1,51 @@
+"""The command that follows a run from another terminal: watch."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shakedown.cli import EXIT_CODES
+from shakedown.text import printable
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("run", default="latest")
+def watch(run: str) -> None:
+    """Follow a run that goes on in another terminal, to its end: the stage and what it waits for, the jobs with loss
+    and TFLOP/s, the time left, and the first failure. On a terminal one picture, elsewhere lines of what changes.
+
+    RUN is its id, a part that only its id begins with, latest, or its directory. Ctrl-C ends the watching and leaves
+    the run alone. Exits as the run does; with 4 where its controller was killed.
+
+    \b
+    shakedown watch
+    shakedown watch 20261122T0144 | tee watched.log
+    """
+    from shakedown.report import terminal
+    from shakedown.report.summary import not_held
+    from shakedown.runs import find_run
+    from shakedown.watch.following import Gone, follow, verdict_of
+
+    out = terminal.console()
+    try:
+        folder = find_run(run)
+        record, picture = follow(folder, out)
+    except Gone as gone:
+        click.echo(f"verdict: unknown\n  {printable(str(gone))}")
+        sys.exit(4)
+    except (OSError, ValueError) as error:
+        click.echo(f"shakedown: {printable(str(error), lines=True)}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        click.echo("the watching ends here; the run goes on", err=True)
+        sys.exit(130)
+    verdict = verdict_of(record, picture)
+    out.print(f"verdict: {terminal.verdict_text(verdict)}")
+    if gates := not_held(record.gates):
+        out.print(f"  gates that did not hold: {terminal.safe(', '.join(gates))}")
+    if picture.first:
+        out.print(f"  first failure: {terminal.safe(picture.first.text)}")
+    out.print(f"evidence: {terminal.safe(str(folder))}")
+    sys.exit(verdict.exit_code)

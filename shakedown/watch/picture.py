@@ -1,0 +1,95 @@
+"""What the notes of a run add up to: at which stage it is, how far each job has come, and what failed first."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shakedown.desired.models import TOGETHER
+from shakedown.findings import Verdict
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.pace import Pace
+from shakedown.watch.notes import Note
+
+POINTS = 60  # iterations that a curve shows
+_JOBS = 8192  # of one run, whatever the notes say
+
+
+@dataclass
+class JobPicture:
+    """One job as far as it has come."""
+
+    name: str
+    what: str = ""  # its recipe and nodes
+    nodes: int = 0
+    phase: str = "planned"
+    iteration: Iteration | None = None
+    losses: deque[float | None] = field(default_factory=lambda: deque(maxlen=POINTS))
+    throughputs: deque[float | None] = field(default_factory=lambda: deque(maxlen=POINTS))
+    pace: Pace = field(default_factory=Pace)
+    failed: bool = False
+    over: bool = False
+
+    def take(self, note: Note) -> None:
+        """One note of this job."""
+        if note.kind == "plan":
+            self.what, self.nodes = note.text, note.count or 0
+        elif note.iteration is not None:
+            self._iteration(note.iteration)
+        elif note.kind == "failure":
+            self.failed = True
+        elif note.kind in ("phase", "end"):
+            self.phase = note.text
+            self.over = note.kind == "end"
+
+    def _iteration(self, iteration: Iteration) -> None:
+        if self.iteration is not None and iteration.iteration <= self.iteration.iteration:
+            return  # some scripts repeat the lines on other nodes
+        self.iteration = iteration
+        self.phase = "training"
+        self.losses.append(iteration.lm_loss)
+        self.throughputs.append(iteration.tflops_per_gpu)
+        self.pace.take(iteration)
+
+
+@dataclass
+class Picture:
+    """A whole run."""
+
+    began: datetime | None = None
+    inventory: str = ""
+    stage: str = ""
+    waiting: str = ""  # what a long operation waits for; empty: nothing has been waited for in this stage
+    jobs: dict[str, JobPicture] = field(default_factory=dict)
+    first: Note | None = None  # the first failure
+    failures: int = 0
+    verdict: Verdict | None = None  # once the run is over
+
+    def take(self, note: Note) -> None:
+        """Add one note."""
+        if note.job is not None:
+            if note.job not in self.jobs and len(self.jobs) >= _JOBS:
+                return
+            self.jobs.setdefault(note.job, JobPicture(note.job)).take(note)
+        if note.kind == "failure":
+            self.first = self.first or note
+            self.failures += 1
+        elif note.kind == "run":
+            self.began, self.inventory = note.at, note.text
+        elif note.kind == "stage":
+            self.stage, self.waiting = note.text, ""
+        elif note.kind == "wait":
+            self.waiting = note.text
+        elif note.kind == "verdict":
+            self.verdict = Verdict(note.text) if note.text in list(Verdict) else Verdict.UNKNOWN
+
+    @property
+    def together(self) -> JobPicture | None:
+        """The job over all nodes."""
+        return self.jobs.get(TOGETHER)
+
+    @property
+    def each(self) -> list[JobPicture]:
+        """The nodes' own jobs."""
+        return [job for name, job in self.jobs.items() if name != TOGETHER]
