@@ -105,6 +105,7 @@ class Expectation(click.ParamType[tuple[str, float]]):
 @click.option("--baseline", is_flag=True, help="of a run: judge its figures by earlier passes, as the ledger has them")
 @format_of(Judged)
 @OUTPUT
+@click.option("--ledger", is_flag=True, help="of a run: keep it in the ledger as it is judged now")
 @with_all
 def judge(
     logs: tuple[str, ...],
@@ -113,6 +114,7 @@ def judge(
     form: str,
     output: Path | None,
     show_all: bool,
+    ledger: bool,
     **said: Any,
 ) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
@@ -133,9 +135,11 @@ def judge(
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
             _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
-        _judge_run(logs[0], baseline, form, output, show_all)
+        _judge_run(logs[0], baseline, form, output, show_all, ledger)
     if baseline:
         _unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
+    if ledger:
+        _unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
     from shakedown.diagnosis.run import of_logs
     from shakedown.smoke.offline import Asked, judge_logs
 
@@ -197,7 +201,7 @@ def _read(log: str) -> tuple[NodeLog, str]:
         raise ValueError(_words(log, error)) from error
 
 
-def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool) -> NoReturn:
+def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
     from shakedown.diagnosis.run import KeptLogs, diagnose
     from shakedown.runs import RunDirectory, find_run, judge_jobs, judge_run, verdict_of
 
@@ -213,7 +217,13 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     except (OSError, ValueError) as error:
         _unusable(str(error))
     recorded = [figure for judgement in judgements for figure in judgement.recorded if figure.why]
-    _finish(judged, verdict_of(record, judged), form, output, [], recorded, show_all, died_of)
+    verdict = verdict_of(record, judged)
+    if ledger:
+        from shakedown.ledger.keep import keep
+
+        if why := keep(directory, record.model_copy(update={"gates": judged, "verdict": verdict})):
+            click.echo(f"shakedown: {why}", err=True)
+    _finish(judged, verdict, form, output, [], recorded, show_all, died_of)
 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:

@@ -152,6 +152,7 @@ def show(
 @OUTPUT
 @with_all
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
+@click.option("--ledger", is_flag=True, help="keep the check: a run directory, and the ledger")
 def drift(
     inventory: str,
     limit: tuple[str, ...],
@@ -162,6 +163,7 @@ def drift(
     output: Path | None,
     show_all: bool,
     expected: int | None,
+    ledger: bool,
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
@@ -179,6 +181,7 @@ def drift(
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
     from shakedown.runner.examine import examine
+    from shakedown.runner.session import keep_check
 
     with to_its_end(state) as keep:
         examination = examine(state)
@@ -189,6 +192,8 @@ def drift(
         at = datetime.now(UTC).isoformat(timespec="seconds")
         document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
         code = show_document(document, form, output, verdict)
+        if ledger:
+            keep_check(state, examination, verdict)
     sys.exit(code)
 
 

@@ -84,7 +84,7 @@ def entry_of(
     of_run = {"run_id": row["run_id"]}
     entry = Entry(row)
     entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
-    for node in {node.name: node for node in record.nodes}.values():
+    for node in {name(node.name): node for node in record.nodes}.values():
         state = states.get(node.name)
         parts = parts_of(state) if state else []
         equipment = equipment_of(node.name, parts) if state else None
@@ -92,7 +92,7 @@ def entry_of(
             entry.equipment[equipment] = parts
         named = {"node": name(node.name), "verdict": node.verdict.value, "part": node.part, "why": line(node.why)}
         entry.nodes.append({**of_run, **named, "started": row["started"], "equipment": equipment})
-    for job in {job.name: job for job in record.jobs}.values():
+    for job in {name(job.name): job for job in record.jobs}.values():
         key = key_of(job, states)
         if key is None:
             continue

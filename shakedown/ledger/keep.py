@@ -6,19 +6,27 @@ from collections.abc import Mapping
 
 from shakedown.runs import Evidence, RunDirectory, RunRecord
 from shakedown.state import NodeState
+from shakedown.text import printable
 
 
 def keep(
-    directory: RunDirectory, record: RunRecord, states: Mapping[str, NodeState], evidence: Mapping[str, Evidence]
+    directory: RunDirectory,
+    record: RunRecord,
+    states: Mapping[str, NodeState] | None = None,
+    evidence: Mapping[str, Evidence] | None = None,
 ) -> str:
-    """Keep a run that has ended. Returns why it could not be, with the remedy; nothing where it is kept."""
+    """Keep a run that has ended; what is not given is read from its directory. Returns why it could not be kept, with
+    the remedy; nothing where it is."""
     try:
         from shakedown.ledger.entry import entry_of  # the database's library takes its time: not before it is needed
         from shakedown.ledger.store import open_ledger
 
-        open_ledger().put(entry_of(record, states, directory, evidence))
+        if states is None:
+            open_ledger().add(directory, record)
+        else:
+            open_ledger().put(entry_of(record, states, directory, evidence or {}))
     except Exception as error:  # whatever it is, the run has come to what it has come to
         known = isinstance(error, ValueError | OSError)
         why = str(error) if known else f"ledger: {type(error).__name__}: {error}"
-        return f"not in the ledger: {why}; later: shakedown ledger add {directory.path.name}"
+        return f"not in the ledger: {printable(why, 500)}; later: shakedown ledger add {directory.path.name}"
     return ""

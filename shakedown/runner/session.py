@@ -226,7 +226,7 @@ class Session:
             self.record.not_in_ledger = why
             self.save()
         if why:
-            self.out.print(why, style="yellow", markup=False, highlight=False)
+            self.notices.append(why)
 
     def verdict(self) -> Verdict:
         """What the run has come to, and what run.json, pyinfra's exit code and that of `shakedown run` agree in: a host
@@ -300,6 +300,21 @@ class Session:
         self.save()
         if host in self.state.active_hosts:
             self.state.fail_hosts({host})
+
+
+def keep_check(state: State, examination: Examination, verdict: Verdict) -> None:
+    """Keep a drift check like a run: a directory with the findings and the states, and the ledger. Where that cannot be
+    done it is said, and the check has come to what it has come to."""
+    current = Session(state, examination)
+    try:
+        current.open_run("drift")
+    except PyinfraError as error:
+        current.out.print(f"the check is not kept: {error}", style="yellow", markup=False, highlight=False)
+        return
+    current.close(verdict)
+    assert current.directory is not None
+    for line in (f"kept: {current.directory.path}", *current.notices):
+        current.out.print(line, markup=False, highlight=False)
 
 
 def _complain(message: str) -> None:

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sqlite3
+import stat
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, NullPool, create_engine, select, text
 
-from shakedown.findings import Verdict
+from shakedown.findings import Finding, Verdict
 from shakedown.ledger import schema
+from shakedown.ledger.entry import entry_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
+from shakedown.ledger.keep import keep
+from shakedown.ledger.migrations import MIGRATIONS
+from shakedown.ledger.place import LedgerError, place_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.smoke.figures import METRICS, Figure, Figures
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
+from shakedown.text import file_name
 from tests.plans import rack
 from tests.postgresql import server
 from tests.states import healthy, with_
@@ -42,8 +52,10 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
         yield open_ledger(tmp_path / "ledger.sqlite")
         return
     found = open_ledger(request.getfixturevalue("postgresql"))
-    with found.writing() as connection:
-        schema.metadata.drop_all(connection)
+    engine = create_engine(found.place.url, poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
     yield found
 
 
@@ -75,7 +87,7 @@ def a_run(
     ).model_copy(update=more)
     directory.save(record, {})
     for name, state in states.items():
-        directory.write(f"states/{name}.json", state.model_dump_json())
+        directory.write(f"states/{file_name(name)}.json", state.model_dump_json())
     return directory
 
 
@@ -173,3 +185,196 @@ def test_history_of_a_node_a_recipe_and_a_time(ledger: Ledger, tmp_path: Path) -
     (row,) = history(ledger, Asked(node="node01", recipe=RECIPE, limit=1)).runs
     assert (row.node_part, row.jobs[0].figures) == ("trained", {"throughput_per_gpu": 400.0})
     assert row.kept_at.endswith(str(runs[1].path))
+
+
+def test_several_writers_at_once_lose_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    """Each has a connection of its own, two of them the same run, all of them the same new parts."""
+    runs = [a_run(tmp_path / "runs", number) for number in (1, 2, 3)]
+    failed: list[BaseException] = []
+
+    def write(run: RunDirectory) -> None:
+        try:
+            Ledger(ledger.place, wait_s=60).add(run)
+        except BaseException as error:  # a thread's own end is not the test's
+            failed.append(error)
+
+    threads = [threading.Thread(target=write, args=(run,)) for run in (*runs, runs[0])]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert {name: len(found) for name, found in rows(ledger).items()} == {
+        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 3, "nodes": 6, "findings": 0, "parts": 2 * 17,
+    }  # fmt: skip
+
+
+def test_what_a_node_says_is_kept_as_one_line_and_found_by_it(ledger: Ledger, tmp_path: Path) -> None:
+    name = "<script>'; drop table runs;--\x1b[31m\n\x00" + "n" * 600
+    state = with_(healthy(), {"gpus.0.firmware": {"smc": "\x00\ufffd" + "f" * 5000}, "gpus.0.model": "x" * 5000})
+    run = a_run(tmp_path, 1, states={name: state})
+    record = run.load()
+    finding = Finding(name="gpu", node=name, verdict=Verdict.FAIL, actual="\x00" * 9000, evidence="\x9b")
+    record.findings = [finding] * 1500
+    record.nodes[0].why = "a\nb\x1b]0;title\x07"
+    run.save(record, {})
+    assert ledger.add(run) == []
+    (row,) = history(ledger, Asked(node=name)).runs
+    assert row.node is not None and row.node.startswith("<script>'; drop table runs;--") and row.node.isprintable()
+    assert row.node_why is not None and row.node_why.isprintable()
+    assert (row.not_ok, row.wrong) == (1500, "gpu")
+    assert len(rows(ledger)["findings"]) == 1000
+
+
+def test_a_newer_ledger_is_refused_and_an_older_one_is_brought_up(ledger: Ledger, tmp_path: Path) -> None:
+    run = a_run(tmp_path / "runs", 1)
+    ledger.add(run)
+
+    def with_a_column(connection: Connection) -> None:
+        connection.execute(text("ALTER TABLE runs ADD COLUMN site VARCHAR(40)"))
+
+    newer = Ledger(ledger.place, migrations=[*MIGRATIONS, with_a_column])
+    with pytest.raises(LedgerError, match="version 1, and not yet up to date: the next run"):
+        history(newer, Asked())
+    newer.add(a_run(tmp_path / "runs", 2))
+    assert len(history(newer, Asked()).runs) == 2, "what was there is still there"
+    for act in (lambda: history(ledger, Asked()), lambda: ledger.add(run)):
+        with pytest.raises(LedgerError, match="version 2, and this shakedown knows 1: update shakedown"):
+            act()
+
+
+def test_an_old_record_and_one_without_states_are_kept(ledger: Ledger, tmp_path: Path) -> None:
+    run = a_run(tmp_path, 1)
+    plan = PLAN.model_dump_json()
+    run.write(
+        "run.json",
+        f'{{"schema_version": 1, "run_id": "{run.path.name}", "started_at": "2026-11-01T01:00:00", "inventory": "r",'
+        '"desired_digest": "0", "nodes": [{"name": "node01", "verdict": "ok", "part": "left out"}], '
+        f'"plan": {plan}}}',
+    )
+    (run.path / "states/node01.json").unlink()
+    run.write("states/node02.json", "{")
+    assert ledger.add(run) == []
+    (row,) = history(ledger, Asked(node="node01")).runs
+    assert (row.verdict, row.node_part, row.finished_at) == ("unknown", "excluded", None)
+    assert row.jobs[0].recipe == RECIPE
+
+
+def test_damaged_run_directories_are_named_and_the_others_are_kept(tmp_path: Path, ledger: Ledger) -> None:
+    run = a_run(tmp_path, 1)
+    run.write("states/node01.json", run.path.joinpath("states/node01.json").read_text()[:500])
+    (why,) = ledger.add(run)
+    assert "states/node01.json" in why
+    assert history(ledger, Asked()).runs[0].nodes == 2
+    broken = a_run(tmp_path, 2)
+    for text_of_it in ("", '{"run_id": 3', broken.path.joinpath("run.json").read_text().replace("2026-11", "26-11")):
+        broken.write("run.json", text_of_it)
+        with pytest.raises(ValueError, match=r"run\.json|Invalid isoformat"):
+            ledger.add(broken)
+    assert len(history(ledger, Asked()).runs) == 1
+
+
+# What only a file has
+
+
+def test_the_file_is_its_owners_alone_and_lies_beside_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("SHAKEDOWN_LEDGER", raising=False)
+    old = os.umask(0)
+    try:
+        open_ledger().add(a_run(tmp_path / "runs", 1))
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "runs/ledger.sqlite").stat().st_mode) == 0o600
+
+
+def test_a_ledger_that_cannot_be_written_is_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_run(tmp_path / "runs", 1)
+    record = run.load()
+    (tmp_path / "file").write_text("no folder")
+    (tmp_path / "noise").write_bytes(b"\x01noise" * 1000)
+    for place, why in {
+        tmp_path / "file/ledger": "unable to open",
+        tmp_path / "runs": "unable to open",
+        tmp_path / "noise": "not a database",
+        "mysql://me:sesame@host/x": "mysql: no such database is known",
+        "postgresql://me@host/x?password=sesame": "password in the URL",
+    }.items():
+        monkeypatch.setenv("SHAKEDOWN_LEDGER", str(place))
+        said = keep(run, record, STATES, {})
+        assert said.startswith(("not in the ledger: ledger ", "not in the ledger: ledger: ")), said
+        assert why in said and said.endswith(f"shakedown ledger add {run.path.name}")
+        assert "sesame" not in said
+
+
+def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path) -> None:
+    """As another user, where root tests: to root every file is writable."""
+    folder = Path("/tmp") / f"shakedown-ledger-{os.getpid()}"
+    folder.mkdir()
+    try:
+        ledger = open_ledger(folder / "ledger.sqlite")
+        run = a_run(tmp_path, 1)
+        ledger.add(run)
+        history(ledger, Asked())
+        (folder / "ledger.sqlite").chmod(0o444)
+        folder.chmod(0o555)
+        entry_of_it = run.load()
+        me = os.geteuid()
+        if me == 0:
+            os.seteuid(65534)
+        try:
+            assert len(history(ledger, Asked()).runs) == 1
+            with pytest.raises(LedgerError, match="readonly database"):
+                ledger.put(entry_of(entry_of_it, {}, run, {}))
+        finally:
+            os.seteuid(me)
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_locked_file_is_waited_for_and_then_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    runs = [a_run(tmp_path / "runs", number) for number in (1, 2)]
+    open_ledger(path).add(runs[0])
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(
+        LedgerError, match=r"ledger\.sqlite: database is locked: another program has been writing for 0\.1 s"
+    ):
+        open_ledger(path, wait_s=0.1).add(runs[1])
+    other.execute("ROLLBACK")
+    other.close()
+    open_ledger(path).add(runs[1])
+    assert len(history(open_ledger(path), Asked()).runs) == 2
+
+
+def test_no_ledger_yet_is_no_history_and_no_error_for_a_gate(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "none.sqlite")
+    key = key_of(a_run(tmp_path, 1).load().jobs[0], STATES)
+    assert key is not None and ledger.earlier(key) == []
+    with pytest.raises(LedgerError, match=r"there is none yet: .*ledger add --all"):
+        history(ledger, Asked())
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_a_url_may_stand_in_a_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql://me:sesame@db.example.org/shakedown\n")
+    file.chmod(0o644)
+    with pytest.raises(LedgerError, match="chmod 600") as refused:
+        place_of(file)
+    assert "sesame" not in str(refused.value)
+    file.chmod(0o600)
+    place = place_of(file)
+    assert place.name == "postgresql://me:***@db.example.org/shakedown"
+    assert place.url.password == "sesame"
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path) -> None:
+    ledger = open_ledger(f"postgresql://me:sesame@/x?host={tmp_path}", wait_s=2)
+    with pytest.raises(LedgerError, match=r"postgresql://me:\*\*\*@/x") as refused:
+        history(ledger, Asked())
+    assert "sesame" not in str(refused.value) and "No such file" in str(refused.value)
