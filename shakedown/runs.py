@@ -6,6 +6,8 @@
     runs/<id>/iterations.jsonl  one JSON object per iteration line of the job over all nodes
     runs/<id>/plan.txt          the launch plans as `shakedown plan` prints them
     runs/<id>/states/NODE.json  each node's state before the run
+    runs/<id>/isolation.json    the search for bad nodes, round by round (shakedown/isolation), where there was one
+    runs/<id>/isolation/*       the logs of its trainings, by round and group, as logs/ has them
     runs/<id>/logs/NODE/*       each node's logs of the job over all nodes, the job's own output (leader.log) first
     runs/<id>/each/NODE/*       the same of the nodes' own jobs
     runs/<id>/trials/NODE/*     of the trials of each node by itself
@@ -46,6 +48,7 @@ from shakedown.desired import DesiredState
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
+from shakedown.isolation.model import Isolation
 from shakedown.smoke import gates
 from shakedown.smoke.benchmark.judge import judge as judge_benchmark
 from shakedown.smoke.benchmark.judge import not_run
@@ -144,6 +147,7 @@ class RunRecord(BaseModel):
     kind: Literal["run", "drift"] = "run"  # drift: a check that changed nothing, with no job to be judged
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
     trials: TrialsRecord | None = None
+    isolation: Isolation | None = None  # the search for bad nodes, where there was one
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -323,6 +327,11 @@ class RunDirectory:
         return self.path / "logs"
 
     @property
+    def isolation(self) -> Path:
+        """Of the trainings of a search for bad nodes."""
+        return self.path / "isolation"
+
+    @property
     def logs_of_each(self) -> Path:
         """Of the nodes' own jobs."""
         return self.path / EACH
@@ -362,6 +371,11 @@ class RunDirectory:
         """A node's state before the run; the same errors as `load`."""
         path = self.path / "states" / f"{file_name(node)}.json"
         return _validated(NodeState, _document(path), path)
+
+    def load_isolation(self) -> Isolation:
+        """Read isolation.json; the same errors as `load`."""
+        path = self.path / "isolation.json"
+        return _validated(Isolation, _document(path), path)
 
     def load_evidence(self) -> dict[str, Evidence]:
         """Read evidence.json, by the jobs' names; the same errors as `load`. Without jobs it is that of one, over all

@@ -7,7 +7,7 @@ import sys
 
 # Before what takes longer to load than a person takes to change their mind. Who only imports this keeps their handlers.
 _words = [word for word in sys.argv[1:] if not word.startswith("-") and word not in ("console", "json")]
-if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["plan"], ["trials"]):
+if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["plan"], ["trials"], ["isolate"]):
     from shakedown.runner.invocation import install_signal_handlers
 
     install_signal_handlers()
@@ -34,6 +34,7 @@ COMMANDS = {
     "run": "nodes",
     "trials": "trials",
     "watch": "watch",
+    "isolate": "isolation",
     "parse": "logs",
     "judge": "logs",
     "report": "logs",

@@ -333,6 +333,12 @@ class Smoke(Section):
     scope: list[Literal["each", "together"]] = key(
         [TOGETHER], "one job over all nodes, or one on each by itself, or both, in this order", ["each", "together"]
     )
+    isolate: bool = key(
+        False, "after a training over all nodes that failed, search for the node or link that makes it fail", True
+    )
+    exclude: Literal["suspects"] | None = key(
+        None, "leave out the nodes that the last search over this inventory named; None: nobody", "suspects"
+    )
     runtime: Literal["container", "process"] | None = key(
         None, "containers, or processes in a virtual environment; None: as the recipe says", "container"
     )

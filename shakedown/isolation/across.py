@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from shakedown.hosts import folded
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.model import Group, Purpose
-from shakedown.isolation.tree import folded
 
 _Side = tuple[str, ...]
 _DOUBTED = 7  # trainings of a pair that fails, and passes, by turns

@@ -14,6 +14,8 @@ from shakedown.text import counted
 
 _PLAYS = 12  # of each kind; of large racks fewer
 _LARGE = 256
+TRAINING_S = 60.0
+"""Seconds that a training is taken to last before one has run: most of it is the start of the program."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shakedown.hosts import folded
 from shakedown.isolation.model import Isolation, Result, Training
 from shakedown.text import counted, printable
 
@@ -73,16 +74,6 @@ def _branch(training: Training) -> Branch:
     )
 
 
-def folded(nodes: Sequence[str]) -> str:
-    """Nodes as one expression: node[1-3,7]."""
-    from ClusterShell.NodeSet import NodeSet, NodeSetException
-
-    try:
-        return str(NodeSet.fromlist(list(nodes)))
-    except NodeSetException:  # a name that reads as something else
-        return ", ".join(nodes)
-
-
 def lines(isolation: Isolation) -> Iterator[str]:
     """The tree as text: failures with all their parts, what passed at the top in one line for each round."""
     found = tree(isolation)
@@ -106,6 +97,19 @@ def lines(isolation: Isolation) -> Iterator[str]:
         yield from _lines(root, "", "")
     if found.result is not None:
         yield from result_lines(found.result)
+
+
+def round_line(trainings: Sequence[Training]) -> Iterator[str]:
+    """What a round came to, while the search goes on: those that did not pass, and how many did."""
+    if not trainings:
+        return
+    number = trainings[0].group.id.partition(".")[0]
+    passed = sum(training.outcome == "pass" for training in trainings)
+    total = counted(len(trainings), "training")
+    yield f"round {number}: {passed} of {total} passed, {_seconds(trainings):.0f} s"
+    for training in trainings:
+        if training.outcome != "pass" or len(trainings) == 1:
+            yield from _lines(_branch(training), "  ", "  ")
 
 
 def _lines(branch: Branch, first: str, more: str) -> Iterator[str]:

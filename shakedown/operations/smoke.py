@@ -59,6 +59,23 @@ def run(jobs: Sequence[Job]) -> Generator[FunctionCommand, None, None]:
 
 
 @operation(is_idempotent=False)
+def rounds(work: Callable[[JobRemote, Callable[[], str | None]], None]) -> Generator[FunctionCommand, None, None]:
+    """
+    Run jobs in rounds over the hosts on which this operation is declared: what a round trains depends on the last one.
+
+    + work: called once, on the host that drives; it is given what runs commands on the hosts, and says why it is to
+      stop (Ctrl-C), for `carry_out`
+
+    **Example:**
+
+    .. code:: python
+
+        smoke.rounds(name="Search for bad nodes", work=search)
+    """
+    yield FunctionCommand(_rounds, [work], {})
+
+
+@operation(is_idempotent=False)
 def require(job: Job) -> Generator[FunctionCommand, None, None]:
     """
     Fail every host on which this is declared unless the job has completed on all nodes.
@@ -84,15 +101,22 @@ def _require(state: State, host: Host, job: Job) -> bool:
 
 def _drive(state: State, host: Host, jobs: Sequence[Job]) -> bool:
     """On the driver, run the jobs; elsewhere there is nothing to do."""
+
+    def work(remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
+        assert isinstance(remote, Remote)
+        carry_out([job for job in jobs if job.node is None or job.node in remote], remote, interrupted)
+
+    return _rounds(state, host, work)
+
+
+def _rounds(state: State, host: Host, work: Callable[[JobRemote, Callable[[], str | None]], None]) -> bool:
     operation_hash = host.executing_op_hash or ""
     active = set(state.inventory.get_active_hosts())
     hosts = [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
     if host is not hosts[0]:
         return True
-    there = {each.name: each for each in hosts}
-    remote = Remote(state, there, operation_hash)
     with interrupts() as interrupted:
-        carry_out([job for job in jobs if job.node is None or job.node in there], remote, interrupted)
+        work(Remote(state, {each.name: each for each in hosts}, operation_hash), interrupted)
     return True
 
 
@@ -142,6 +166,9 @@ class Remote:
             given: dict[str, Any] = dict(state.get_op_data_for_host(host, operation_hash).global_arguments)
             keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key in given and key not in _CONTROL]
             self._arguments[name] = {key: given[key] for key in keys}
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._hosts
 
     def __call__(
         self, node: str, argv: list[str], stdin: str | None, timeout: float

@@ -323,7 +323,13 @@ def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
         from shakedown.report import trials
 
         yield from trials.tables(record.trials)
-    yield from judgement(record.gates, record.jobs, show_all)
+    if record.gates or record.isolation is None:
+        yield from judgement(record.gates, record.jobs, show_all)
+    if record.isolation is not None:
+        from shakedown.isolation import tree
+
+        yield "\nsearch for bad nodes"
+        yield from map(safe, tree.lines(record.isolation))
 
 
 def _run_nodes(nodes: Sequence[RunNode], show_all: bool) -> Table:

@@ -20,7 +20,7 @@ class Deploy:
     @property
     def trains(self) -> bool:
         """Whether a smoke run is part of it."""
-        return "stages.smoke" in self._stages
+        return bool(self._stages & {"stages.smoke", "isolation.run"})
 
     @property
     def compares(self) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -22,6 +23,16 @@ USAGE = 2
 INTERRUPTED = 130
 NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a search for bad nodes was asked for."""
+
+    run: Path | None = None  # directory of the run that failed: what it has shown
+    resume: Path | None = None  # directory of a search that was not finished
+    seconds: float | None = None  # at most
+    rounds: int | None = None  # at most
 
 
 @dataclass
@@ -40,6 +51,7 @@ class Invocation:
     said: bool = False  # it has
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
+    search: Search = field(default_factory=Search)
     on_exit: list[Callable[[], object]] = field(default_factory=list)  # say how it ended
 
     def ended_by(self, error: BaseException) -> None:

@@ -233,7 +233,11 @@ class Session:
         that pyinfra has failed is never less than unknown here, and drift alone fails no host."""
         verdicts = [finding.verdict for finding in self.examination.all_findings()]
         verdicts += [gate.verdict for gate in self.record.gates] if self.record else []
+        if self.record and self.record.isolation:
+            result = self.record.isolation.result
+            verdicts.append(result.verdict if result else Verdict.UNKNOWN)
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
+        verdicts += self.failed_as.values()  # also those who fail at the end of the deploy, after this was asked
         judged = {gate.job for gate in self.record.gates} if self.record else set()
         asked = [job.name for job in self.jobs if job.node not in self.excluded]
         if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:

@@ -13,6 +13,7 @@ from shakedown.diagnosis.run import KeptLogs, diagnose
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.hosts import named
+from shakedown.isolation import suspects
 from shakedown.report import terminal
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare
@@ -33,10 +34,23 @@ from shakedown.smoke.token import TOKEN, token
 def jobs_of(examination: Examination) -> list[str | None]:
     """The jobs that the nodes' scopes ask for, in their order: a node that has one for itself, None for the one over
     all nodes."""
-    scopes = {name: desired.smoke.scope for name, desired in examination.desired.items() if desired.smoke is not None}
+    without = left_out(examination)
+    scopes = {
+        name: desired.smoke.scope
+        for name, desired in examination.desired.items()
+        if desired.smoke is not None and name not in without
+    }
     alone = [name for name, scope in scopes.items() if EACH in scope]
     together = not alone or any(TOGETHER in scope for scope in scopes.values())
     return [*alone, *([None] if together else [])]
+
+
+def left_out(examination: Examination) -> dict[str, str]:
+    """The nodes that the desired state leaves out as suspects of the last search, and why."""
+    smokes = {name: desired.smoke for name, desired in examination.desired.items() if desired.smoke is not None}
+    return suspects.left_out(
+        (name for name, smoke in smokes.items() if smoke.exclude == "suspects"), invocation.inventory
+    )
 
 
 def plan_of(
@@ -47,12 +61,17 @@ def plan_of(
 ) -> LaunchPlan:
     """The launch plan over the nodes that are fit to train, in inventory order, or of one that trains `alone`, which
     has an id of its own. Raises PlanError with everything that cannot be derived or does not fit."""
-    missing = dict(excluded or {})
+    without = left_out(examination)
+    missing = {node: why for node, why in (excluded or {}).items() if node not in without}
     for node in examination.desired:
         blockers = examination.blockers(node)
-        if blockers:
+        if blockers and node not in without:
             missing.setdefault(node, f"{blockers[0].name}: {blockers[0].verdict}")
-    smoke = {node: desired for node, desired in examination.desired.items() if desired.smoke is not None}
+    smoke = {
+        node: desired
+        for node, desired in examination.desired.items()
+        if desired.smoke is not None and node not in without
+    }
     states = {node: state for node, state in examination.states.items() if node not in missing}
     run_id = run_id or new_run_id()
     if alone is not None:
@@ -82,6 +101,8 @@ def start_run(current: Session) -> None:
     """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
     if not invocation.dry:
         current.open_run()
+    for name, why in left_out(current.examination).items():
+        current.exclude(name, why, Verdict.UNKNOWN)
     nodes = jobs_of(current.examination)
     each = ProgressOfEach()
     current.jobs += [_job(current, node, Progress() if node is None else each.of(node)) for node in nodes]

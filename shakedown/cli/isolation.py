@@ -1,0 +1,88 @@
+"""The search for bad nodes: isolate."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shakedown.cli import EXIT_CODES
+from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@click.option("--dry", is_flag=True, help="tell rounds and time, and what speaks against whom; train nothing")
+@click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", help="at most so long")
+@click.option("--rounds", type=click.IntRange(min=1), help="at most so many rounds")
+@click.option("--resume", is_flag=True, help="go on with the search of the RUN that is given")
+def isolate(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    dry: bool,
+    budget: float | None,
+    rounds: int | None,
+    resume: bool,
+) -> None:
+    """Find the node, or the link between two nodes, that makes a training fail.
+
+    INVENTORY is an inventory, or a run that failed: its id, a part that only its id begins with, latest, or its
+    directory; what that run has shown has nodes tried sooner. Groups of nodes train at the same time, those that fail
+    are halved, suspects fail with different good nodes before they are named, and all without them must pass.
+    1: suspects. 4: somebody is undecided. 0: neither.
+
+    \b
+    shakedown isolate inventories/rack.py --dry        rounds and time beforehand
+    shakedown isolate latest --budget 30               the nodes of the run that failed, for half an hour
+    shakedown isolate latest --resume                  go on where a search was interrupted
+    """
+    with usable_input():
+        from shakedown.runner import engine
+        from shakedown.runner.engine import InventoryError
+        from shakedown.runner.invocation import Search, invocation
+        from shakedown.runs import RunDirectory, why_none_can_be_kept
+
+        engine.show_pyinfra_log(verbosity=verbose)
+        run = _run(inventory)
+        if resume and run is None:
+            raise InventoryError(f"{inventory}: --resume takes the run whose search is to go on")
+        if run is not None:
+            try:
+                record = RunDirectory(run).load()
+            except (OSError, ValueError) as error:
+                raise InventoryError(str(error)) from error
+            inventory, limit = record.inventory, limit or tuple(node.name for node in record.nodes)
+        state = load_state(inventory, limit, data, parallel, to_train=True)
+        if not dry and (why := why_none_can_be_kept()):
+            raise InventoryError(why)
+        invocation.search = Search(
+            run=None if resume else run,
+            resume=run if resume else None,
+            seconds=None if budget is None else budget * 60,
+            rounds=rounds,
+        )
+    from shakedown.runner.ending import finish
+    from shakedown.runner.session import session
+
+    invocation.dry = dry
+    with to_its_end(state):
+        engine.run_deploy(state, "isolate", dry=dry)
+        session()
+    sys.exit(finish(state).exit_code)
+
+
+def _run(name: str) -> Path | None:
+    """The directory of a run of that name; None: it is an inventory. Raises InventoryError for a name that is
+    neither."""
+    from shakedown.runs import find_run
+
+    if Path(name).is_file() and Path(name).name != "run.json":
+        return None
+    try:
+        return find_run(name)
+    except ValueError:
+        return None  # pyinfra says what is wrong with it as an inventory

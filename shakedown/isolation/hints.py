@@ -1,0 +1,52 @@
+"""What cheaper evidence says against nodes, from an examination and from a run that failed: it names nobody, and has
+them tried first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from shakedown.findings import Finding, Verdict
+from shakedown.isolation.model import Hint
+from shakedown.runs import RunRecord
+from shakedown.text import printable
+
+# How many times likelier each is of a bad node: guesses, deliberately low. A hint that is wrong costs a small group.
+_ODDS_FINDING = {Verdict.FAIL: 20.0, Verdict.UNKNOWN: 5.0, Verdict.DRIFT: 3.0, Verdict.WARN: 2.0}
+_ODDS_GATE = 10.0
+_FIRST = 20.0  # the node that was first to fail: often the one that noticed
+
+
+def of_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
+    """From findings that differ. What all nodes have in common says nothing of one."""
+    wrong = [finding for finding in findings if finding.verdict != Verdict.OK]
+    nodes = {finding.node for finding in wrong}
+    for finding in wrong:
+        if len(nodes) > 1 and nodes <= {each.node for each in wrong if each.name == finding.name}:
+            continue
+        text = f"{finding.actual}" if finding.actual is not None else finding.evidence
+        yield _hint(finding.node, f"finding {finding.name}", text, _ODDS_FINDING[finding.verdict])
+
+
+def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
+    """From a run: the findings of then, gates that failed for one node, and who failed first (`stopped`: node and
+    why)."""
+    yield from of_findings(record.findings)
+    for gate in record.gates:
+        if gate.node is not None and gate.verdict == Verdict.FAIL:
+            yield _hint(gate.node, f"gate {gate.name}", gate.evidence, _ODDS_GATE)
+    for node, why in stopped:
+        yield _hint(node, "first failure", why, _FIRST)
+
+
+def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
+    """One hint for each node, the strongest: they are seldom independent. Where most nodes have one, they tell nothing
+    and there is none."""
+    found: dict[str, Hint] = {}
+    for hint in hints:
+        if hint.node in nodes and (hint.node not in found or hint.odds > found[hint.node].odds):
+            found[hint.node] = hint
+    return list(found.values()) if 3 * len(found) <= len(nodes) else []
+
+
+def _hint(node: str, source: str, text: str, odds: float) -> Hint:
+    return Hint(node=node, source=printable(source, 100), text=printable(text, 300), odds=odds)

@@ -1,0 +1,40 @@
+"""What searches say of single nodes, now and in later runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from shakedown.findings import Verdict
+from shakedown.isolation.model import Result
+from shakedown.runs import RunDirectory, runs_folder
+
+
+def standing(name: str, result: Result | None) -> tuple[Verdict, str]:
+    """What a search says of one node, and why."""
+    if result is None:
+        return Verdict.UNKNOWN, "it has no result"
+    for suspect in result.suspects:
+        if name in suspect.nodes:
+            return Verdict.FAIL, f"suspect: {suspect}, which failed in {', '.join(suspect.trainings)}"
+    if name in result.undecided:
+        return Verdict.UNKNOWN, f"undecided: {result.undecided[name]}"
+    return (Verdict.OK, "") if name in result.cleared else (Verdict.UNKNOWN, "it was not searched")
+
+
+def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
+    """Of the nodes those that the last search over this inventory named: node -> why. Of a link one end. Without such a
+    search it is nobody."""
+    wanted, found = set(nodes), dict[str, str]()
+    for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
+        try:
+            isolation = RunDirectory(path.parent).load_isolation()
+        except (OSError, ValueError):
+            continue
+        if path.parent.is_symlink() or isolation.inventory != inventory or isolation.result is None:
+            continue
+        for suspect in isolation.result.suspects:
+            if not any(node in found for node in suspect.nodes) and suspect.nodes[-1] in wanted:
+                found[suspect.nodes[-1]] = f"suspect ({suspect}) of the search in run {path.parent.name}"
+        break
+    return found

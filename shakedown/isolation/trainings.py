@@ -1,0 +1,107 @@
+"""One group's training as a smoke job: the plan that it gets, and what its job came to as an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shakedown import copies
+from shakedown.desired.models import TOGETHER, DesiredState
+from shakedown.findings import Verdict
+from shakedown.isolation.model import Group, Outcome, Training, short
+from shakedown.runs import RunDirectory
+from shakedown.smoke.gates import NodeLog
+from shakedown.smoke.job import Job, JobResult
+from shakedown.smoke.judgement import Judgement, judge
+from shakedown.smoke.kept_logs import KeptLog
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.plan import make_plan
+from shakedown.smoke.recipe import recipes
+from shakedown.state import NodeState
+
+ITERATIONS = 10
+"""Of a training of the search: the first ones are warm-up, and the median of the others is an iteration's time."""
+
+
+def of_group(desired: Mapping[str, DesiredState], nodes: int) -> dict[str, DesiredState]:
+    """The desired states for a job of a part of `nodes` nodes: a few iterations, the work of a node as it was. A global
+    batch that the site gives is for all of them, so the part has its share."""
+    return {name: _of_group(each, len(desired), nodes) for name, each in desired.items()}
+
+
+def _of_group(desired: DesiredState, part: int, nodes: int) -> DesiredState:
+    smoke = desired.smoke
+    if smoke is None:
+        return desired
+    recipe = recipes().get(smoke.recipe)
+    options = dict(smoke.options)
+    if recipe is not None:
+        roles = recipe.family.roles
+        options.pop(roles.iterations, None)
+        total = options.get(roles.global_batch)
+        if isinstance(total, int) and total * part % nodes == 0:
+            options[roles.global_batch] = total * part // nodes
+        elif recipe.family.options[roles.global_batch].micro_batches:
+            options.pop(roles.global_batch, None)
+    wanted = {"scope": [TOGETHER], "iterations": ITERATIONS, "options": options, "min_nodes": None, "seen_nodes": None}
+    return desired.model_copy(update={"smoke": smoke.model_copy(update=wanted)})
+
+
+def plan_of(
+    group: Group, desired: Mapping[str, DesiredState], states: Mapping[str, NodeState], nodes: int, run_id: str
+) -> LaunchPlan:
+    """The plan of a group of a search over so many nodes. Raises PlanError with everything that does not fit."""
+    own = of_group({name: desired[name] for name in group.nodes}, nodes)
+    there = {name: states[name] for name in group.nodes if name in states}
+    return make_plan(own, there, order=list(group.nodes), run_id=run_id)
+
+
+def training_of(group: Group, job: Job, directory: RunDirectory) -> Training:
+    """What a group's job came to: a failure of any gate is one; a job that never began, was stopped by a person or
+    could not be judged says nothing of its nodes."""
+    result = job.result
+    folder = str(job.log_dir.relative_to(directory.path))
+    if result is None or job.plan is None:
+        return Training(group=group, outcome="unknown", why=short(job.error or "it was never begun"))
+    seconds = max((result.finished_at - result.started_at).total_seconds(), 0.0) if result.started_at else 0.0
+    base = Training(group=group, outcome="unknown", why=short(result.reason), seconds=seconds, logs=folder)
+    if result.started_at is None or result.outcome in ("interrupted", "not started"):
+        return base
+    judgement = _judgement(job.plan, result, directory)
+    outcome, why = _outcome(judgement, result)
+    step = judgement.figures.elapsed_time_per_iteration
+    return base.model_copy(
+        update={"outcome": outcome, "why": short(why), "step_ms": step.value if step is not None else None}
+    )
+
+
+def _outcome(judgement: Judgement, result: JobResult) -> tuple[Outcome, str]:
+    failed = [gate for gate in judgement.gates if gate.verdict == Verdict.FAIL]
+    unknown = [gate for gate in judgement.gates if gate.verdict == Verdict.UNKNOWN]
+    if failed:
+        first = result.first_failure
+        return "fail", first.text if first is not None else f"{failed[0].name}: {failed[0].evidence}"
+    if unknown:
+        return "unknown", f"{unknown[0].name}: {unknown[0].evidence}"
+    return "pass", ""
+
+
+def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> Judgement:
+    """The gates over logs and exit codes. Counters are not read again for each training: they are the whole run's."""
+    kept = {node.name: [_relative(log, directory) for log in node.kept] for node in result.nodes}
+    return judge(
+        plan,
+        {name: _leader(logs, directory) for name, logs in kept.items()},
+        {node.name: node.exit_code for node in result.nodes},
+        {},
+        {},
+        None if result.completed else result.reason,
+    )
+
+
+def _leader(logs: Sequence[KeptLog], directory: RunDirectory) -> NodeLog | None:
+    return copies.read_kept(directory.path, logs[0]) if logs else None
+
+
+def _relative(log: KeptLog, directory: RunDirectory) -> KeptLog:
+    return log.model_copy(update={"path": str(Path(log.path).relative_to(directory.path))})

@@ -1,0 +1,257 @@
+"""The search for bad nodes over the nodes of an inventory: what it is given, how its groups train, what is kept."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.context import host as current_host
+from pyinfra.operations import python
+
+from shakedown.findings import Verdict
+from shakedown.isolation import hints, pace
+from shakedown.isolation.estimate import TRAINING_S, estimate
+from shakedown.isolation.model import Group, Hint, Isolation, Problem, Training, short
+from shakedown.isolation.search import search
+from shakedown.isolation.suspects import standing
+from shakedown.isolation.trainings import plan_of, training_of
+from shakedown.isolation.tree import lines, round_line
+from shakedown.operations import smoke as smoke_operations
+from shakedown.runner.invocation import invocation
+from shakedown.runner.session import Session, session
+from shakedown.runner.training import judge_jobs, secrets_of
+from shakedown.runs import RunDirectory, RunRecord
+from shakedown.smoke.job import Job
+from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.remote import Remote
+
+Interrupted = Callable[[], str | None]
+
+
+def run() -> None:
+    """Search: as `shakedown isolate` was asked to, or anew over all nodes that are fit."""
+    current = session()
+    if current.examination.desired[current_host.name].smoke is None:
+        return
+    current.once("isolation: begin", lambda: _begin(current))
+    if not invocation.dry:
+        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search(current, *how))
+
+
+def after_failure() -> None:
+    """Search where the desired state asks for it and the training over all nodes has failed."""
+    current = session()
+    smoke = current.examination.desired[current_host.name].smoke
+    if smoke is None or not smoke.isolate:
+        return
+    if invocation.dry:
+        current.once("isolation: begin", lambda: _tell(current, _problem(current, failed=True)))
+    else:
+        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search_if_failed(current, *how))
+
+
+def conclude() -> None:
+    """Close the record of a run that was a search; hosts that are suspect, or undecided, fail."""
+    current = session()
+    if current.examination.desired[current_host.name].smoke is not None:
+        python.call(name="Judge the search", function=_conclude)
+
+
+def _begin(current: Session) -> None:
+    asked = invocation.search
+    if asked.resume:
+        _resume(current, asked.resume)
+        return
+    earlier, failed = [], False
+    if asked.run is not None:
+        record = RunDirectory(asked.run).load()
+        earlier = _hints_of_run(asked.run, record)
+        failed = any(gate.verdict == Verdict.FAIL and gate.node is None for gate in record.gates)
+    problem = _problem(current, failed, earlier)
+    _tell(current, problem)
+    if not invocation.dry:
+        record = current.open_run()
+        _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
+
+
+def _hints_of_run(path: Path, record: RunRecord) -> list[Hint]:
+    names = [node.name for node in record.nodes]
+    stopped = []
+    for evidence in RunDirectory(path).load_evidence().values():
+        node = (evidence.stopped or "").partition(":")[0]
+        if node in names:
+            stopped.append((node, evidence.stopped or ""))
+    return list(hints.of_run(record, stopped))
+
+
+def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Problem:
+    """Over all nodes that are fit to train; the others are named, with why."""
+    examination, asked = current.examination, invocation.search
+    names = [name for name, desired in examination.desired.items() if desired.smoke is not None]
+    unfit: dict[str, str] = {}
+    for name in names:
+        blockers = examination.blockers(name)
+        if name in current.excluded or name not in examination.states or blockers:
+            unfit[name] = current.excluded.get(name) or ", ".join(f.name for f in blockers) or "it did not answer"
+    nodes = [name for name in names if name not in unfit]
+    found = [*hints.of_findings(examination.all_findings()), *more]
+    return Problem(
+        nodes=nodes,
+        racks={name: group for name in nodes if (group := examination.groups.get(name, ""))},
+        hints=hints.strongest(found, nodes),
+        unfit={name: short(why) for name, why in unfit.items()},
+        failed=failed,
+        rounds=asked.rounds,
+        seconds=asked.seconds,
+    )
+
+
+def _tell(current: Session, problem: Problem) -> None:
+    """What it will cost, and what speaks against whom already."""
+    out = current.out
+    out.print("search for bad nodes:", markup=False)
+    for line in estimate(problem, TRAINING_S).lines():
+        out.print(f"  {line}", markup=False, highlight=False)
+    for hint in problem.hints:
+        out.print(f"  hint: {hint}", markup=False, highlight=False)
+    for name, why in problem.unfit.items():
+        out.print(f"  {name} is not searched: {why}", markup=False, highlight=False)
+
+
+def _resume(current: Session, path: Path) -> None:
+    """Go on in the directory of a search that was not finished. Raises PyinfraError where that cannot be."""
+    directory = RunDirectory(path)
+    try:
+        record, isolation = directory.load(), directory.load_isolation()
+    except (OSError, ValueError) as error:
+        raise PyinfraError(f"no search to go on with: {error}") from error
+    if isolation.result is not None:
+        raise PyinfraError(f"{path}: that search has ended: {isolation.result.conclusion}")
+    gone = [name for name in isolation.problem.nodes if name not in current.examination.states]
+    if gone:
+        raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
+    asked = invocation.search
+    limits = {"rounds": asked.rounds, "seconds": asked.seconds}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    isolation.problem = isolation.problem.model_copy(update=limits)
+    current.out.print(f"going on with {path} after {len(isolation.rounds)} rounds", markup=False)
+    if not invocation.dry:
+        record.finished_at, record.verdict = None, Verdict.UNKNOWN
+        current.directory, current.record = directory, record
+        _keep(current, isolation)
+
+
+def _keep(current: Session, isolation: Isolation) -> None:
+    """In the record, and by itself for who goes on."""
+    assert current.record is not None and current.directory is not None
+    current.record.isolation = isolation
+    current.directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")
+
+
+def _search_if_failed(current: Session, remote: Remote, interrupted: Interrupted) -> None:
+    if current.record is None or all(job.node is not None for job in current.jobs):
+        return
+    judge_jobs(current)
+    record = current.record
+    if invocation.interrupted or all(gate.verdict == Verdict.OK or gate.node is not None for gate in record.gates):
+        return
+    job = next(job for job in current.jobs if job.node is None)
+    if job.result is None or job.result.started_at is None:
+        current.out.print(f"no search: the training did not begin ({job.error or 'not started'})", markup=False)
+        return
+    first = job.result.first_failure
+    stopped = [(first.node, first.text)] if first is not None and first.node is not None else []
+    problem = _problem(current, True, list(hints.of_run(record, stopped)))
+    _tell(current, problem)
+    _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
+    _search(current, remote, interrupted)
+
+
+def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
+    """From round to round. What goes wrong ends the search, and not the host that drives it."""
+    assert current.record is not None
+    isolation = current.record.isolation
+    if isolation is None or current.directory is None:
+        return
+    launch = _Rounds(current, current.directory, remote, interrupted, isolation)
+    ended = search(isolation, launch, lambda each: _keep(current, each), interrupted)
+    invocation.interrupted |= interrupted() is not None
+    current.record.isolation = ended
+    current.save()
+
+
+class _Rounds:
+    """The launcher of the search: each group is a job of its own, all of a round at once."""
+
+    def __init__(
+        self,
+        current: Session,
+        directory: RunDirectory,
+        remote: Remote,
+        interrupted: Interrupted,
+        isolation: Isolation,
+    ) -> None:
+        self._current, self._directory, self._isolation = current, directory, isolation
+        self._remote, self._interrupted = remote, interrupted
+
+    def __call__(self, groups: Sequence[Group]) -> list[Training]:
+        began = datetime.now(UTC)
+        jobs = [self._job(group) for group in groups]
+        smoke_operations.carry_out(jobs, self._remote, self._interrupted)
+        found = []
+        for group, job in zip(groups, jobs, strict=True):
+            training = training_of(group, job, self._directory)
+            ended = job.result.finished_at if job.result is not None else datetime.now(UTC)
+            found.append(training.model_copy(update={"seconds": max((ended - began).total_seconds(), 0.0)}))
+        judged = pace.judged(found, self._isolation.trainings)
+        for line in round_line(judged):
+            self._current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        return judged
+
+    def _job(self, group: Group) -> Job:
+        """With an id and a folder that no earlier try of the same group had."""
+        name = f"{group.id}-{secrets.token_hex(2)}"
+        examination = self._current.examination
+        run_id = f"{self._isolation.run_id}-{name}"
+
+        def make_plan() -> LaunchPlan:
+            plan = plan_of(group, examination.desired, examination.states, len(self._isolation.problem.nodes), run_id)
+            job.secrets = secrets_of(plan, examination)
+            return plan
+
+        job = Job(
+            make_plan=make_plan,
+            log_dir=self._directory.isolation / name,
+            quota=self._current.quota,
+        )
+        return job
+
+
+def show(current: Session, isolation: Isolation) -> None:
+    """The tree and what it came to."""
+    current.out.print()
+    for line in lines(isolation):
+        current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _conclude(state: State, host: Host) -> bool:
+    current = session()
+    current.once("isolation: close", lambda: _close(current))
+    result = current.record.isolation.result if current.record and current.record.isolation else None
+    verdict, why = standing(host.name, result)
+    if verdict == Verdict.OK:
+        return True
+    current.failed_as.setdefault(host.name, verdict)
+    host.log_styled(f"search for bad nodes: {why}", fg="red", log_func=logger.error)
+    return False
+
+
+def _close(current: Session) -> None:
+    if current.record is not None and current.record.isolation is not None:
+        show(current, current.record.isolation)
+    current.close()
