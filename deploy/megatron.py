@@ -5,7 +5,7 @@
 pyinfra's own options hold: --dry shows every finding and every change and changes nothing, --diff, --limit, -v, -y.
 """
 
-from shakedown.runner import data, isolation, stages
+from shakedown.runner import data, stages
 
 stages.examine()
 stages.tune()
@@ -17,5 +17,4 @@ stages.reboot()
 stages.recheck()
 data.shared_cache()
 stages.smoke()
-isolation.after_failure()
 stages.conclude()

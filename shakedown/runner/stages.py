@@ -21,6 +21,7 @@ from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
+from shakedown.runner import isolation
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Remediation, Session, session
@@ -110,7 +111,7 @@ def recheck() -> None:
 
 def smoke() -> None:
     """Train: each node by itself, at the same time, where the scope asks for that; then one job over all that are
-    fit."""
+    fit. Where that fails, the search for the node that makes it fail, if the desired state asks for it."""
     current = session()
     if current.examination.desired[current_host.name].smoke is None:
         return
@@ -121,6 +122,7 @@ def smoke() -> None:
         python.call(name="Judge each node by itself", function=_judge_each)
     if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together)
+        isolation.after_failure()
 
 
 def conclude() -> None:

@@ -20,6 +20,7 @@ def test_the_shipped_ones() -> None:
     shipped = {deploy.name: deploy for deploy in own_deploys(tuple(map(str, DEPLOYS.glob("*.py"))))}
     assert shipped.keys() == {file.stem for file in DEPLOYS.glob("*.py")}
     assert {name for name, each in shipped.items() if each.trains} == {
+        "isolate",
         "megatron",
         "megatron_source",
         "stanford_megatron",

@@ -1,0 +1,139 @@
+"""Around the search: slow groups, hints, the jobs of groups, what later runs make of its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shakedown.findings import Finding, Verdict
+from shakedown.isolation import hints, pace
+from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.isolation.suspects import left_out, standing
+from shakedown.isolation.trainings import ITERATIONS, of_group
+from shakedown.runs import RunDirectory
+from tests.states import desired
+
+
+def training(number: int, *nodes: str, step_ms: float | None = 100, outcome: str = "pass") -> Training:
+    group = Group(id=f"1.{number}", nodes=nodes, purpose="groups")
+    return Training.model_validate({"group": group, "outcome": outcome, "step_ms": step_ms})
+
+
+def paced(*steps: float, of: int = 2) -> list[str]:
+    made = [training(n, *(f"n{n}-{m}" for m in range(of)), step_ms=step) for n, step in enumerate(steps)]
+    return [each.outcome for each in pace.judged(made, [])]
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcomes"),
+    [
+        ((100, 101, 99, 250), ["pass", "pass", "pass", "fail"]),
+        ((100, 101, 99, 125), ["pass", "pass", "pass", "unknown"]),  # near the threshold: again
+        ((100, 101, 99, 115), ["pass"] * 4),
+        ((100, 101, 99, 20), ["pass"] * 4),  # faster is no fault
+        ((100, 101, 250), ["pass", "pass", "unknown"]),  # too few to compare with
+        ((60, 200, 90, 150, 260, 180), ["pass"] * 6),  # they differ as much by themselves
+    ],
+)
+def test_a_slow_group_fails_where_the_others_agree(steps: tuple[float, ...], outcomes: list[str]) -> None:
+    assert paced(*steps) == outcomes
+
+
+def test_groups_of_another_size_are_no_peers_and_earlier_rounds_are() -> None:
+    large = [training(n, *(f"n{n}-{m}" for m in range(9)), step_ms=100) for n in range(4)]
+    small = training(9, "a", "b", step_ms=300)
+    assert pace.judged([small], large)[0].outcome == "pass"
+    earlier = [training(n, f"n{n}", f"m{n}", step_ms=100) for n in range(4)]
+    [slow] = pace.judged([small], earlier)
+    assert slow.outcome == "fail"
+    assert slow.why == "slow: 300 ms an iteration, 100 ms in 4 other groups of like size"
+    assert pace.judged([training(9, "a", "b", step_ms=None)], earlier)[0].outcome == "pass"
+
+
+def finding(node: str, verdict: Verdict, name: str = "pcie.width") -> Finding:
+    return Finding(name=name, node=node, verdict=verdict, wanted=16, actual=8)
+
+
+def test_what_one_node_has_is_a_hint_and_what_all_have_is_none() -> None:
+    nodes = ["n1", "n2", "n3"]
+    shared = [finding(node, Verdict.DRIFT, "thp") for node in nodes]
+    found = list(hints.of_findings([*shared, finding("n2", Verdict.WARN), finding("n1", Verdict.OK)]))
+    assert [(hint.node, hint.source, hint.text) for hint in found] == [("n2", "finding pcie.width", "8")]
+    assert hints.strongest(found, nodes) == found
+    assert hints.strongest(found, ["n1", "n3"]) == []
+    everywhere = [hints.Hint(node=node, source="x") for node in nodes]
+    assert hints.strongest(everywhere, nodes) == []
+
+
+def test_of_two_hints_the_stronger_counts() -> None:
+    found = [*hints.of_findings([finding("n2", Verdict.WARN), finding("n2", Verdict.FAIL, "link")])]
+    [kept] = hints.strongest(found, ["n1", "n2", "n3"])
+    assert kept.source == "finding link"
+
+
+@pytest.mark.parametrize(("batch", "expected"), [({"global_batch_size": 96}, 24), ({}, None)])
+def test_a_group_has_its_share_of_the_batch_and_few_iterations(batch: dict[str, int], expected: int | None) -> None:
+    smoke = {"recipe": "gpt-small", "options": batch | {"train_iters": 500}, "min_nodes": 6, "scope": "each"}
+    both = desired("cpu", None, smoke=smoke)
+    made = of_group({"n1": both, "n2": both}, 8)["n1"].smoke
+    assert made is not None
+    assert made.options.get("global_batch_size") == expected
+    assert (made.iterations, "train_iters" in made.options) == (ITERATIONS, False)
+    assert (made.min_nodes, made.scope) == (None, ["together"])
+
+
+def test_a_batch_that_does_not_divide_is_left_to_the_recipe() -> None:
+    smoke = {"recipe": "gpt-small", "options": {"global_batch_size": 100}}
+    made = of_group({"n1": desired("cpu", None, smoke=smoke)}, 7)["n1"].smoke
+    assert made is not None
+    assert "global_batch_size" not in made.options
+
+
+RESULT = Result(
+    suspects=[
+        Suspect(kind="node", nodes=("n3",), trainings=("2.1", "3.2", "4.1"), probability=0.999),
+        Suspect(kind="link", nodes=("n1", "n2"), trainings=("5.1", "6.1"), probability=0.999),
+    ],
+    cleared=["n1", "n2", "n4"],
+    undecided={"n5": "bad with a probability of 0.1"},
+    conclusion="the run passes without n3",
+)
+
+
+def keep(root: Path, run_id: str, inventory: str, result: Result | None = RESULT) -> None:
+    folder = root / run_id
+    folder.mkdir()
+    isolation = Isolation(inventory=inventory, problem=Problem(nodes=["n1", "n2", "n3", "n4", "n5"]), result=result)
+    (folder / "isolation.json").write_text(isolation.model_dump_json())
+
+
+def test_what_a_search_says_of_a_node() -> None:
+    assert standing("n3", RESULT) == (Verdict.FAIL, "suspect: n3, which failed in 2.1, 3.2, 4.1")
+    assert standing("n2", RESULT)[0] == Verdict.FAIL
+    assert standing("n4", RESULT) == (Verdict.OK, "")
+    assert standing("n5", RESULT)[0] == Verdict.UNKNOWN
+    assert standing("n6", RESULT)[0] == standing("n4", None)[0] == Verdict.UNKNOWN
+
+
+def test_suspects_of_the_last_search_over_the_inventory_are_left_out(tmp_path: Path) -> None:
+    nodes = ["n1", "n2", "n3", "n4"]
+    assert left_out(nodes, "rack.py", tmp_path) == {}
+    keep(tmp_path, "20260101T000000-aaaaaa", "rack.py")
+    keep(tmp_path, "20260102T000000-bbbbbb", "other.py", Result(conclusion="no node was found bad"))
+    keep(tmp_path, "20260103T000000-cccccc", "rack.py", None)  # not finished
+    (tmp_path / "20260104T000000-dddddd").mkdir()
+    (tmp_path / "20260104T000000-dddddd" / "isolation.json").write_text("{")
+    found = left_out(nodes, "rack.py", tmp_path)
+    assert found == {
+        "n3": "suspect (n3) of the search in run 20260101T000000-aaaaaa",
+        "n2": "suspect (link n1 - n2) of the search in run 20260101T000000-aaaaaa",
+    }
+    keep(tmp_path, "20260105T000000-eeeeee", "rack.py", Result(conclusion="no node was found bad", cleared=nodes))
+    assert left_out(nodes, "rack.py", tmp_path) == {}
+
+
+def test_a_file_that_is_no_search_is_told_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "isolation.json").write_text('{"problem": {"nodes": ["a", "a"]}}')
+    with pytest.raises(ValueError, match=r"isolation\.json: problem: .*each once"):
+        RunDirectory(tmp_path).load_isolation()
