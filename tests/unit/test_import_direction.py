@@ -27,7 +27,7 @@ LEVELS = (
     ),
     ("shakedown.transport", "shakedown.secret_file"),
     ("shakedown.findings", "shakedown.ledger.key", "shakedown.state"),
-    ("shakedown.baselines",),
+    ("shakedown.baselines", "shakedown.isolation.model"),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs"),
