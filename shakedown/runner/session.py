@@ -73,6 +73,7 @@ class Session:
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
     excluded: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
     failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was excluded
+    left_out: dict[str, str] = field(default_factory=dict)  # of them, by wish: suspects of an earlier search
     directory: RunDirectory | None = None
     notes: Notes | None = None  # for those who watch
     quota: LogQuota = field(default_factory=LogQuota)  # for the logs of all jobs of this run
@@ -237,7 +238,7 @@ class Session:
             result = self.record.isolation.result
             verdicts.append(result.verdict if result else Verdict.UNKNOWN)
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
-        verdicts += self.failed_as.values()  # also those who fail at the end of the deploy, after this was asked
+        verdicts += [Verdict.UNKNOWN for _ in self.left_out]
         judged = {gate.job for gate in self.record.gates} if self.record else set()
         asked = [job.name for job in self.jobs if job.node not in self.excluded]
         if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:
