@@ -21,22 +21,33 @@ class LineSplitter:
 
     def feed(self, chunk: bytes | str) -> list[str]:
         """The lines that this chunk completes."""
+        return split(self.block(chunk))
+
+    def block(self, chunk: bytes | str) -> str:
+        """The same lines as one text."""
         text = self._decoder.decode(chunk) if isinstance(chunk, bytes) else chunk
-        if "\n" not in text:
+        end = text.rfind("\n") + 1
+        if not end:
             self._rest.append(text)
             self._length += len(text)
-            return self._take() if self._length > MAX_LINE else []
-        self._rest.append(text)
-        *complete, rest = "".join(self._rest).split("\n")
-        self._rest, self._length = [rest], len(rest)
-        return [line + "\n" for line in complete]
+            return self.rest() if self._length > MAX_LINE else ""
+        complete = "".join([*self._rest, text[:end]])
+        self._rest, self._length = [text[end:]], len(text) - end
+        return complete
 
     def close(self) -> list[str]:
         """What is left at the end of the log: a line that was cut, or nothing."""
-        self._rest.append(self._decoder.decode(b"", final=True))
-        return self._take()
+        return split(self.rest(final=True))
 
-    def _take(self) -> list[str]:
-        line = "".join(self._rest)
+    def rest(self, final: bool = False) -> str:
+        """What there is of a line that is not complete; at the end of the log with what is left of a character."""
+        line = "".join([*self._rest, self._decoder.decode(b"", final=True) if final else ""])
         self._rest, self._length = [], 0
-        return [line] if line else []
+        return line
+
+
+def split(text: str) -> list[str]:
+    """The lines of a text, with their line ends; the last one may have none."""
+    *complete, last = text.split("\n")
+    lines = [line + "\n" for line in complete]
+    return [*lines, last] if last else lines

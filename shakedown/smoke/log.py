@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -111,6 +111,7 @@ def field_names() -> tuple[str, ...]:
     return tuple(_fields())
 
 
+_ITERATION = "iteration"
 # NeMo's header has the epoch in front, and counts from 0.
 _HEADER = re.compile(
     r"(?:\bTraining epoch (\d{1,9}), )?\biteration\s{1,20}(\d{1,18})\s{0,20}/\s{0,20}(\d{1,18})\s{0,20}\|"
@@ -127,7 +128,7 @@ _SUMMARY = {
     "tokens/GPU/s": "tokens_per_gpu",
     "mem usages": "mem_usage",
 }
-_SUMMARY_HINT = re.compile(r"(?:PU|tion|/s|ges): ")  # cheap: most lines end here
+_HINTS = ("PU: ", "tion: ", "/s: ", "ges: ")  # of a summary or a step's time: most lines have none
 _SUMMARY_LINE = re.compile(
     rf"^\s{{0,20}}(?:\[[^\[\]]{{0,60}}\]:?\s{{0,4}}|\d{{1,9}}:\s{{0,4}})*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$"
 )
@@ -145,8 +146,14 @@ def _split(segment: str) -> tuple[str, _Field | None, str]:
     name, colon, text = segment.partition(":")
     if not colon:  # before 2021: "lm loss 1.1E-1"
         name, _, text = segment.strip().rpartition(" ")
-    name = " ".join(name.split()).lower()
-    return name, _fields().get(name), text.strip()
+    return *_named(name), text.strip()
+
+
+@lru_cache(maxsize=1024)
+def _named(written: str) -> tuple[str, _Field | None]:
+    """A field's name in its normal form, and how it is read. Every line of a log has the same ones."""
+    name = " ".join(written.split()).lower()
+    return name, _fields().get(name)
 
 
 class _Record:
@@ -216,7 +223,7 @@ def _from_one(epoch: int, number: int, total: int, global_step: float | None) ->
 
 
 def _records(line: str) -> Iterator[_Record]:
-    if "iteration" not in line:  # far cheaper than the expression
+    if _ITERATION not in line:  # far cheaper than the expression
         return
     terminated = line.endswith("\n")
     line = strip_escapes(line)
@@ -237,6 +244,19 @@ def parse_line(line: str) -> Iteration | None:
     return next((record.iteration for record in _records(line)), None)
 
 
+def _telling(block: str) -> Iterator[str]:
+    """The lines of a text that have a mark of what is read, in order."""
+    starts: dict[int, int] = {}  # of a line -> its end
+    for mark in (_ITERATION, *_HINTS):
+        at = block.find(mark)
+        while at >= 0:
+            end = block.find("\n", at) + 1 or len(block)
+            starts[block.rfind("\n", 0, at) + 1] = end
+            at = block.find(mark, end)
+    for start in sorted(starts):
+        yield block[start : starts[start]]
+
+
 class LogReader:
     """Reads a log while it grows: feed it chunks as they come, it gives back the iterations they complete.
 
@@ -253,17 +273,24 @@ class LogReader:
 
     def feed(self, chunk: bytes | str) -> list[Iteration]:
         """The iterations whose lines this chunk completes."""
-        return [iteration for line in self._splitter.feed(chunk) for iteration in self.line(line)]
+        return self._block(self._splitter.block(chunk))
 
     def close(self) -> list[Iteration]:
         """The end of the log: what a last line without a line end still says."""
-        return [iteration for line in self._splitter.close() for iteration in self.line(line)]
+        return self._block(self._splitter.rest(final=True))
+
+    def _block(self, block: str) -> list[Iteration]:
+        """The iterations of several lines. Only lines that can say something are looked at one by one."""
+        lines = self.lines + block.count("\n") + (not block.endswith("\n") if block else 0)
+        found = [iteration for line in _telling(block) for iteration in self.line(line)]
+        self.lines = lines
+        return found
 
     def line(self, line: str) -> list[Iteration]:
         """The iterations in one line, for those who have split the log already."""
         self.lines += 1
         if "|" not in line:
-            if _SUMMARY_HINT.search(line):
+            if any(hint in line for hint in _HINTS):
                 self._summarise(line)
             return []
         records = list(_records(line))
