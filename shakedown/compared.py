@@ -35,9 +35,10 @@ class Wanted:
 
 
 def past_of(
-    job: JobRecord, states: Mapping[str, NodeState], run_id: str, wanted: Wanted, ledger: str | None = None
+    job: JobRecord, states: Mapping[str, NodeState], run_id: str | None, wanted: Wanted, ledger: str | None = None
 ) -> Past:
-    """The earlier passes of a job, as far as they were over when its run began, from the ledger at a path or URL (None:
+    """The earlier passes of a job, as far as they were over when its run (if one is
+    named) began, from the ledger at a path or URL (None:
     the usual one). A ledger that cannot be read is named in it, and raises nothing."""
     from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
     from shakedown.ledger.place import LedgerError

@@ -36,6 +36,15 @@ def compare(past: Past, metric: str, value: float, direction: Direction) -> Base
     return judge_against([(run.at, run.figures[metric]) for run in past.of_metric(metric)], value, direction)
 
 
+def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
+    """What the earlier runs ask of the next one by itself; its value here is their centre."""
+    values = [run.figures[metric] for run in past.of_metric(metric)]
+    if len(values) < MINIMUM:
+        return Baseline(direction=direction, value=float(np.median(values)), count=len(values))
+    window = scan(np.array([*values, values[-1]], dtype=float), 1 if direction == "at least" else -1)[0]
+    return _told(direction, float(window.centre), len(values), window, False)
+
+
 def _worst(windows: Sequence[Window]) -> Window:
     """The last run by itself where that is enough; else the comparison that is furthest beyond its bound."""
     if windows[0].runs == 1:

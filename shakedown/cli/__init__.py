@@ -32,6 +32,7 @@ COMMANDS = {
     "plan": "nodes",
     "drift": "nodes",
     "run": "nodes",
+    "calibrate": "calibrate",
     "trials": "trials",
     "watch": "watch",
     "isolate": "isolation",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from shakedown.smoke.figures import METRICS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from shakedown.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History, JobRow, RunRow
 
@@ -111,3 +112,25 @@ def _verdict(word: str | None) -> Text:
 
 def _when(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
+
+
+def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
+    """What earlier runs say of each figure: their centre with its error, how far one run is off it, and what the next
+    one must not be worse than."""
+    shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
+    for row in rows:
+        found, unit = row.baseline, row.unit
+        if found.centre is None or found.error is None or found.spread is None or found.bound is None:
+            shown.add_row(
+                _plain(row.job), row.metric, str(found), f"{found.value:.6g}", "-", "-", "not judged yet", unit
+            )
+            continue
+        numbers = (f"{found.centre:.6g}", f"{found.error:.2g}", f"{found.spread:.2g}")
+        bound = f"{found.direction} {found.bound:.6g}"
+        shown.add_row(_plain(row.job), row.metric, str(found.count), *numbers, bound, unit)
+    yield shown
+    yield from (Text(f"\n{epoch}") for epoch in dict.fromkeys(row.epoch for row in rows))
+
+
+def _plain(text: str) -> Text:
+    return Text(text)

@@ -43,6 +43,7 @@ LEVELS = (
     ("shakedown.diagnosis.run",),
     ("shakedown.ledger",),
     ("shakedown.compared",),
+    ("shakedown.calibration",),
     ("shakedown.isolation",),
     ("shakedown.report",),
     ("shakedown.watch",),

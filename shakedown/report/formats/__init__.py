@@ -22,6 +22,7 @@ from shakedown.findings import Finding, Verdict
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from shakedown.calibration import Row
     from shakedown.desired.cvs.result import Imported
     from shakedown.diagnosis.model import Diagnosis
     from shakedown.ledger.compare import Comparison
@@ -107,7 +108,15 @@ class Compared:
     comparison: Comparison
 
 
-Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared)
+@dataclass(frozen=True)
+class Calibrated:
+    """What `calibrate` made: the runs, and what is known of each figure."""
+
+    runs: Sequence[str]
+    rows: Sequence[Row]
+
+
+Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated)
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 
 

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
-from shakedown.report.formats import Compared, Desired, Findings, Judged, Plans, Remembered, Run, SiteLayer, shows
+from shakedown.report.formats import (
+    Calibrated,
+    Compared,
+    Desired,
+    Findings,
+    Judged,
+    Plans,
+    Remembered,
+    Run,
+    SiteLayer,
+    shows,
+)
 
 
 @shows(Findings)
@@ -76,3 +87,9 @@ def remembered(document: Remembered) -> Iterator[str]:
 @shows(Compared)
 def compared(document: Compared) -> Iterator[str]:
     yield document.comparison.model_dump_json(indent=1)
+
+
+@shows(Calibrated)
+def calibrated(document: Calibrated) -> Iterator[str]:
+    rows = [row.model_dump(mode="json") for row in document.rows]
+    yield json.dumps({"runs": list(document.runs), "baselines": rows}, indent=1)

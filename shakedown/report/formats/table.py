@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shakedown.report.formats import Compared, Desired, Findings, Judged, Remembered, Run, shows
+from shakedown.report.formats import Calibrated, Compared, Desired, Findings, Judged, Remembered, Run, shows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -77,3 +77,13 @@ def compared(document: Compared) -> Iterator[RenderableType]:
     from shakedown.report import past
 
     yield from past.comparison(document.comparison)
+
+
+@shows(Calibrated)
+def calibrated(document: Calibrated) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from shakedown.report import past
+
+    yield from past.calibration(document.rows)
+    yield Text(f"\n{len(document.runs)} runs: {', '.join(document.runs)}")

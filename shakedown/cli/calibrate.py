@@ -1,0 +1,70 @@
+"""A baseline of several runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from shakedown.cli import EXIT_CODES, OUTPUT, format_of
+from shakedown.cli import show as show_document
+from shakedown.cli.nodes import load_state, over_inventory, usable_input
+from shakedown.findings import Verdict
+from shakedown.report.formats import Calibrated
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@click.option("--runs", type=click.IntRange(min=1, max=1000), default=10, show_default=True, help="one after the other")
+@format_of(Calibrated)
+@OUTPUT
+def calibrate(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int | None,
+    verbose: int,
+    runs: int,
+    form: str,
+    output: Path | None,
+) -> None:
+    """Make a baseline: so many runs one after the other, each as `shakedown run` does it, and what they and earlier
+    ones of the same job say of each figure.
+
+    It says how long it will take, and ends at the first run that does not pass. Ctrl-C ends the run under way; the
+    runs before it are in the ledger and count.
+
+    \b
+    shakedown calibrate inventories/rack.py --runs 10
+    shakedown calibrate inventories/rack.py --runs 5 --format json --output baseline.json
+    """
+    with usable_input():
+        from shakedown.runner.engine import InventoryError
+        from shakedown.runs import why_none_can_be_kept
+
+        load_state(inventory, limit, data, parallel, to_train=True)
+        if why := why_none_can_be_kept():
+            raise InventoryError(why)
+    from shakedown.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
+
+    def command(file: Path) -> list[str]:
+        words = [*_shakedown(), "run", inventory, "--format", "json", "--output", str(file), *["-v"] * verbose]
+        words += [word for each in limit for word in ("--limit", each)]
+        words += [word for each in data for word in ("--data", each)]
+        return words + (["--parallel", str(parallel)] if parallel else [])
+
+    try:
+        done = in_a_row(command, runs, usual_seconds(inventory), lambda line: click.echo(line, err=True))
+        rows = baselines_of(done[-1])
+    except CalibrationError as error:
+        click.echo(f"shakedown: {error}", err=True)
+        sys.exit(error.code)
+    document = Calibrated([record.run_id for record in done], rows)
+    sys.exit(show_document(document, form, output, Verdict.OK))
+
+
+def _shakedown() -> list[str]:
+    """This command, as it is installed beside the running python."""
+    beside = Path(sys.executable).with_name("shakedown")
+    return [str(beside)] if beside.exists() else [sys.executable, "-c", "from shakedown.cli import main; main()"]
