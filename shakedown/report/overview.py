@@ -4,11 +4,12 @@ on which nodes, and what to do. The page, Markdown and the CI's formats are writ
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shakedown.findings import Finding, Verdict
+from shakedown.hosts import folded
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Run
 from shakedown.report.terminal import shown_values
@@ -16,8 +17,10 @@ from shakedown.secrets import masked_model
 from shakedown.text import counted, printable
 
 if TYPE_CHECKING:
+    from shakedown.diagnosis.model import Diagnosis, Sign
     from shakedown.runs import JobRecord, RunNode
     from shakedown.smoke.gates import Gate, Recorded
+    from shakedown.trials.models import TrialsRecord
 
 WORDS = {
     Verdict.OK: "Passed",
@@ -61,6 +64,8 @@ class Overview:
     actions: Sequence[Action] = field(default=())
     directory: Path | None = None  # of the run, where its logs are
     links: str = ""  # in front of their paths
+    signs: Sequence[Sign] = ()  # lines of logs that a diagnosis rests on
+    trials: TrialsRecord | None = None
     secrets: Collection[str] = ()  # values that no line of a log may show
 
 
@@ -90,7 +95,7 @@ def _of_findings(document: Findings) -> Overview:
 
 
 def _of_judged(document: Judged) -> Overview:
-    parts = list(_not_held(document.gates))
+    parts = [*_began(document.diagnosis), *_not_held(document.gates)]
     return Overview(
         title="Judgement of logs",
         verdict=document.verdict,
@@ -98,14 +103,17 @@ def _of_judged(document: Judged) -> Overview:
         gates=document.gates,
         recorded=document.recorded,
         notes=[printable(note, TEXT) for note in document.notes],
-        actions=tuple(_of_gates(document.gates)),
+        actions=(*_diagnosed(document.diagnosis), *_of_gates(document.gates)),
     )
 
 
 def _of_run(document: Run) -> Overview:
     record = document.record
+    if record.kind == "drift":
+        return _of_drift(document)
     gates = [masked_model(gate, more=document.secrets) for gate in record.gates]  # they quote logs
-    parts = list(_not_held(gates))
+    died_of = list(_diagnosed(record.diagnosis))
+    parts = [*(_began(record.diagnosis)), *_not_held(gates)]
     for part in ("excluded", "unreached"):
         lost = [node.name for node in record.nodes if node.part == part]
         if lost:
@@ -132,11 +140,39 @@ def _of_run(document: Run) -> Overview:
         gates=gates,
         jobs=record.jobs,
         notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
-        actions=(*_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
+        actions=(*died_of, *_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
         directory=document.directory,
         links=document.links,
+        signs=record.diagnosis.evidence if record.diagnosis else (),
+        trials=record.trials,
         secrets=document.secrets,
     )
+
+
+def _of_drift(document: Run) -> Overview:
+    """A drift check that was kept: the same as one that is shown at once, and with what became of its nodes."""
+    record = document.record
+    at = record.finished_at or record.started_at
+    found = Findings(record.verdict, len(record.nodes), record.findings, inventory=record.inventory, at=at)
+    shown = _of_findings(found)
+    return replace(shown, nodes=record.nodes, names=[node.name for node in record.nodes])
+
+
+def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
+    """What a job died of, as the first thing to look at."""
+    if diagnosis is None:
+        return
+    from shakedown.diagnosis import words
+
+    signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
+    said = "; ".join([words.headline(diagnosis), *signs])
+    remedy = printable(diagnosis.remedy, TEXT)
+    yield Action(Verdict.FAIL, "diagnosis", diagnosis.origin or diagnosis.among, remedy, printable(said, TEXT))
+
+
+def _began(diagnosis: Diagnosis | None) -> Iterator[str]:
+    if diagnosis is not None and diagnosis.origin:
+        yield f"it began on {folded(diagnosis.origin)} ({diagnosis.confidence}: {printable(diagnosis.cause, 120)})"
 
 
 def _sentence(verdict: Verdict, parts: Sequence[str], well: str) -> str:

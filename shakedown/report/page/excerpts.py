@@ -40,17 +40,24 @@ class Excerpt:
 
 
 def of(shown: Overview) -> list[Excerpt]:
-    """The logs of jobs that did not pass: those that show a failure first."""
+    """What a diagnosis rests on, then the logs of jobs that did not pass: those that show a failure first."""
     if shown.directory is None:
         return []
-    bad = {gate.job for gate in shown.gates if gate.verdict != Verdict.OK}
     found: list[Excerpt] = []
+    for sign in shown.signs:
+        if sign.file and sign.line_number and not any(each.path == sign.file for each in found):
+            at = Match(name=sign.name, line_number=sign.line_number, line="", cause=sign.cause, remedy=sign.remedy)
+            found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
+    bad = {gate.job for gate in shown.gates if gate.verdict != Verdict.OK}
     ended: list[Excerpt] = []
     for job in shown.jobs:
         for node, logs in job.logs.items() if job.name in bad else ():
-            if logs and len(found) < LOGS and (excerpt := _of(shown, job.name, node, logs[0])) is not None:
-                (found if excerpt.failed is not None else ended).append(excerpt)
-    return [*found, *ended[: max(LOGS - len(found), 0)]][:LOGS]
+            if len(found) < LOGS and logs and not any(each.path == logs[0] for each in found):
+                for excerpt in _of(shown, job.name, node, logs[0]):
+                    (found if excerpt.failed is not None else ended).append(excerpt)
+            if len(found) + len(ended) >= 4 * LOGS:
+                break  # of hundreds of nodes those that come first
+    return [*found, *ended][:LOGS]
 
 
 def link_to(shown: Overview, path: str) -> str:
@@ -64,16 +71,20 @@ def link_to(shown: Overview, path: str) -> str:
     return f"{shown.links}{quote(path)}"
 
 
-def _of(shown: Overview, job: str, node: str, path: str) -> Excerpt | None:
+def _of(shown: Overview, job: str, node: str, path: str, at: Match | None = None) -> Iterator[Excerpt]:
+    """The lines of a log around what failed, which is looked for where nobody says; nothing where it cannot be read:
+    the gate logs_complete says what is wrong with it."""
     assert shown.directory is not None
     try:
-        match, lines = _around(copies.inside(shown.directory, path))
+        file = copies.inside(shown.directory, path)
+        match = at or _first_failure(file)
+        lines = _around(file, match)
     except (OSError, ValueError):
-        return None  # the gate logs_complete says what is wrong with it
+        return
     if not lines:
-        return None
+        return
     texts: list[str] = masked([text for _, text in lines], more=shown.secrets)
-    return Excerpt(
+    yield Excerpt(
         job=job,
         node=printable(node, 200),
         path=printable(path, LINE),
@@ -86,22 +97,25 @@ def _of(shown: Overview, job: str, node: str, path: str) -> Excerpt | None:
     )
 
 
-def _around(path: Path) -> tuple[Match | None, list[tuple[int, str]]]:
-    """The first failure and the lines around it; without one, the last lines of what is looked through."""
+def _first_failure(path: Path) -> Match | None:
     scanner = FailureScanner()
     for batch in _batches(path):
         scanner.batch(batch)
     scanner.close()
-    match = scanner.first
+    return scanner.first
+
+
+def _around(path: Path, match: Match | None) -> list[tuple[int, str]]:
+    """The lines around a failure; without one, the last lines of what is looked through."""
     number = 0
     kept: deque[tuple[int, str]] = deque(maxlen=BEFORE + 1 + AFTER)
     for batch in _batches(path):
         for line in batch:
             number += 1
             if match and number > match.line_number + AFTER:
-                return match, [item for item in kept if item[0] >= match.line_number - BEFORE]
+                return [item for item in kept if item[0] >= match.line_number - BEFORE]
             kept.append((number, line))
-    return match, [item for item in kept if match is None or item[0] >= match.line_number - BEFORE]
+    return [item for item in kept if match is None or item[0] >= match.line_number - BEFORE]
 
 
 def _batches(path: Path) -> Iterator[list[str]]:

@@ -33,7 +33,7 @@ def page(shown: Overview) -> str:
         index=index,
         names=Markup(_json(index.names)),
         actions=rows.actions(shown, index),
-        lines={f"{log.node} line {log.failed}": f"{log.anchor}-{log.failed}" for log in logs if log.failed is not None},
+        lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
         gates=[(each.gate, index.of(each.nodes)) for each in fold_gates(shown.gates)],
         figures=figures.tables(shown),
         plots=plots.of(shown, logs),
@@ -42,6 +42,11 @@ def page(shown: Overview) -> str:
         nodes=rows.nodes(shown, index),
         logs=logs,
     )
+
+
+def _places(log: excerpts.Excerpt) -> tuple[str, str]:
+    """How gates and diagnoses name a line of a log."""
+    return f"{log.node} line {log.failed}", f"{log.path}:{log.failed}"
 
 
 @cache
