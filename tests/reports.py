@@ -20,9 +20,9 @@ HOSTILE = "<script>alert(1)</script>`|*[x](javascript:y)&$\\frac\x1b[31m\u202e"
 
 
 def finding(node: str, name: str, verdict: Verdict = Verdict.OK, actual: object = "x", text: str = "set it") -> Finding:
-    """One that wants "always"; one that has drifted needs a reboot."""
+    """One that wants "always"."""
     wanted = actual if verdict == Verdict.OK else "always"
-    remedy = None if verdict == Verdict.OK else Remedy(text=text, risk=Risk.REBOOT)
+    remedy = None if verdict == Verdict.OK else Remedy(text=text, risk=Risk.SAFE)
     return Finding(name=name, node=node, verdict=verdict, wanted=wanted, actual=actual, remedy=remedy)
 
 
@@ -70,7 +70,7 @@ def a_run(root: Path, log: str = "rocm.log", nodes: int = 1, line: str = "") -> 
     kept: dict[str, list[KeptLog]] = {}
     for name in names:
         text = (LOGS / log).read_bytes() + f"{line}\n".encode() if name == names[-1] else b"up\n"
-        kept[name] = [_keep(directory, name, text)]
+        kept[name] = [keep(directory, name, text)]
     iterations = read_log(directory.path / kept[names[-1]][0].path).iterations
     logs = {name: [each.path for each in its] for name, its in kept.items()}
     record = RunRecord(
@@ -92,8 +92,34 @@ def a_run(root: Path, log: str = "rocm.log", nodes: int = 1, line: str = "") -> 
     return Run(record, directory=directory.path)
 
 
-def _keep(directory: RunDirectory, node: str, content: bytes) -> KeptLog:
-    log = LogFile("leader.log", directory.logs / node / "leader.log", LogQuota())
+def keep(directory: RunDirectory, node: str, content: bytes, name: str = "leader.log") -> KeptLog:
+    """A log of a node in a run directory, whole."""
+    log = LogFile(name, directory.logs / node / name, LogQuota())
     log.write(content)
     log.size = len(content)
-    return log.close().model_copy(update={"path": f"logs/{node}/leader.log"})
+    return log.close().model_copy(update={"path": f"logs/{node}/{name}"})
+
+
+def a_failed_run(root: Path) -> Run:
+    """Three nodes, of which one died at the end of a log from a real machine."""
+    line = "RuntimeError: HIP error: an illegal memory access was encountered"
+    frames = 'Traceback (most recent call last):\n  File "/workspace/Megatron-LM/pretrain_gpt.py", line 12, in <module>'
+    return a_run(root, nodes=3, line=f"{frames}\n{line}")
+
+
+def a_rack() -> Findings:
+    """512 nodes on an ordinary day: nearly all are well, and some are not."""
+    names = ("thp", "numa_balancing", "cpu_governor", "c2", "memlock", "gpu_count", "rdma_count", "mtu", "disk_free./")
+    odd = {
+        ("thp", range(17, 25)): (Verdict.DRIFT, "madvise", "set it to always"),
+        ("cpu_governor", range(17, 25)): (Verdict.DRIFT, "powersave", "set it to performance"),
+        ("gpu_count", (129,)): (Verdict.FAIL, 7, "reseat the GPU, or take the node out"),
+        ("mtu", (300, 301)): (Verdict.UNKNOWN, None, "install ethtool"),
+    }
+    found = []
+    for node in range(1, 513):
+        for name in names:
+            bad = next((what for (of, nodes), what in odd.items() if of == name and node in nodes), None)
+            verdict, actual, text = bad or (Verdict.OK, "as wanted", "")
+            found.append(finding(f"node{node:03d}.rack7", name, verdict, actual, text))
+    return Findings(Verdict.FAIL, 512, found, inventory="inventories/rack.py", at="2026-11-23T04:00:00+00:00")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from shakedown.cli import OUTPUT, format_of, show, with_all
+from shakedown.cli.ledger import Since
 from shakedown.findings import Verdict
-from shakedown.report.formats import Judged, Run
+from shakedown.report.formats import Judged, Remembered, Run, names
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from shakedown.runs import Evidence, RunDirectory, RunRecord
     from shakedown.smoke.log import Iteration
 
+WEEKS = 2000  # runs of a ledger that are shown together: the newest
 _COUNT = click.IntRange(min=1, max=10**9)
 
 
@@ -255,12 +258,31 @@ def _finish(
     sys.exit(show(Judged(verdict, judged, measured, notes, died_of, show_all), form, output, verdict))
 
 
+def _report_ledger(since: datetime | None, form: str, output: Path | None) -> NoReturn:
+    from shakedown.ledger.history import Asked, history
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    known = names(Remembered)
+    if form not in known:
+        _unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
+    try:
+        found = history(open_ledger(), Asked(since=since, limit=WEEKS))
+    except LedgerError as error:
+        _unusable(str(error))
+    sys.exit(show(Remembered(found), form, output, Verdict.OK))
+
+
 @click.command()
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option("--ledger", is_flag=True, help="instead of one run, those of the ledger")
+@click.option("--since", type=Since(), metavar="TIME", help="with --ledger: 2026-11-01 (UTC), or 12h, 7d, 4w ago")
 @format_of(Run)
 @OUTPUT
 @with_all
-def report(run: str, form: str, output: Path | None, show_all: bool) -> None:
+def report(
+    run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
+) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
     RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
@@ -269,7 +291,12 @@ def report(run: str, form: str, output: Path | None, show_all: bool) -> None:
     shakedown report latest
     shakedown report runs/20261122T014456-4dc983 --format json
     shakedown report latest --format html --output rack7.html
+    shakedown report --ledger --since 4w --format html --output weeks.html
     """
+    if ledger == (run is not None) or (since is not None and not ledger):
+        _unusable("report takes a RUN, or --ledger, which alone takes --since")
+    if run is None:
+        _report_ledger(since, form, output)
     from shakedown.runs import RunDirectory, find_run
 
     try:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded
 from shakedown.report.fold import fold_gates
-from shakedown.report.formats import Findings, Judged, Run
+from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.terminal import shown_values
 from shakedown.secrets import masked_model
 from shakedown.text import counted, printable
 
 if TYPE_CHECKING:
     from shakedown.diagnosis.model import Diagnosis, Sign
+    from shakedown.ledger.history import History
     from shakedown.runs import JobRecord, RunNode
     from shakedown.smoke.gates import Gate, Recorded
     from shakedown.trials.models import TrialsRecord
@@ -66,11 +67,14 @@ class Overview:
     links: str = ""  # in front of their paths
     signs: Sequence[Sign] = ()  # lines of logs that a diagnosis rests on
     trials: TrialsRecord | None = None
+    history: History | None = None
     secrets: Collection[str] = ()  # values that no line of a log may show
 
 
-def overview(document: Findings | Judged | Run) -> Overview:
+def overview(document: Findings | Judged | Run | Remembered) -> Overview:
     """What the document comes to."""
+    if isinstance(document, Remembered):
+        return _of_ledger(document)
     if isinstance(document, Findings):
         return _of_findings(document)
     return _of_judged(document) if isinstance(document, Judged) else _of_run(document)
@@ -78,7 +82,7 @@ def overview(document: Findings | Judged | Run) -> Overview:
 
 def _of_findings(document: Findings) -> Overview:
     names = list(dict.fromkeys(finding.node for finding in document.findings))
-    parts = list(_differing(document.findings))
+    parts = list(_differing(document.findings, document.nodes))
     if not parts and document.verdict != Verdict.OK:
         parts = ["fewer nodes answered than were expected" if document.findings else "nothing was examined"]
     well = f"{_all(document.nodes)} in the desired state, {counted(len(document.findings), 'finding')}"
@@ -91,6 +95,23 @@ def _of_findings(document: Findings) -> Overview:
         names=names,
         findings=document.findings,
         actions=tuple(_of_findings_actions(document.findings)),
+    )
+
+
+def _of_ledger(document: Remembered) -> Overview:
+    """The verdict is the last run's."""
+    runs = document.history.runs
+    last = next((Verdict(run.verdict) for run in runs if run.verdict in set(Verdict)), Verdict.UNKNOWN)
+    passed = sum(run.verdict == Verdict.OK for run in runs)
+    parts = [f"{passed} of {counted(len(runs), 'run')} passed"] if runs else ["the ledger has no such run"]
+    words = f"the last of them, on {runs[0].at:%Y-%m-%d %H:%M} UTC" if runs else ""
+    return Overview(
+        title="Ledger",
+        verdict=last,
+        sentence=f"{WORDS[last]}: {'; '.join(filter(None, [words, *parts]))}.",
+        started=runs[-1].at.isoformat() if runs else "",
+        finished=runs[0].at.isoformat() if runs else "",
+        history=document.history,
     )
 
 
@@ -121,7 +142,7 @@ def _of_run(document: Run) -> Overview:
     broken = [node for node in record.nodes if node.why and node.part not in ("excluded", "unreached")]
     if broken:
         parts.append(f"an operation failed on {counted(len(broken), 'node')}")
-    parts += _differing(record.findings)
+    parts += _differing(record.findings, len(record.nodes))
     if record.finished_at is None:
         parts.insert(0, "the run is still at work, or was killed")
     elif not parts:
@@ -195,15 +216,16 @@ def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
         yield f"{len(bad)} of {counted(len(gates), 'gate')} did not hold ({', '.join(names[:NAMED])}{more})"
 
 
-def _differing(findings: Sequence[Finding]) -> Iterator[str]:
+def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
     for verdict, words in (
-        (Verdict.FAIL, "what no operation can mend"),
-        (Verdict.UNKNOWN, "what could not be read"),
-        (Verdict.DRIFT, "what has drifted"),
+        (Verdict.FAIL, "{} what no operation mends"),
+        (Verdict.UNKNOWN, "could not be read in full"),
+        (Verdict.DRIFT, "{} drifted"),
     ):
         nodes = {finding.node for finding in findings if finding.verdict == verdict}
         if nodes:
-            yield f"{counted(len(nodes), 'node')} with {words}"
+            have = words.format("has" if len(nodes) == 1 else "have")
+            yield f"{len(nodes)} of {counted(total, 'node')} {have}"
 
 
 def _of_nodes(nodes: Sequence[RunNode]) -> Iterator[Action]:

@@ -31,26 +31,36 @@ _COLUMNS = {
 
 def table(nodes: Mapping[str, NodeTelemetry]) -> Table | None:
     """A line for each node, median and in brackets the range; None where nothing was sampled."""
+    head, rows = cells(nodes)
+    if not rows:
+        return None
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in head:
+        made.add_column(title, overflow="fold")
+    for row in rows:
+        made.add_row(*map(safe, row))
+    return made
+
+
+def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]]]:
+    """The same as texts: the columns' titles, and the rows; none where nothing was sampled."""
     seen = {name: node for name, node in nodes.items() if node.samples}
     columns = {title: where for title, where in _COLUMNS.items() if any(where[0] in n.channels for n in seen.values())}
     if not columns:
-        return None
+        return [], []
     windows = sorted({node.window for node in seen.values()})
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    made.add_column(f"telemetry of {' and '.join(windows)}", overflow="fold")
-    for title in columns:
-        made.add_column(title, overflow="fold")
-    made.add_column("noted", overflow="fold")
     shown = list(seen)
+    rows = []
     if len(seen) > MOST:
         shown = [name for name in seen if any(_noted(seen[name]))]
         spreads = [_of_all([node.channels[where] for node in seen.values() if where in node.channels])
                    for where, _ in columns.values()]  # fmt: skip
-        made.add_row(f"all {len(seen)} nodes", *map(_cell, spreads, (scale for _, scale in columns.values())), "")
+        of_all = map(_cell, spreads, (scale for _, scale in columns.values()))
+        rows.append([f"all {len(seen)} nodes", *of_all, ""])
     for name in shown:
-        cells = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
-        made.add_row(safe(name), *cells, safe("; ".join(_noted(seen[name]))))
-    return made
+        its = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
+        rows.append([name, *its, "; ".join(_noted(seen[name]))])
+    return [f"telemetry of {' and '.join(windows)}", *columns, "noted"], rows
 
 
 def lines(nodes: Mapping[str, NodeTelemetry]) -> Iterator[str]:

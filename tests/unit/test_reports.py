@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
+from shakedown.baselines.judge import compare
+from shakedown.baselines.model import Past
 from shakedown.cli import main
 from shakedown.desired.models import DesiredState
+from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.findings import Verdict
+from shakedown.ledger.key import Earlier
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.report.formats.prometheus import NAMES
 from shakedown.report.overview import overview
-from shakedown.runs import RunDirectory
+from shakedown.runs import RunDirectory, judge_run
 from shakedown.smoke.gates import Gate
+from shakedown.telemetry import SAMPLES
+from shakedown.telemetry.samples import read as read_samples
+from shakedown.telemetry.summary import summary
+from shakedown.telemetry.timing import NodeClock, Timing
 from shakedown.text import printable
-from tests.reports import HOSTILE, a_run, drifted, finding, hostile, many
+from shakedown.trials.models import Judged as Measured
+from shakedown.trials.models import Matrix, TrialsRecord
+from tests.reports import HOSTILE, a_run, drifted, finding, hostile, keep, many
 
 ALL = sorted(FILES)
 
@@ -42,7 +54,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def test_the_sentence_says_what_is_wrong_and_of_how_many() -> None:
-    assert overview(drifted()).sentence == "Unknown: 1 node with what could not be read; 1 node with what has drifted."
+    assert overview(drifted()).sentence == "Unknown: 1 of 4 nodes could not be read in full; 1 of 4 nodes has drifted."
     well = Findings(Verdict.OK, 2, [finding("a", "x"), finding("b", "x")])
     assert overview(well).sentence == "Passed: all 2 nodes are in the desired state, 2 findings."
     few = Findings(Verdict.FAIL, 2, [finding("a", "x")])
@@ -172,3 +184,90 @@ def test_a_report_goes_where_output_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert gone.exit_code == 2 and "there is no folder" in gone.output
     full = CliRunner().invoke(main, ["report", "latest", "--output", "/proc/self/x"])
     assert full.exit_code == 2 and "could not be written" in full.output
+
+
+def test_earlier_runs_and_their_band_stand_beside_the_figures(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    days = [datetime(2026, 11, day, tzinfo=UTC) for day in range(1, 13)]
+    figures = run.record.jobs[0].figures
+    assert figures and figures.throughput_per_gpu and run.directory
+    now = figures.throughput_per_gpu.value
+    values = {"throughput_per_gpu": now * 2}
+    known = [Earlier(run_id=str(at), at=at, figures=values, epoch="a") for at in days]
+    past = Past.of(known, "a", judge=True)
+    directory = RunDirectory(run.directory)
+    evidence = {name: kept.model_copy(update={"past": past}) for name, kept in directory.load_evidence().items()}
+    run.record.jobs[0].baselines = {"throughput_per_gpu": compare(past, "throughput_per_gpu", now, "at least")}
+    run.record.gates = judge_run(directory, run.record, evidence)
+    directory.save(run.record, evidence)
+    text = text_of(run, "html")
+    found = re.search(r'alt="(earlier runs: throughput_per_gpu [^"]*)"', text)
+    assert found and "12 runs from" in found[1] and f"this one {now:.6g}; at least " in found[1]
+    assert "baseline.throughput_per_gpu" in text
+
+
+def test_a_ledger_s_weeks_are_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = a_run(tmp_path / "runs")
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    assert CliRunner().invoke(main, ["ledger", "add", run.record.run_id]).exit_code == 0
+    done = CliRunner().invoke(main, ["report", "--ledger", "--format", "html"])
+    assert done.exit_code == 0, done.output
+    assert "Passed: the last of them, on 2026-11-23 04:00 UTC; 1 of 1 run passed." in done.output
+    assert run.record.run_id in done.output and "gpt-small, 1 node: 1 run" in done.output
+    assert CliRunner().invoke(main, ["report", "--ledger", "--format", "junit"]).exit_code == 2
+    assert CliRunner().invoke(main, ["report", "x", "--ledger"]).exit_code == 2
+    assert CliRunner().invoke(main, ["report"]).exit_code == 2
+
+
+def test_what_a_node_did_while_the_job_ran_is_drawn_with_the_failure(tmp_path: Path) -> None:
+    line = "Traceback (most recent call last):\n  File x\nRuntimeError: HIP error: an illegal memory access"
+    run = a_run(tmp_path, line=line)
+    assert run.directory
+    directory = RunDirectory(run.directory)
+    begin = {"kind": "begin", "schema": 1, "t": 100.0, "wall": 1.0, "boot_id": "b", "interval_s": 1.0, "cpus": 2}
+    channels = ["gpu/0000:05:00.0/power_w", "gpu/0000:06:00.0/power_w"]
+    rows = [{"t": 100.0 + second, "v": [700.0, 500.0]} for second in range(1, 10)]
+    end = {"kind": "end", "t": 110.0, "why": "stopped", "samples": 9, "thinned": 0, "interval_s": 1.0, "cpu_s": 0.01}
+    lines = [json.dumps(each) for each in ({**begin, "channels": channels}, *rows, end)]
+    kept = keep(directory, "node01", "\n".join(lines).encode(), "telemetry.jsonl").model_copy(update={"name": SAMPLES})
+    timing = Timing(started_at=1000.0, finished_at=1010.0, iterations=[(1, 1004.0)])
+    timing.clocks["node01"] = NodeClock(offset_s=900.0, uncertainty_s=0.01)
+    evidence = directory.load_evidence()
+    for each in evidence.values():
+        each.logs["node01"].append(kept)
+        each.timing = timing
+    series = read_samples([(run.directory / kept.path).read_bytes()])
+    run.record.jobs[0].telemetry = {"node01": summary(series, None, None)}
+    sign = Sign(
+        node="node01", name="hip_error", role="origin", text="HIP error", at=datetime.fromtimestamp(1006, UTC),
+        file="logs/node01/leader.log", line_number=3,
+    )  # fmt: skip
+    run.record.diagnosis = Diagnosis(
+        name="hip_error", cause="a GPU failed", remedy="swap it", confidence="certain", origin=("node01",), why="first",
+        evidence=(sign,),
+    )  # fmt: skip
+    directory.save(run.record, evidence)
+    text = text_of(run, "html")
+    found = re.search(r'alt="(GPU power[^"]*)"', text)
+    assert found and found[1] == "GPU power [W] over time: node01 600 to 600; hip_error on node01 at 6 s"
+    assert "it began on node01 (certain: a GPU failed)" in text
+    assert 'href="#log-diagnosis-node01-3"' in text and 'id="log-diagnosis-node01-3" class="bad"' in text
+
+
+def test_trials_show_what_is_odd_and_every_pair(tmp_path: Path) -> None:
+    run = a_run(tmp_path, nodes=2)
+    odd = Measured(
+        trial="memory", figure="bandwidth", node="node02", part="numa0", unit="GB/s", values=[50.0], median=50.0,
+        of_peers=100.0, standing="named", why="half of its peers",
+    )  # fmt: skip
+    well = odd.model_copy(update={"node": "node01", "median": 100.0, "standing": "ok"})
+    cells = {"node01": {"node02": [9.0, 9.1]}, "node02": {"node01": [4.0, 4.2]}}
+    pairs = Matrix(
+        figure="bandwidth", unit="Gb/s", nodes=["node01", "node02"], cells=cells, slow=[["node02", "node01"]]
+    )
+    run.record.trials = TrialsRecord(asked=["memory"], repetitions=1, judged=[well, odd], matrices=[pairs])
+    text = text_of(run, "html")
+    assert "half of its peers" in text and re.search(
+        r">50</td><td class=\"number\">75</td><td class=\"number\">100<", text
+    )
+    assert "slow in every repetition: node02 to node01" in text

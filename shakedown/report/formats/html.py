@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown.report.formats import Findings, Judged, Run, shows
+from shakedown.report.formats import Findings, Judged, Remembered, Run, shows
 
 
-def _show(document: Findings | Judged | Run) -> Iterator[str]:
+def _show(document: Findings | Judged | Run | Remembered) -> Iterator[str]:
     from shakedown.report.overview import overview
     from shakedown.report.page.render import page
 
@@ -17,3 +17,4 @@ def _show(document: Findings | Judged | Run) -> Iterator[str]:
 shows(Findings)(_show)
 shows(Judged)(_show)
 shows(Run)(_show)
+shows(Remembered)(_show)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from shakedown.report.overview import Overview
-    from shakedown.report.page.excerpts import Excerpt
     from shakedown.runs import JobRecord
 
 LINES = 8  # in one plot: more cannot be told apart
@@ -71,7 +70,7 @@ class Plot:
     image: str  # data URI
 
 
-def of(shown: Overview, _logs: Sequence[Excerpt] = ()) -> list[Plot]:
+def of(shown: Overview) -> list[Plot]:
     """The plots of a run's jobs over their iterations."""
     jobs = [job for job in shown.jobs if job.iterations][:LINES]
     failed = {gate.job for gate in shown.gates if gate.verdict == Verdict.FAIL}
@@ -94,18 +93,14 @@ def _over_iterations(jobs: Sequence[JobRecord], field: str, label: str, failed: 
 
         for number, (job, points) in enumerate(lines):
             name = job.node or "all nodes"
-            _line(axes, [x for x, _ in points], [y for _, y in points], number, name, marked=len(points) == 1)
+            line(axes, [x for x, _ in points], [y for _, y in points], number, name, marked=len(points) == 1)
             planned = job.plan.iterations if job.plan else 0
             if job.name in failed and points[-1][0] < planned:
-                _mark(axes, points[-1][0], "the job ended here")
+                mark(axes, points[-1][0], "the job ended here")
         expected = [job.plan.expect.get(metric.name) for job, _ in lines if job.plan and metric]
         bounds = {bound for bound in expected if bound is not None}
-        for bound in bounds:
-            axes.axhline(bound, color=_BAD, linewidth=1, linestyle=(0, (4, 3)))
-            axes.annotate(
-                f"expected {bound:g}", (1, bound), xycoords=axes.get_yaxis_transform(), ha="right", va="bottom",
-                color=_BAD, fontsize=8,
-            )  # fmt: skip
+        for each in bounds:
+            bound(axes, each, f"expected {each:g}")
         axes.set_xlabel("iteration")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -123,17 +118,51 @@ def drawn(draw: Callable[[Axes], None], legend: bool = False, size: tuple[float,
         draw(axes)
         axes.grid(True, color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)
-        for side in axes.spines.values():
-            side.set_color(_GRID)
-        axes.tick_params(colors=_INK, labelsize=8)
-        axes.xaxis.label.set_color(_INK)
-        axes.yaxis.label.set_color(_INK)
+        plain(axes)
         if legend:
             axes.legend(fontsize=7, frameon=False, labelcolor=_INK, ncols=2)
         return _svg(figure)
 
 
-def _line(axes: Axes, xs: Sequence[Any], ys: Sequence[float], number: int, name: str, marked: bool = False) -> None:
+def plain(axes: Axes) -> None:
+    """The frame and the words beside it, in colours that follow the theme."""
+    for side in axes.spines.values():
+        side.set_color(_GRID)
+    axes.tick_params(colors=_INK, labelsize=8)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.xaxis.label.set_fontsize(8)
+    axes.xaxis.get_offset_text().set_color(_INK)
+    axes.yaxis.get_offset_text().set_color(_INK)
+
+
+def points(axes: Axes, xs: Sequence[Any], ys: Sequence[float], name: str) -> None:
+    """Single values; they may be so many that they are an image inside the image."""
+    axes.plot(
+        xs, ys, color=_COLOURS[0], linestyle="", marker="o", markersize=4, label=name, rasterized=len(xs) > POINTS
+    )
+
+
+def this_one(axes: Axes, x: Any, y: float, worse: bool) -> None:
+    """The run that the page is about."""
+    axes.plot([x], [y], color=_BAD if worse else _COLOURS[2], linestyle="", marker="D", markersize=8, label="this run")
+
+
+def band(axes: Axes, low: float, high: float, centre: float, name: str) -> None:
+    """Where values usually lie."""
+    axes.axhspan(low, high, color=_COLOURS[0], alpha=0.15, linewidth=0, label=name)
+    axes.axhline(centre, color=_COLOURS[0], linewidth=0.8)
+
+
+def bound(axes: Axes, value: float, words: str) -> None:
+    """What a value has to reach."""
+    axes.axhline(value, color=_BAD, linewidth=1, linestyle=(0, (4, 3)))
+    axes.annotate(
+        words, (1, value), xycoords=axes.get_yaxis_transform(), ha="right", va="bottom", color=_BAD, fontsize=8
+    )
+
+
+def line(axes: Axes, xs: Sequence[Any], ys: Sequence[float], number: int, name: str, marked: bool = False) -> None:
     axes.plot(
         xs,
         ys,
@@ -146,7 +175,7 @@ def _line(axes: Axes, xs: Sequence[Any], ys: Sequence[float], number: int, name:
     )
 
 
-def _mark(axes: Axes, x: Any, words: str) -> None:
+def mark(axes: Axes, x: Any, words: str) -> None:
     axes.axvline(x, color=_BAD, linewidth=1.4)
     axes.annotate(
         words, (x, 1), xycoords=axes.get_xaxis_transform(), ha="right", va="top", color=_BAD, fontsize=8, rotation=90
@@ -168,6 +197,27 @@ def verdicts(cells: Sequence[Sequence[Verdict | None]], nodes: Sequence[str], co
         axes.tick_params(colors=_INK)
         for side in axes.spines.values():
             side.set_color(_GRID)
+        return _svg(figure)
+
+
+def heat(rows: Sequence[Sequence[float | None]], names: Sequence[str]) -> str:
+    """A value for every pair of nodes; a pair without one stays blank."""
+    with _plain():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(WIDTH, WIDTH * 0.8), layout="constrained")
+        axes = figure.add_subplot()
+        values = [[float("nan") if value is None else value for value in row] for row in rows]
+        image = axes.imshow(values, aspect="auto", interpolation="nearest", cmap="cividis")
+        step = max(len(names) // 24, 1)
+        axes.set_xticks(range(0, len(names), step), names[::step], rotation=90)
+        axes.set_yticks(range(0, len(names), step), names[::step])
+        axes.set_xlabel("receiver")
+        axes.set_ylabel("sender", fontsize=8)
+        plain(axes)
+        axes.tick_params(labelsize=6)
+        bar = figure.colorbar(image, ax=axes)
+        bar.ax.tick_params(colors=_INK, labelsize=7)
         return _svg(figure)
 
 

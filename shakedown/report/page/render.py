@@ -11,10 +11,12 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from shakedown.report import telemetry
 from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Overview
-from shakedown.report.page import excerpts, figures, grid, plots, rows
+from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
 from shakedown.report.terminal import value_text
+from shakedown.runs import Evidence, RunDirectory
 from shakedown.text import printable
 
 TEXT = 2000  # characters of one text of a node that are shown
@@ -24,6 +26,8 @@ def page(shown: Overview) -> str:
     """The whole page."""
     index = rows.Index(shown.names)
     logs = excerpts.of(shown)
+    evidence = _evidence(shown)
+    sampled = [job for job in shown.jobs if job.telemetry][: figures.JOBS]
     template = _environment().get_template("page.html")
     return template.render(
         shown=shown,
@@ -36,12 +40,29 @@ def page(shown: Overview) -> str:
         lines={words: f"{log.anchor}-{log.failed}" for log in logs if log.failed for words in _places(log)},
         gates=[(each.gate, index.of(each.nodes)) for each in fold_gates(shown.gates)],
         figures=figures.tables(shown),
-        plots=plots.of(shown, logs),
+        plots=[
+            *plots.of(shown),
+            *earlier.of(shown, evidence),
+            *(earlier.weeks(shown.history) if shown.history else []),
+        ],
+        over_time=over_time.of(shown, evidence),
+        telemetry=[(job.node or "all nodes together", *telemetry.cells(job.telemetry)) for job in sampled],
+        trials=measured.of(shown.trials),
         grid=grid.of(shown, index),
         findings=rows.findings(shown, index),
         nodes=rows.nodes(shown, index),
         logs=logs,
     )
+
+
+def _evidence(shown: Overview) -> dict[str, Evidence]:
+    """What the gates of a run's jobs were given; nothing where it cannot be read: what was judged by it is judged."""
+    if shown.directory is None:
+        return {}
+    try:
+        return RunDirectory(shown.directory).load_evidence()
+    except (OSError, ValueError):
+        return {}
 
 
 def _places(log: excerpts.Excerpt) -> tuple[str, str]:

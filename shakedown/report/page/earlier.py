@@ -1,0 +1,113 @@
+"""A run's figures beside those of earlier runs, with the band in which a run of these nodes usually lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from shakedown.baselines.model import Baseline
+from shakedown.report.overview import Overview
+from shakedown.report.page import plots
+from shakedown.report.page.plots import Plot
+from shakedown.runs import Evidence
+from shakedown.smoke.figures import METRICS
+from shakedown.text import counted, printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from shakedown.ledger.history import History
+
+JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
+BAND = 1.96
+"""Standard deviations on either side of the centre: 95 % of runs lie there where they differ as a normal
+distribution."""
+
+Run = tuple[datetime, float]
+
+
+def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
+    """A plot for each figure that earlier runs have; of the job over all nodes first."""
+    now = moment(shown.started)
+    made = []
+    for job in sorted(shown.jobs, key=lambda job: job.node is not None)[:JOBS]:
+        past = evidence.get(job.name, Evidence()).past
+        for name, metric in METRICS.items():
+            figure = job.figures.get(name) if job.figures else None
+            runs = [(run.at, run.figures[name]) for run in past.of_metric(name)] if past else []
+            if figure is not None and runs and now is not None:
+                where = f" of {job.node}" if job.node else ""
+                title = f"earlier runs{where}: {name} [{metric.unit}]"
+                made.append(history(printable(title, 200), runs, (now, figure.value), job.baselines.get(name)))
+    return made
+
+
+def moment(text: str) -> datetime | None:
+    """A time of a record; None for one that is none, or has no zone to compare it in."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else None
+
+
+def history(title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None) -> Plot:
+    """Earlier runs as points over the days, this one as a mark of its own, and the band of the baseline."""
+
+    def draw(axes: Axes) -> None:
+        if baseline is not None and baseline.centre is not None and baseline.spread is not None:
+            low, high = (baseline.centre + sign * BAND * baseline.spread for sign in (-1, 1))
+            plots.band(axes, low, high, baseline.centre, "95 % of runs")
+            if baseline.bound is not None:
+                plots.bound(axes, baseline.bound, f"{baseline.direction} {baseline.bound:.4g}")
+        plots.points(axes, [at for at, _ in runs], [value for _, value in runs], "earlier")
+        if this is not None:
+            worse = baseline is not None and bool(baseline.lost)
+            plots.this_one(axes, this[0], this[1], worse)
+        _days(axes)
+
+    values = [value for _, value in runs]
+    alt = f"{title}: {counted(len(runs), 'run')} from {min(values):.6g} to {max(values):.6g}"
+    if this is not None:
+        alt += f", this one {this[1]:.6g}"
+    if baseline is not None:
+        alt += f"; {baseline}"
+    return Plot(title, printable(alt, 2000), plots.drawn(draw, legend=True))
+
+
+def weeks(history: History | None) -> list[Plot]:
+    """What a ledger's runs measured: for each figure the jobs over all nodes, those of one recipe on as many nodes as
+    one line. Runs that did not pass are in it as well: that is what is looked for here."""
+    made: list[Plot] = []
+    for name, metric in METRICS.items() if history else ():
+        assert history is not None
+        lines: dict[str, list[Run]] = {}
+        for row in reversed(history.runs):
+            for job in row.jobs:
+                if name in job.figures:
+                    what = f"{printable(job.recipe, 60)}, {counted(job.nodes, 'node')}"
+                    lines.setdefault(what, []).append((row.at, job.figures[name]))
+        if lines:
+            made.append(_over_weeks(f"{name} [{metric.unit}]", dict(list(lines.items())[: plots.LINES])))
+    return made
+
+
+def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
+    def draw(axes: Axes) -> None:
+        for number, (name, runs) in enumerate(lines.items()):
+            plots.line(axes, [at for at, _ in runs], [value for _, value in runs], number, name, marked=len(runs) < 200)
+        _days(axes)
+
+    ends = [
+        f"{name}: {counted(len(runs), 'run')}, {runs[0][1]:.4g} to {runs[-1][1]:.4g}" for name, runs in lines.items()
+    ]
+    return Plot(title, f"{title} over time; {'; '.join(ends)}", plots.drawn(draw, legend=True))
+
+
+def _days(axes: Axes) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

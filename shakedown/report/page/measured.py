@@ -1,0 +1,82 @@
+"""Trials: what each part of a node measured beside its peers, and every pair of nodes as one image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from shakedown.report.page import plots
+from shakedown.report.page.plots import Plot
+from shakedown.text import counted, printable
+from shakedown.trials.models import Judged, Matrix, TrialsRecord
+
+ODD = 500  # rows: parts that are not as usual
+STANDINGS = {"named": "fail", "undecided": "unknown", "unknown": "unknown", "notice": "warn", "ok": "ok"}
+"""As verdicts they have the same colour and mark."""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """One figure over all parts."""
+
+    name: str
+    unit: str
+    parts: int
+    lowest: str
+    middle: str
+    highest: str
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a run."""
+
+    fleet: Sequence[Fleet]
+    odd: Sequence[tuple[Judged, str]]  # with the verdict that has its colour
+    beyond: int
+    pairs: Sequence[Plot]
+    incomplete: Sequence[str]
+
+
+def of(record: TrialsRecord | None) -> Trials | None:
+    """What the page shows of trials; None where there were none."""
+    if record is None:
+        return None
+    odd = [(each, STANDINGS[each.standing]) for each in record.judged if each.standing != "ok"]
+    return Trials(
+        fleet=list(_fleet(record)),
+        odd=odd[:ODD],
+        beyond=max(len(odd) - ODD, 0),
+        pairs=[_pairs(matrix) for matrix in record.matrices if matrix.cells],
+        incomplete=[printable(f"{node}: {why}", 500) for node, why in record.incomplete.items()],
+    )
+
+
+def _fleet(record: TrialsRecord) -> list[Fleet]:
+    found: dict[tuple[str, str], list[Judged]] = {}
+    for each in record.judged:
+        found.setdefault((each.trial, each.figure), []).append(each)
+    made = []
+    for (trial, figure), its in found.items():
+        values = [each.median for each in its if each.median is not None]
+        if values:
+            low, middle, high = (f"{value:.4g}" for value in (min(values), median(values), max(values)))
+            made.append(Fleet(f"{trial}.{figure}", its[0].unit, len(values), low, middle, high))
+    return made
+
+
+def _pairs(matrix: Matrix) -> Plot:
+    rows = [
+        [
+            median(values) if (values := matrix.cells.get(sender, {}).get(receiver)) else None
+            for receiver in matrix.nodes
+        ]
+        for sender in matrix.nodes
+    ]
+    title = f"pairs: {matrix.figure}{f' over {matrix.rail}' if matrix.rail else ''} [{matrix.unit}]"
+    slow = ", ".join(f"{a} to {b}" for a, b in matrix.slow[:8]) or "no pair"
+    alt = f"{title}, sender by receiver, {counted(len(matrix.nodes), 'node')}; slow in every repetition: {slow}"
+    alt += f"; nothing came from {counted(len(matrix.missing), 'pair')}" if matrix.missing else ""
+    names = [printable(name, 40) for name in matrix.nodes]
+    return Plot(printable(title, 200), printable(alt, 2000), plots.heat(rows, names))

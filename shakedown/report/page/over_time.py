@@ -1,0 +1,133 @@
+"""What the nodes did while a job ran, over time: their telemetry joined to the iterations, and where the job failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from shakedown import copies
+from shakedown.findings import Verdict
+from shakedown.report.overview import Overview
+from shakedown.report.page import plots
+from shakedown.report.page.plots import LINES, Plot
+from shakedown.runs import Evidence, JobRecord
+from shakedown.telemetry.summary import Point, each_device
+from shakedown.telemetry.timing import Timing
+from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Channel -> title and scale: what people look at first. Of a node with several devices the mean of them.
+CHANNELS = {
+    "gpu/*/power_w": ("GPU power [W]", 1.0),
+    "gpu/*/temperature_c": ("GPU temperature [°C]", 1.0),
+    "gpu/*/gfx_clock_mhz": ("GPU clock [MHz]", 1.0),
+    "gpu/*/vram_used_bytes": ("GPU memory in use [GiB]", 2.0**-30),
+    "rdma/*/tx_bytes": ("RDMA, sent [Gb/s]", 1.0),
+    "cpu/busy_s": ("CPUs busy", 1.0),
+    "memory/available_bytes": ("memory available [GiB]", 2.0**-30),
+    "pressure/cpu_some_s": ("waiting for a CPU [%]", 1.0),
+}
+MARKS = 6  # iterations that are named above a plot
+
+
+@dataclass(frozen=True)
+class _Moment:
+    at: float  # seconds since the job began
+    words: str
+
+
+def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
+    """The plots of the job over all nodes, or else of the first that was sampled."""
+    if shown.directory is None:
+        return []
+    for job in sorted(shown.jobs, key=lambda job: job.node is not None):
+        kept = evidence.get(job.name)
+        if kept is not None and job.telemetry:
+            names = _chosen(shown, job)
+            logs = {name: kept.logs.get(name, []) for name in names}
+            found = copies.watched(shown.directory, logs, kept.timing)
+            series = {name: each for name, each in found.series.items() if each is not None and each.times}
+            zero = kept.timing.started_at
+            lines: dict[str, dict[str, list[Point]]] = {}
+            for name, each in series.items():
+                clock = kept.timing.clocks.get(name)
+                for kind in CHANNELS:
+                    points = _mean(list(each_device(each, kind).values()))
+                    if points and clock is not None and zero is not None:
+                        lines.setdefault(kind, {})[name] = [(clock.at(when) - zero, value) for when, value in points]
+            moments = list(_moments(shown, job, kept.timing))
+            few = "" if len(job.telemetry) <= len(names) else f", {len(names)} of {len(job.telemetry)} nodes"
+            return [_plot(kind, its, moments, kept.timing, few) for kind, its in lines.items()]
+    return []
+
+
+def _chosen(shown: Overview, job: JobRecord) -> list[str]:
+    """The nodes that have a line: those of a diagnosis, and those that are furthest from the others."""
+    names = [sign.node for sign in shown.signs if sign.node in job.telemetry]
+    for kind in CHANNELS:
+        known = sorted(
+            (node.channels[kind].median, name) for name, node in job.telemetry.items() if kind in node.channels
+        )
+        names += [name for _, name in (known[:1] + known[-1:])]
+    return [name for name in dict.fromkeys([*names, *job.telemetry]) if name][:LINES]
+
+
+def _mean(devices: Sequence[Sequence[Point]]) -> list[Point]:
+    """Over the devices of a node, at the times at which all of them told."""
+    values: dict[float, list[float]] = {}
+    for points in devices:
+        for when, value in points:
+            values.setdefault(when, []).append(value)
+    return [(when, sum(its) / len(its)) for when, its in sorted(values.items()) if len(its) == len(devices)]
+
+
+def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Moment]:
+    """Where the job failed: when the first sign of it was seen, and when it ended."""
+    if timing.started_at is None:
+        return
+    first = next((sign for sign in shown.signs if sign.at is not None), None)
+    if first is not None and isinstance(first.at, datetime):
+        where = f" on {printable(first.node, 60)}" if first.node else ""
+        yield _Moment(first.at.timestamp() - timing.started_at, f"{printable(first.name, 40)}{where}")
+    elif timing.finished_at is not None and any(
+        gate.verdict == Verdict.FAIL and gate.name in ("exit_codes", "iterations_complete", "ran_to_its_end")
+        for gate in shown.gates
+        if gate.job == job.name
+    ):
+        yield _Moment(timing.finished_at - timing.started_at, "the job ended")
+
+
+def _plot(
+    kind: str, lines: Mapping[str, Sequence[Point]], moments: Sequence[_Moment], timing: Timing, few: str
+) -> Plot:
+    title, scale = CHANNELS[kind]
+    zero = timing.started_at or 0.0
+
+    def draw(axes: Axes) -> None:
+        for number, (name, points) in enumerate(lines.items()):
+            ys = [value * scale for _, value in points]
+            plots.line(axes, [when for when, _ in points], ys, number, printable(name, 60), marked=len(points) == 1)
+        for moment in moments:
+            plots.mark(axes, moment.at, moment.words)
+        axes.set_xlabel("seconds since the job began")
+        step = max(len(timing.iterations) // MARKS, 1)
+        if timing.iterations:
+            top = axes.twiny()
+            top.set_xlim(axes.get_xlim())
+            chosen = timing.iterations[step - 1 :: step]
+            top.set_xticks([when - zero for _, when in chosen], [str(number) for number, _ in chosen])
+            top.set_xlabel("iteration")
+            plots.plain(top)
+
+    ends = [f"{name} {_range([value * scale for _, value in points])}" for name, points in lines.items()]
+    alt = f"{title} over time{few}: {'; '.join(ends)}"
+    alt += "".join(f"; {moment.words} at {moment.at:.0f} s" for moment in moments)
+    return Plot(f"{title}{few}", printable(alt, 2000), plots.drawn(draw, legend=len(lines) > 1))
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.4g} to {max(values):.4g}"
