@@ -113,7 +113,7 @@ def a_rack() -> Findings:
     odd = {
         ("thp", range(17, 25)): (Verdict.DRIFT, "madvise", "set it to always"),
         ("cpu_governor", range(17, 25)): (Verdict.DRIFT, "powersave", "set it to performance"),
-        ("gpu_count", (129,)): (Verdict.FAIL, 7, "reseat the GPU, or take the node out"),
+        ("gpu_count", (129,)): (Verdict.FAIL, "7 of 8", "reseat the GPU, or take the node out"),
         ("mtu", (300, 301)): (Verdict.UNKNOWN, None, "install ethtool"),
     }
     found = []
