@@ -2,11 +2,13 @@
 
     pyinfra inventories/rack.py deploy/isolate.py
 
-Changes nothing on the nodes but what a smoke run does. --dry tells rounds and seconds and trains nothing.
+Where the desired state has a section `trials`, they are measured before. Changes no setting. --dry tells rounds and
+seconds and trains nothing.
 """
 
-from shakedown.runner import isolation, stages
+from shakedown.runner import isolation, stages, trials
 
 stages.examine()
+trials.measure()
 isolation.run()
 isolation.conclude()

@@ -1,6 +1,6 @@
 """How likely each node is bad, after all that was tried: belief propagation over the groups.
 
-A group is an OR of its nodes behind a noisy channel: it fails with 1 - false_pass if one of them is bad, and with
+A group is an OR of its nodes behind a noisy channel: it fails with 1 - missed if one of them is bad, and with
 false_fail if none is. On groups that are nested or overlap in few nodes the sum-product algorithm comes close to the
 exact posterior (group testing as inference: Aldridge, Johnson, Scarlett 2019, arXiv 1902.06002, 3.3), at a cost of the
 number of memberships. What it says is never enough to name somebody: see `strategy.named`.
@@ -31,7 +31,7 @@ def marginals(prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[b
     node = np.fromiter((index for group in groups for index in group), np.int64, int(sizes.sum()))
     test = np.repeat(np.arange(len(groups)), sizes)
     fails = np.asarray(failed, dtype=bool)
-    with_bad = np.where(fails, 1 - noise.false_pass, noise.false_pass)[test]
+    with_bad = np.where(fails, 1 - noise.missed, noise.missed)[test]
     without = np.where(fails, noise.false_fail, 1 - noise.false_fail)[test]
     to_node = np.zeros(len(node))  # log likelihood ratios, group to node
     total = base

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict
 from shakedown.isolation.model import Hint
 from shakedown.runs import RunRecord
 from shakedown.text import printable
+from shakedown.trials.models import TrialsRecord
 
 # How many times likelier each is of a bad node: guesses, deliberately low. A hint that is wrong costs a small group.
 _ODDS_FINDING = {Verdict.FAIL: 20.0, Verdict.UNKNOWN: 5.0, Verdict.DRIFT: 3.0, Verdict.WARN: 2.0}
 _ODDS_GATE = 10.0
+_ODDS_ORIGIN = {"certain": 40.0, "likely": 20.0, "undecided": 5.0}
+_ODDS_AMONG = 4.0
+_ODDS_TRIAL = {"named": 30.0, "undecided": 5.0}
 _FIRST = 20.0  # the node that was first to fail: often the one that noticed
 
 
@@ -28,14 +33,39 @@ def of_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
 
 
 def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
-    """From a run: the findings of then, gates that failed for one node, and who failed first (`stopped`: node and
-    why)."""
+    """From a run: the findings of then, gates that failed for one node, trials, the diagnosis, and who failed first
+    (`stopped`: node and why)."""
     yield from of_findings(record.findings)
+    if record.trials is not None:
+        yield from of_trials(record.trials)
+    if record.diagnosis is not None:
+        yield from of_diagnosis(record.diagnosis)
     for gate in record.gates:
         if gate.node is not None and gate.verdict == Verdict.FAIL:
             yield _hint(gate.node, f"gate {gate.name}", gate.evidence, _ODDS_GATE)
     for node, why in stopped:
         yield _hint(node, "first failure", why, _FIRST)
+
+
+def of_diagnosis(diagnosis: Diagnosis) -> Iterator[Hint]:
+    """Where a failure began, as far as its signs tell; the nodes that come into question where they do not."""
+    for node in diagnosis.origin:
+        yield _hint(node, "diagnosis", diagnosis.why, _ODDS_ORIGIN[diagnosis.confidence])
+    for node in diagnosis.among:
+        yield _hint(node, "diagnosis", f"one of {len(diagnosis.among)}: {diagnosis.why}", _ODDS_AMONG)
+
+
+def of_trials(trials: TrialsRecord) -> Iterator[Hint]:
+    """Parts that stood out of the fleet, and nodes and links that the rounds of pairs named."""
+    for judged in trials.judged:
+        if judged.standing in _ODDS_TRIAL:
+            source = f"trial {judged.trial}.{judged.figure}"
+            yield _hint(judged.node, source, f"{judged.part}: {judged.why}", _ODDS_TRIAL[judged.standing])
+    for matrix in trials.matrices:
+        for named in matrix.named:
+            odds = _ODDS_TRIAL["named"] if len(named.nodes) == 1 else _ODDS_AMONG
+            for node in named.nodes if named.kind != "unnamed" else ():
+                yield _hint(node, f"trial pairs.{named.figure}", named.evidence, odds)
 
 
 def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:

@@ -41,7 +41,7 @@ class Noise(_Part):
     """How often one training is wrong, as a share of trainings."""
 
     false_fail: Annotated[float, Field(gt=0, lt=0.5)] = 0.02  # of good nodes only
-    false_pass: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # with a bad node
+    missed: Annotated[float, Field(gt=0, lt=0.5)] = 0.05  # with a bad node
 
 
 class Problem(_Part):

@@ -30,7 +30,7 @@ class Fleet:
         self.played += 1
         nodes = frozenset(group.nodes)
         wrong = bool(nodes & self.bad) or any(link <= nodes for link in self.links)
-        chance = 1 - self.noise.false_pass if wrong else self.noise.false_fail
+        chance = 1 - self.noise.missed if wrong else self.noise.false_fail
         failed = self.random.random() < chance
         return Training(group=group, outcome="fail" if failed else "pass", seconds=self.seconds)
 
@@ -91,7 +91,7 @@ def halving(count: int, bad: int, seed: int, noise: Noise | None = None, repeats
         following: list[list[int]] = []
         for group in groups:
             played += repeats
-            chance = 1 - noise.false_pass if wrong & set(group) else noise.false_fail
+            chance = 1 - noise.missed if wrong & set(group) else noise.false_fail
             if sum(draw.random() < chance for _ in range(repeats)) * 2 <= repeats:
                 continue
             if len(group) == 1:

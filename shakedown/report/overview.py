@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded
+from shakedown.isolation import tree
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.terminal import shown_values
@@ -63,6 +64,7 @@ class Overview:
     jobs: Sequence[JobRecord] = ()
     notes: Sequence[str] = ()
     actions: Sequence[Action] = field(default=())
+    search: Sequence[str] = ()  # for bad nodes: its tree and what it came to, line by line
     directory: Path | None = None  # of the run, where its logs are
     links: str = ""  # in front of their paths
     signs: Sequence[Sign] = ()  # lines of logs that a diagnosis rests on
@@ -143,11 +145,18 @@ def _of_run(document: Run) -> Overview:
     if broken:
         parts.append(f"an operation failed on {counted(len(broken), 'node')}")
     parts += _differing(record.findings, len(record.nodes))
+    parts += _differing(record.findings)
+    searched = record.isolation and masked_model(record.isolation, more=document.secrets)
+    result = searched.result if searched else None
+    if result is not None and result.verdict != Verdict.OK:
+        parts.insert(0, f"the search for bad nodes: {printable(result.conclusion, TEXT)}")
     if record.finished_at is None:
         parts.insert(0, "the run is still at work, or was killed")
     elif not parts:
         parts = ["it was ended before all was judged"]
     held = f"; {_gates(len(record.gates))} held" if record.gates else "; no job was asked for"
+    if result is not None and not record.gates:
+        held = f"; {printable(result.conclusion, TEXT)}"
     return Overview(
         title=f"Run {printable(record.run_id)}",
         verdict=record.verdict,
@@ -162,6 +171,8 @@ def _of_run(document: Run) -> Overview:
         jobs=record.jobs,
         notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
         actions=(*died_of, *_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
+        actions=(*_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
+        search=list(tree.lines(searched)) if searched else (),
         directory=document.directory,
         links=document.links,
         signs=record.diagnosis.evidence if record.diagnosis else (),

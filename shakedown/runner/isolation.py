@@ -13,6 +13,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
+from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
 from shakedown.isolation import hints, pace
 from shakedown.isolation.estimate import TRAINING_S, estimate
@@ -71,7 +72,7 @@ def _begin(current: Session) -> None:
     if asked.run is not None:
         record = RunDirectory(asked.run).load()
         earlier = _hints_of_run(asked.run, record)
-        failed = any(gate.verdict == Verdict.FAIL and gate.node is None for gate in record.gates)
+        failed = any(gate.verdict == Verdict.FAIL and gate.job == TOGETHER for gate in record.gates)
     problem = _problem(current, failed, earlier)
     _tell(current, problem)
     if not invocation.dry:
@@ -154,13 +155,15 @@ def _keep(current: Session, isolation: Isolation) -> None:
 
 
 def _search_if_failed(current: Session, remote: Remote, interrupted: Interrupted) -> None:
-    if current.record is None or all(job.node is not None for job in current.jobs):
+    together = [job for job in current.jobs if job.node is None and not job.trials]
+    if current.record is None or not together:
         return
     judge_jobs(current)
     record = current.record
-    if invocation.interrupted or all(gate.verdict == Verdict.OK or gate.node is not None for gate in record.gates):
+    failed = [gate for gate in record.gates if gate.job == TOGETHER and gate.verdict == Verdict.FAIL]
+    if invocation.interrupted or not failed:
         return
-    job = next(job for job in current.jobs if job.node is None)
+    (job,) = together
     if job.result is None or job.result.started_at is None:
         current.out.print(f"no search: the training did not begin ({job.error or 'not started'})", markup=False)
         return
@@ -178,6 +181,10 @@ def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
     isolation = current.record.isolation
     if isolation is None or current.directory is None:
         return
+    if current.record.trials is not None and not isolation.rounds:
+        more = [*isolation.problem.hints, *hints.of_trials(current.record.trials)]
+        found = hints.strongest(more, isolation.problem.nodes)
+        isolation.problem = isolation.problem.model_copy(update={"hints": found})
     launch = _Rounds(current, current.directory, remote, interrupted, isolation)
     ended = search(isolation, launch, lambda each: _keep(current, each), interrupted)
     invocation.interrupted |= interrupted() is not None

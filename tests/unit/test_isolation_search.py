@@ -15,7 +15,7 @@ from shakedown.isolation.simulate import Fleet, halving, least_trainings, names,
 from shakedown.isolation.strategy import most_rounds, next_step
 from shakedown.isolation.tree import lines, tree
 
-QUIET = Noise(false_fail=1e-6, false_pass=1e-6)
+QUIET = Noise(false_fail=1e-6, missed=1e-6)
 
 
 def fleet(*bad: str, links: Sequence[frozenset[str]] = (), noise: Noise = QUIET) -> Fleet:

@@ -137,3 +137,47 @@ def test_a_file_that_is_no_search_is_told_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "isolation.json").write_text('{"problem": {"nodes": ["a", "a"]}}')
     with pytest.raises(ValueError, match=r"isolation\.json: problem: .*each once"):
         RunDirectory(tmp_path).load_isolation()
+
+
+def test_a_report_shows_the_search_and_what_it_came_to() -> None:
+    from shakedown.isolation.simulate import play
+    from shakedown.report.formats import Run
+    from shakedown.report.overview import overview
+    from shakedown.report.page.render import page
+    from shakedown.runs import RunRecord, now
+
+    isolation = play(16, 1, 4).isolation
+    record = RunRecord(
+        run_id="20260101T000000-aaaaaa",
+        started_at=now(),
+        finished_at=now(),
+        inventory="rack.py",
+        desired_digest="0",
+        verdict=Verdict.FAIL,
+        isolation=isolation,
+    )
+    shown = overview(Run(record))
+    assert "the run passes without node0010" in shown.sentence
+    html = page(shown)
+    assert "Search for bad nodes" in html
+    assert "suspect    node0010" in html
+
+
+def test_a_diagnosis_and_trials_are_hints() -> None:
+    from shakedown.diagnosis.model import Diagnosis
+    from shakedown.trials.models import Judged, Matrix, Named, TrialsRecord
+
+    diagnosis = Diagnosis(
+        name="x", cause="c", remedy="r", confidence="likely", origin=("n1",), among=("n2", "n3"), why="it was first"
+    )
+    found = {hint.node: hint.odds for hint in hints.of_diagnosis(diagnosis)}
+    assert found["n1"] > found["n2"] == found["n3"] > 1
+    base = {"trial": "gemm", "figure": "tflops", "part": "gpu0", "unit": "TFLOP/s", "values": [1.0], "median": 1.0}
+    judged = [
+        Judged.model_validate({**base, "node": node, "standing": standing})
+        for node, standing in (("n1", "named"), ("n2", "ok"), ("n3", "notice"))
+    ]
+    link = Named(kind="link", what="n4 > n5", nodes=["n4", "n5"], figure="bandwidth", cells=1, of=1, evidence="slow")
+    matrix = Matrix(figure="bandwidth", unit="GB/s", nodes=["n4", "n5"], cells={}, named=[link])
+    trials = TrialsRecord(asked=["gemm"], repetitions=1, judged=judged, matrices=[matrix])
+    assert {hint.node for hint in hints.of_trials(trials)} == {"n1", "n4", "n5"}
