@@ -145,7 +145,6 @@ def _of_run(document: Run) -> Overview:
     if broken:
         parts.append(f"an operation failed on {counted(len(broken), 'node')}")
     parts += _differing(record.findings, len(record.nodes))
-    parts += _differing(record.findings)
     searched = record.isolation and masked_model(record.isolation, more=document.secrets)
     result = searched.result if searched else None
     if result is not None and result.verdict != Verdict.OK:
@@ -171,7 +170,6 @@ def _of_run(document: Run) -> Overview:
         jobs=record.jobs,
         notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
         actions=(*died_of, *_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
-        actions=(*_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
         search=list(tree.lines(searched)) if searched else (),
         directory=document.directory,
         links=document.links,
