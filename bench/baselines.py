@@ -7,6 +7,7 @@ The noise from run to run has a standard deviation of 1 % unless a table says ot
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from shakedown.baselines.estimate import Array
+from shakedown.baselines.estimate import PRIOR, Array, Prior
 from shakedown.baselines.model import MINIMUM
 from shakedown.baselines.scan import scan
 
@@ -62,9 +63,9 @@ NOISES = (
 )
 
 
-def baseline(values: Array) -> Flags:
+def baseline(values: Array, prior: Prior = PRIOR) -> Flags:
     """The rule that ships."""
-    found: Flags = np.any([window.lost for window in scan(values, 1)], axis=0)
+    found: Flags = np.any([window.lost for window in scan(values, 1, prior)], axis=0)
     return found
 
 
@@ -188,7 +189,8 @@ def other_noise(trials: int, random: np.random.Generator) -> Iterator[str]:
     yield "Normal noise of another size than 1 %:\n"
     rows = []
     for sigma in (0.003, 0.02, 0.05):
-        for title, rule in RULES.items():
+        known: Rule = functools.partial(baseline, prior=Prior(noise=sigma))
+        for title, rule in {**RULES, "baseline, noise known from other nodes": known}.items():
             series = Series(rule, NOISES[0], trials, random, sigma)
             alarms = [series.healthy(passes) for passes in (6, 10, 20)]
             rows.append(

@@ -54,6 +54,17 @@ def past_of(
     return Past.of(known, key.epoch, wanted.judge, wanted.since)
 
 
+def know_peers(pasts: Mapping[str, Past]) -> None:
+    """Tell each of the nodes that train each for itself how noisy the others of its epoch are."""
+    if len(pasts) < 2:
+        return
+    from shakedown.baselines.peers import peers_of  # loads numpy
+
+    for epoch in {past.epoch for past in pasts.values()}:
+        for node, peers in peers_of({node: past for node, past in pasts.items() if past.epoch == epoch}).items():
+            pasts[node].peers = peers
+
+
 def own_figures(job: JobRecord, run_id: str) -> OneAlone | None:
     """What a node did in a job of its own; None where it measured nothing."""
     measured = {name: figure.value for name in METRICS if job.figures and (figure := job.figures.get(name))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +11,10 @@ import numpy as np
 
 from shakedown.baselines.estimate import PRIOR, Prior
 from shakedown.baselines.model import MINIMUM, Baseline, Direction, Past
+from shakedown.baselines.peers import prior_of
 from shakedown.baselines.scan import Window, scan
+
+_SIGN = {"at least": 1, "at most": -1}
 
 
 def judge_against(
@@ -21,19 +25,24 @@ def judge_against(
     The history may be in any order; its values are those of passes of the same job. A value that is worse is never
     judged better. Raises ValueError for a value that is not finite.
     """
-    earlier = [each for _at, each in sorted(history, key=lambda run: run[0])]
+    return _judged(tuple(each for _at, each in sorted(history, key=lambda run: run[0])), value, direction, prior)
+
+
+@functools.lru_cache(maxsize=4096)  # a job's figures are judged, and shown
+def _judged(earlier: tuple[float, ...], value: float, direction: Direction, prior: Prior) -> Baseline:
     if not all(map(math.isfinite, (*earlier, value))):
         raise ValueError("a baseline is of finite figures")
     if len(earlier) < MINIMUM:
         return Baseline(direction=direction, value=value, count=len(earlier))
-    windows = scan(np.array([*earlier, value], dtype=float), 1 if direction == "at least" else -1, prior)
+    windows = scan(np.array([*earlier, value], dtype=float), _SIGN[direction], prior)
     lost = [window for window in windows if window.lost]
     return _told(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
 
 
 def compare(past: Past, metric: str, value: float, direction: Direction) -> Baseline:
     """A figure of a job against the earlier passes of the same job."""
-    return judge_against([(run.at, run.figures[metric]) for run in past.of_metric(metric)], value, direction)
+    history = [(run.at, run.figures[metric]) for run in past.of_metric(metric)]
+    return judge_against(history, value, direction, prior_of(past, metric))
 
 
 def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
@@ -41,7 +50,7 @@ def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
     values = [run.figures[metric] for run in past.of_metric(metric)]
     if len(values) < MINIMUM:
         return Baseline(direction=direction, value=float(np.median(values)), count=len(values))
-    window = scan(np.array([*values, values[-1]], dtype=float), 1 if direction == "at least" else -1)[0]
+    window = scan(np.array([*values, values[-1]], dtype=float), _SIGN[direction], prior_of(past, metric))[0]
     return _told(direction, float(window.centre), len(values), window, False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, date
+from datetime import UTC, date, datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +13,7 @@ from shakedown.ledger.key import Earlier
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
 MINIMUM = 5  # earlier runs, below which nothing is judged
-MOST = 200  # earlier runs that one is compared with: the newest
+MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
 
 
 class Baseline(BaseModel):
@@ -47,6 +47,27 @@ class Baseline(BaseModel):
         return f"{self.direction} {self.bound:.6g} by {self.count} runs around {self.centre:.6g} +- {self.error:.2g}"
 
 
+class Pass(BaseModel):
+    """One earlier pass. `figures`: metric -> value in the metric's unit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    at: datetime
+    figures: dict[str, float]
+
+
+class PeersNoise(BaseModel):
+    """How much other nodes' figures differ from run to run in the same job: as a share of the figure, and how many runs
+    this is worth as an opinion on another node's noise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    noise: float = Field(ge=0)
+    weight: float = Field(ge=0)
+    nodes: int
+
+
 class Past(BaseModel):
     """The earlier passes of a job, as its gates were given them: kept with the evidence, so that judging again comes to
     the same. `earlier` are those of the job's own `epoch`, the oldest first; `others` says how many there are of which
@@ -56,8 +77,9 @@ class Past(BaseModel):
 
     judge: bool  # else what comes out is shown and is no gate
     epoch: str = ""
-    earlier: Annotated[list[Earlier], Field(max_length=MOST)] = []
+    earlier: Annotated[list[Pass], Field(max_length=MOST)] = []
     others: dict[str, int] = {}
+    peers: dict[str, PeersNoise] = {}  # by metric
     since: date | None = None  # a day of UTC: passes before it do not count
     problem: str = ""  # why nobody knows of earlier runs
 
@@ -67,9 +89,10 @@ class Past(BaseModel):
         recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
         same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
         others = Counter(run.epoch for run in recent if run.epoch != epoch)
-        return cls(judge=judge, epoch=epoch, earlier=same[-MOST:], others=dict(others), since=since)
+        kept = [Pass(run_id=run.run_id, at=run.at, figures=run.figures) for run in same[-MOST:]]
+        return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since)
 
-    def of_metric(self, metric: str) -> list[Earlier]:
+    def of_metric(self, metric: str) -> list[Pass]:
         """The earlier runs that have this figure."""
         return [run for run in self.earlier if metric in run.figures]
 

@@ -231,17 +231,19 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
     """Put into the evidence of each job the earlier runs that the ledger now has of it."""
-    from shakedown.compared import Wanted, past_of
+    from shakedown.compared import Wanted, know_peers, past_of
     from shakedown.runs import Evidence
 
     states = {}
     for node in record.nodes:
         with suppress(FileNotFoundError):  # it was never reached
             states[node.name] = directory.load_state(node.name)
-    for job in record.jobs:
+    training = [job for job in record.jobs if not job.trials]
+    for job in training:
         given = evidence.setdefault(job.name, Evidence())
         wanted = Wanted(judge=True, since=given.past.since if given.past else None)
         given.past = past_of(job, states, record.run_id, wanted)
+    know_peers({job.node: past for job in training if job.node and (past := evidence[job.name].past)})
 
 
 def _finish(

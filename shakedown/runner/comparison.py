@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from shakedown.compared import Wanted, earlier_own_figures, own_figures, past_of
+from shakedown.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of
+from shakedown.desired.models import Smoke
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord
 from shakedown.smoke.job import job_name
@@ -15,23 +16,38 @@ from shakedown.smoke.scaling import Alone, OneAlone
 PlanAlone = Callable[[str], LaunchPlan]
 
 
-def compare(current: Session, job: JobRecord, plan_alone: PlanAlone) -> None:
-    """Put into a job's evidence what it is to be compared with, as far as the desired state asks for it. A ledger that
+def compare_with_earlier(current: Session, jobs: Sequence[JobRecord]) -> None:
+    """Put the earlier runs into the evidence of jobs, as far as the desired state asks for a comparison. A ledger that
     cannot be read is told, and decides nothing unless the figures are to be judged by it."""
-    record, plan = current.record, job.plan
-    if record is None or plan is None or job.trials:
-        return
-    smoke = current.examination.desired[plan.driver].smoke
-    if smoke is None:
-        return
-    evidence, wanted = current.evidence[job.name], Wanted.of(smoke)
-    if wanted is not None:
-        evidence.past = past_of(job, current.examination.states, record.run_id, wanted)
-        if evidence.past.problem and not wanted.judge:
-            current.out.print(f"{job.name}: {evidence.past.problem}", markup=False, style="yellow")
-    if smoke.scaling is not None and job.node is None and len(plan.nodes) > 1:
+    record = current.record
+    assert record is not None
+    for job in jobs:
+        smoke, wanted = _smoke(current, job), None
+        if smoke is not None and (wanted := Wanted.of(smoke)):
+            current.evidence[job.name].past = past_of(job, current.examination.states, record.run_id, wanted)
+    given = {job.name: past for job in jobs if (past := current.evidence[job.name].past)}
+    know_peers({job.node: past for job in jobs if job.node and (past := given.get(job.name))})
+    for problem in dict.fromkeys(past.problem for past in given.values() if past.problem and not past.judge):
+        current.out.print(problem, markup=False, style="yellow")
+
+
+def compare_with_alone(current: Session, job: JobRecord, plan_alone: PlanAlone) -> None:
+    """Put what its nodes did each by itself into the evidence of a job over several, where that is asked for."""
+    smoke, plan = _smoke(current, job), job.plan
+    if (
+        smoke is not None
+        and plan is not None
+        and smoke.scaling is not None
+        and job.node is None
+        and len(plan.nodes) > 1
+    ):
         nodes = {node.name: _alone(current, node.name, plan_alone) for node in plan.nodes}
-        evidence.alone = Alone(share=smoke.scaling, nodes=nodes)
+        current.evidence[job.name].alone = Alone(share=smoke.scaling, nodes=nodes)
+
+
+def _smoke(current: Session, job: JobRecord) -> Smoke | None:
+    """The smoke section of a job that trains."""
+    return None if job.plan is None or job.trials else current.examination.desired[job.plan.driver].smoke
 
 
 def _alone(current: Session, node: str, plan_alone: PlanAlone) -> OneAlone | None:

@@ -16,7 +16,7 @@ from shakedown.hosts import named
 from shakedown.isolation import suspects
 from shakedown.report import terminal
 from shakedown.report.trials import of_training
-from shakedown.runner.comparison import compare
+from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
@@ -201,9 +201,10 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     _counters_after(current, begun)
     kept_of = {job.name: keep(current, job) for job in begun}
     current.save()
+    compare_with_earlier(current, list(kept_of.values()))
     for job in begun:
         kept = kept_of[job.name]
-        compare(current, kept, lambda node: plan_of(current.examination, record.run_id, alone=node))
+        compare_with_alone(current, kept, lambda node: plan_of(current.examination, record.run_id, alone=node))
         judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures

@@ -16,7 +16,7 @@ from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.ledger.store import open_ledger
 from shakedown.report import terminal
-from shakedown.runner.comparison import compare
+from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.session import Session
 from shakedown.runner.training import plan_of
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run
@@ -143,7 +143,8 @@ def compared(current: Session, **own: JobRecord) -> Evidence:
     assert current.record is not None
     current.record.jobs += own.values()
     job = JobRecord(plan=plan_of(current.examination), figures=figure(380.0))
-    compare(current, job, lambda node: plan_of(current.examination, alone=node))
+    compare_with_earlier(current, [job])
+    compare_with_alone(current, job, lambda node: plan_of(current.examination, alone=node))
     return current.evidence[job.name]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 from shakedown.baselines.model import MOST, Past
+from shakedown.baselines.peers import peers_of
 from shakedown.findings import Verdict
 from shakedown.ledger.key import Earlier
 from shakedown.smoke import gates
@@ -98,6 +100,31 @@ def test_a_figure_that_only_earlier_runs_have_is_unknown() -> None:
 def test_earlier_runs_that_nobody_knows_are_unknown() -> None:
     (gate,) = gates.judge(Observed(no_past="ledger.sqlite: permission denied"))
     assert (gate.verdict, gate.evidence) == (Verdict.UNKNOWN, "ledger.sqlite: permission denied") and gate.remedy
+
+
+def rack_of(noise: float, nodes: int = 8, runs: int = 5) -> dict[str, Past]:
+    random = np.random.default_rng(3)
+    values = 400 * (1 + noise * random.standard_normal((nodes, runs)))
+    return {f"n{number}": Past.of(earlier(*row), HERE, judge=True) for number, row in enumerate(values)}
+
+
+def test_nodes_that_do_the_same_know_how_noisy_each_of_them_is() -> None:
+    noisy, quiet = rack_of(0.04), rack_of(0.001)
+    for pasts in (noisy, quiet):
+        for node, peers in peers_of(pasts).items():
+            pasts[node].peers = peers
+    told = noisy["n0"].peers["throughput_per_gpu"]
+    assert told.nodes == 7 and told.noise == pytest.approx(0.04, rel=0.35)
+    past = Past(judge=True, epoch=HERE, earlier=Past.of(earlier(400.0, 400.1, 399.9, 400.0, 400.2), HERE, True).earlier)
+    among_noisy = past.model_copy(update={"peers": noisy["n0"].peers})
+    among_quiet = past.model_copy(update={"peers": quiet["n0"].peers})
+    verdicts = [judged(each, 390.0)[0].verdict for each in (among_noisy, past, among_quiet)]
+    assert verdicts == [Verdict.OK, Verdict.OK, Verdict.FAIL]
+    assert "7 other nodes differ by 0." in judged(among_quiet, 390.0)[0].evidence
+
+
+def test_two_nodes_know_nothing_of_each_other() -> None:
+    assert peers_of(rack_of(0.04, nodes=3)) == {"n0": {}, "n1": {}, "n2": {}}
 
 
 def alone(share: float = 0.9, **nodes: Any) -> Alone:

@@ -37,12 +37,12 @@ def figure_and_past(metric: str, past: Past, figures: Figures) -> Outcome:
         wanted=found.bound,
         actual=found.recent,
         unit=known.unit,
-        evidence=_evidence(found, past, [run.run_id for run in earlier]),
+        evidence=_evidence(found, past, metric, [run.run_id for run in earlier]),
         remedy=advice("worse_than_before") if found.lost else None,
     )
 
 
-def _evidence(found: Baseline, past: Past, runs: list[str]) -> str:
+def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     assert found.centre is not None and found.error is not None and found.spread is not None
     said = [f"wanted {found.direction} {found.bound:.6g}"]
     if found.runs > 1:
@@ -52,6 +52,8 @@ def _evidence(found: Baseline, past: Past, runs: list[str]) -> str:
         f"{found.earlier} runs before: {found.centre:.6g} +- {found.error:.2g}, one run differs by {found.spread:.2g}"
     )
     said.append(f"{before} ({some(runs[: found.earlier][::-1])})")
+    if peers := past.peers.get(metric):
+        said.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")
     said.append(past.epoch)
     if past.others:
         said.append(f"{sum(past.others.values())} runs with {some(list(past.others))} are another baseline")
