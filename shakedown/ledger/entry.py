@@ -16,13 +16,13 @@ from shakedown.findings import Finding, Verdict, worst
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.parts import Part, equipment_of, parts_of
+from shakedown.ledger.words import line, name
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results_of
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
-from shakedown.text import printable
 
 Row = dict[str, Any]
 FINDINGS = 1000  # rows of a run at most, the worst first
@@ -39,17 +39,6 @@ class Entry:
     nodes: list[Row] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
     equipment: dict[str, list[Part]] = field(default_factory=dict)
-
-
-def line(value: object, limit: int = schema.TEXT) -> str:
-    """Anything as one line that a database takes and a terminal shows."""
-    text = " ".join(printable(str(value), 4 * limit).split())
-    return printable(text.encode("utf-8", "replace").decode(), limit)
-
-
-def name(value: object) -> str:
-    """A name, by which things are also looked for."""
-    return line(value, schema.NAME)
 
 
 def seconds(when: str | None) -> int | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
-from sqlalchemy import Connection, ScalarSelect, Select, and_, func, select
+from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
 from shakedown.ledger import schema
-from shakedown.ledger.entry import name
 from shakedown.ledger.parts import plain
 from shakedown.ledger.store import Ledger
-from shakedown.smoke.job import job_name
+from shakedown.ledger.words import name
 
 LIMIT = 20  # runs, unless asked for more
 STAYS = 50  # places of a part at most, the newest
@@ -89,22 +88,38 @@ class Asked(_Part):
 def history(ledger: Ledger, asked: Asked) -> History:
     """Earlier runs. Raises LedgerError."""
     with ledger.reading() as connection:
-        equipment = _equipment(connection, asked.part) if asked.part else None
-        rows = [] if equipment == [] else list(connection.execute(_runs(asked, equipment)).mappings())
+        equipment = _equipment(connection, asked.part) if asked.part else {}
+        rows = _with_part(connection, asked, equipment) if asked.part else _rows(connection, asked)
         jobs = _jobs(connection, [(row["run_id"], row.get("node")) for row in rows])
         runs = [_run(row, jobs.get(row["run_id"], [])) for row in rows]
-        return History(runs=runs, stays=_stays(connection, asked, equipment or []))
+        return History(runs=runs, stays=_stays(connection, asked, list(equipment)))
 
 
 def _time(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _runs(asked: Asked, equipment: Sequence[str] | None) -> Select[Any]:
+def _rows(connection: Connection, asked: Asked, equipment: str | None = None) -> list[Any]:
+    return list(connection.execute(_runs(asked, equipment)).mappings())
+
+
+def _with_part(connection: Connection, asked: Asked, equipment: Mapping[str, int]) -> list[Any]:
+    """The newest runs that saw any of these sets of parts, each asked for by itself: an index has its runs in order.
+    Those that were last seen before the runs that there are already need no look."""
+    rows: list[Any] = []
+    for which, last in equipment.items():
+        if len(rows) == asked.limit and rows[-1]["started"] > last:
+            break
+        rows += _rows(connection, asked, which)
+        rows = sorted(rows, key=lambda row: (row["started"], row["run_id"]), reverse=True)[: asked.limit]
+    return rows
+
+
+def _runs(asked: Asked, equipment: str | None) -> Select[Any]:
     """The newest runs. What comes first is what narrows most, by an index that has them in order of time."""
     runs, nodes, jobs = schema.runs, schema.nodes, schema.jobs
     by_node = [nodes.c.node == name(asked.node)] if asked.node else []
-    by_node += [nodes.c.equipment.in_(equipment)] if equipment is not None else []
+    by_node += [nodes.c.equipment == equipment] if equipment is not None else []
     recipe = name(asked.recipe) if asked.recipe else None
     found: Select[Any] = select(runs.c.run_id, runs.c.started)
     times, own = runs, []
@@ -145,7 +160,7 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
     nodes = {node for _, node in wanted}
     which = [
         jobs.c.run_id.in_([run_id for run_id, _ in wanted]),
-        jobs.c.job.in_([name(job_name(n)) for n in {None, *nodes}]),
+        or_(jobs.c.node.is_(None), jobs.c.node.in_([node for node in nodes if node])),
     ]
     same = and_(figures.c.run_id == jobs.c.run_id, figures.c.job == jobs.c.job)
     columns = (jobs.c.run_id, jobs.c.job, jobs.c.recipe, jobs.c.verdict, jobs.c.nodes)
@@ -158,11 +173,11 @@ def _jobs(connection: Connection, wanted: Sequence[tuple[str, str | None]]) -> d
     return {run_id: list(of_run.values()) for run_id, of_run in found.items()}
 
 
-def _equipment(connection: Connection, part: str) -> list[str]:
-    """The sets of parts that hold a part, the newest."""
-    parts = schema.parts
-    found = select(parts.c.equipment).where(parts.c.number == name(plain(part))).order_by(_last().desc())
-    return list(dict.fromkeys(connection.execute(found.limit(_PLACES)).scalars()))
+def _equipment(connection: Connection, part: str) -> dict[str, int]:
+    """The sets of parts that hold a part, and when each was seen last; the newest."""
+    parts, last = schema.parts, _last().label("last")
+    found = select(parts.c.equipment, last).where(parts.c.number == name(plain(part))).order_by(last.desc())
+    return {which: at for which, at in connection.execute(found.limit(_PLACES)) if at is not None}
 
 
 def _last(until: int | None = None) -> ScalarSelect[int]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from shakedown.runs import runs_folder
 from shakedown.secret_file import SecretError, read_secret
 from shakedown.text import printable
 
@@ -44,7 +43,7 @@ def place_of(given: str | Path | None = None) -> Place:
     Either is a path, or a URL of PostgreSQL. A path of a file that is no database names one that holds the URL, for its
     owner alone. Raises LedgerError.
     """
-    said = given or os.environ.get(VARIABLE) or runs_folder() / FILE
+    said = given or os.environ.get(VARIABLE) or _beside_the_runs()
     if isinstance(said, Path) or "://" not in said:
         path = Path(said).expanduser()
         if not _is_text(path):
@@ -54,6 +53,12 @@ def place_of(given: str | Path | None = None) -> Place:
         except SecretError as error:
             raise LedgerError(f"ledger: {error}") from None
     return _by_url(said)
+
+
+def _beside_the_runs() -> Path:
+    from shakedown.runs import runs_folder  # with all that judges runs: who names a ledger has no use for it
+
+    return runs_folder() / FILE
 
 
 def _is_text(path: Path) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, NullPool, Table, and_, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, NoSuchModuleError, SQLAlchemyError
@@ -14,13 +14,15 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, NoSuchModu
 from shakedown import private
 from shakedown.findings import Verdict
 from shakedown.ledger import schema
-from shakedown.ledger.entry import Entry, entry_of
-from shakedown.ledger.entry import name as kept_name
 from shakedown.ledger.key import Earlier, Key
 from shakedown.ledger.migrations import MIGRATIONS, Migration, migrate, version_of
 from shakedown.ledger.place import LedgerError, Place, place_of
-from shakedown.runs import RunDirectory, RunRecord
-from shakedown.state import NodeState
+from shakedown.ledger.words import name as kept_name
+
+if TYPE_CHECKING:  # who only asks has no use for them
+    from shakedown.ledger.entry import Entry
+    from shakedown.runs import RunDirectory, RunRecord
+    from shakedown.state import NodeState
 
 WAIT_S = 30.0  # for another writer, or for a server that does not answer
 _TRIES = 5
@@ -51,6 +53,8 @@ class Ledger:
         """Keep a run, by its directory; one that is there already is replaced. `record` stands for the one in run.json
         where it was judged again. Returns what could not be read. Raises ValueError and OSError for a record that
         cannot be."""
+        from shakedown.ledger.entry import entry_of
+
         record = record or run.load()
         evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
         states: dict[str, NodeState] = {}

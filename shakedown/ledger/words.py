@@ -1,0 +1,17 @@
+"""What comes from nodes, logs and sites, as one line of bounded length that any database takes."""
+
+from __future__ import annotations
+
+from shakedown.ledger import schema
+from shakedown.text import printable
+
+
+def line(value: object, limit: int = schema.TEXT) -> str:
+    """Anything as one line that a database takes and a terminal shows."""
+    text = " ".join(printable(str(value), 4 * limit).split())
+    return printable(text.encode("utf-8", "replace").decode(), limit)
+
+
+def name(value: object) -> str:
+    """A name, by which things are also looked for."""
+    return line(value, schema.NAME)
