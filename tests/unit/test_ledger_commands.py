@@ -1,0 +1,108 @@
+"""The commands over what earlier runs have left: ledger, history, compare; and what the end of a run does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shakedown.cli import main
+from shakedown.findings import Verdict
+from shakedown.ledger.compare import ORDER
+from shakedown.runs import RunNode
+from tests.states import DELETED, with_
+from tests.unit.test_ledger import SERIAL, STATES, a_run
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the runs, with the ledger in it."""
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    monkeypatch.delenv("SHAKEDOWN_LEDGER", raising=False)
+    monkeypatch.setenv("COLUMNS", "300")
+    return tmp_path / "runs"
+
+
+def shakedown(*words: str, code: int = 0) -> Result:
+    done = CliRunner().invoke(main, list(words))
+    assert done.exit_code == code, done.output
+    return done
+
+
+def test_what_is_added_is_shown_and_exported(runs: Path) -> None:
+    for number in (1, 2):
+        a_run(runs, number, value=400.0 + number)
+    assert "2 runs kept" in shakedown("ledger", "add", "--all").stderr
+    assert "1 run kept" in shakedown("ledger", "add", "20261101T02").stderr
+    newest, older = shakedown("history").stdout.splitlines()[1:]
+    assert "20261101T020000-000002" in newest and "402" in newest and "401" in older
+    found = json.loads(shakedown("history", "--part", SERIAL, "--format", "json").stdout)
+    assert (found["stays"][0]["node"], found["stays"][0]["runs"], len(found["runs"])) == ("node01", 2, 2)
+    assert shakedown("history", "--recipe", "none such").stdout == "no such run in the ledger\n"
+    first, second = (json.loads(line) for line in shakedown("ledger", "export").stdout.splitlines())
+    assert [run["run_id"][-1] for run in (first, second)] == ["1", "2"]
+    assert first["jobs"][0]["figures"][0]["value"] == 401.0
+    assert {part["kind"] for part in first["nodes_of_run"][1]["parts"]} == {"gpu", "nic", "board"}
+
+
+def test_what_cannot_be_added_is_named_and_the_rest_is_kept(runs: Path, tmp_path: Path) -> None:
+    a_run(runs, 1)
+    a_run(runs, 2).write("run.json", "{")
+    done = shakedown("ledger", "add", "20261101T01", "20261101T02", "nothing", code=2)
+    assert "1 run kept" in done.stderr and "000002/run.json" in done.stderr and "nothing: no such file" in done.stderr
+    assert len(shakedown("history").stdout.splitlines()) == 2
+    assert "RUNS, or --all" in shakedown("ledger", "add", code=2).stderr
+    assert "neither 2026-11-22" in shakedown("history", "--since", "yesterday", code=2).stderr
+
+
+def test_there_is_no_history_before_the_first_run() -> None:
+    assert "there is none yet" in shakedown("history", code=2).stderr
+    assert "there is none yet" in shakedown("ledger", "export", code=2).stderr
+
+
+def test_a_run_that_is_judged_again_is_kept_as_it_is_judged_now(runs: Path) -> None:
+    run = a_run(runs, 1)
+    assert not (runs / "ledger.sqlite").exists()
+    done = shakedown("judge", run.path.name, "--ledger", code=4)  # its logs are gone
+    (row,) = json.loads(shakedown("history", "--format", "json").stdout)["runs"]
+    assert (row["verdict"], row["jobs"][0]["verdict"]) == ("unknown", "unknown"), done.output
+    assert run.load().verdict == Verdict.OK, "the run directory is as it was"
+
+
+def test_two_runs_differ_first_in_what_matters(runs: Path) -> None:
+    first = a_run(runs, 1)
+    bad = with_(STATES["node02"], {"gpus.2.link.width": 8, "rocm_version": "6.4.2", "gpus.7": DELETED})
+    hot = with_(STATES["node01"], {"gpus.2.temperature_c": 80.0, "rocm_version": "6.4.2"})
+    second = a_run(
+        runs, 2, states={"node01": hot, "node02": bad}, value=385.0, verdict=Verdict.FAIL, inventory="other.py"
+    )
+    found = json.loads(shakedown("compare", first.path.name, "latest", "--format", "json").stdout)
+    groups = [difference["group"] for difference in found["differences"]]
+    assert groups == sorted(groups, key=ORDER.index)
+    said = {(each["group"], each["what"]): each for each in found["differences"]}
+    assert said["verdict", "run"]["second"] == "fail"
+    assert said["figures", "throughput_per_gpu"]["change"] == "-3.75%, worse"
+    assert said["versions", "ROCm"]["second"] == "6.4.2"
+    assert said["state", "rocm_version"]["nodes"] == ["node01", "node02"]
+    assert said["state", "gpus.0000:03:00.0.link.width"]["nodes"] == ["node02"]
+    assert said["state", "gpus.0000:08:00.0.model"]["second"] == "-"
+    assert said["rest", "inventory"]["first"] == "rack.py"
+    assert not [what for _, what in said if "temperature" in what], "a reading of the moment"
+    table = shakedown("compare", first.path.name, second.path.name).stdout
+    assert table.index("verdicts") < table.index("-3.75%, worse") < table.index("ROCm") < table.index("other.py")
+    assert "nothing differs" in shakedown("compare", "latest", "latest").stdout
+
+
+def test_runs_of_other_jobs_and_of_lost_states_are_compared_as_far_as_they_go(runs: Path) -> None:
+    first = a_run(runs, 1)
+    second = a_run(
+        runs, 2, states={"node01": STATES["node01"]}, nodes=[RunNode(name="x", verdict="ok", part="trained")]
+    )
+    first.write("states/node01.json", "{")
+    found = json.loads(shakedown("compare", first.path.name, second.path.name, "--format", "json").stdout)
+    assert "states/node01.json" in found["notes"][0]
+    assert "not of equals" in found["notes"][-1] and "nodes" in found["notes"][-1]
+    assert [each["nodes"] for each in found["differences"] if each["what"] == "node"] == [["node01", "node02"], ["x"]]
+    assert "no such run" in shakedown("compare", first.path.name, "nothing", code=2).stderr
