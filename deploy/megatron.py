@@ -5,7 +5,7 @@
 pyinfra's own options hold: --dry shows every finding and every change and changes nothing, --diff, --limit, -v, -y.
 """
 
-from shakedown.runner import data, stages
+from shakedown.runner import data, stages, trials
 
 stages.examine()
 stages.tune()
@@ -15,6 +15,7 @@ stages.images()
 data.datasets()
 stages.reboot()
 stages.recheck()
+trials.measure()
 data.shared_cache()
 stages.smoke()
 stages.conclude()

@@ -24,6 +24,7 @@ from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.text import counted
 from shakedown.trials.judge import gates, named_nodes
 from shakedown.trials.models import NODES, PAIRS, Limits, TrialsRecord
 from shakedown.trials.plan import chosen_trials, expected_seconds, plan_alone, plan_between
@@ -79,7 +80,7 @@ def _begin(current: Session) -> None:
     nodes = list(current.examination.states)
     rounds = schedule(len(nodes), "") if PAIRS in stage.names else []
     seconds = expected_seconds(stage.names, wanted.repetitions, len(rounds))
-    told = f"trials: {', '.join(stage.names)} on {len(nodes)} nodes, {wanted.repetitions} repetitions"
+    told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}, {wanted.repetitions} repetitions"
     told += f", {len(rounds)} rounds of pairs" if rounds else ""
     current.out.print(f"{told}: about {seconds:.0f} s", markup=False)
     if not invocation.dry:
@@ -160,6 +161,8 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     plan = _plan(current, stage, job)
     record = current.record
     assert record is not None
+    if job.node is None and record.trials is not None:
+        record.trials = record.trials.model_copy(update={"places": [node.name for node in plan.nodes]})
     kept = JobRecord(node=job.node, trials=job.trials, plan=training.shown(plan, current.examination))
     record.jobs.append(kept)
     current.save()
@@ -187,9 +190,14 @@ def _fails(current: Session) -> bool:
 def _judge_all(current: Session) -> None:
     record, directory, stage = current.record, current.directory, _stage(current)
     assert record is not None and directory is not None
-    own = [*stage.alone, *stage.between]
-    for job in own:
-        training.keep(current, job)
+    training.note_missing(current)
+    gone = {job.node for job in stage.alone if not job.result and not job.error and job.node in current.excluded}
+    for job in [*stage.alone, *stage.between]:
+        if job.node not in gone or job.node is None:
+            training.keep(current, job)
+    if gone and record.trials is not None:
+        groups = {node: group for node, group in record.trials.groups.items() if node not in gone}
+        record.trials = record.trials.model_copy(update={"groups": groups})
     current.save()  # the evidence has the logs now
     judged: list[Gate] = []
     for kept in record.jobs:

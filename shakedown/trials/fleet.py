@@ -18,6 +18,7 @@ LEAST_PEERS = 3
 Z = 5.0  # scales below the centre
 PRIOR = 0.02  # scale that equal parts have anyway, as a fraction of the centre
 NOTICE = 0.5  # of the shortfall from which a part is named: told, and no more
+GAP = 1 / 3  # between all repetitions of a part and all of its peers: then their scatter does not matter
 _CONSISTENT = 1.4826  # a normal distribution's standard deviation in median absolute deviations
 _SMALL = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 
@@ -27,13 +28,15 @@ Part = TypeVar("Part", bound=Hashable)
 @dataclass(frozen=True)
 class Place:
     """Where a part stands: `shortfall` is the fraction by which it is worse than its peers' median, `scales` the same
-    in units of their scatter, `always` whether every repetition of it is worse by what it is to be named for."""
+    in units of their scatter, `always` whether every repetition of it is worse by what it is to be named for, `apart`
+    whether its best repetition is worse than the worst of any peer, by `GAP` or what it is to be named for."""
 
     peers: int
     of_peers: float | None = None
     shortfall: float = 0.0
     scales: float = 0.0
     always: bool = False
+    apart: bool = False
 
     def standing(self, slower: float) -> tuple[str, str]:
         """named, undecided, notice, ok or unknown, and why."""
@@ -44,7 +47,7 @@ class Place:
             return "ok", ""
         if self.shortfall < slower:
             return ("notice", text) if self.scales >= Z else ("ok", "")
-        if self.scales >= Z and self.always:
+        if self.always and (self.scales >= Z or self.apart):
             return "named", f"{text}, in every repetition"
         if not self.always:
             return "undecided", f"{text}, but not in every repetition"
@@ -56,12 +59,12 @@ def places(values: Mapping[Part, Sequence[float]], *, lower_is_better: bool, slo
     rates = {part: [1 / v if lower_is_better else v for v in its if v > 0] for part, its in values.items()}
     rates = {part: its for part, its in rates.items() if its}
     centres = {part: median(its) for part, its in rates.items()}
-    scatter = _scatter(rates, centres)
+    scatter = scatter_of(rates, centres)
     return {part: _place(part, rates, centres, scatter, lower_is_better, slower) for part in rates}
 
 
-def _scatter(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
-    """Of repetitions on one part, as a fraction."""
+def scatter_of(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
+    """How far the repetitions on one part scatter, as a fraction of its centre."""
     deviations = [abs(v - centres[part]) / centres[part] for part, its in rates.items() if len(its) > 1 for v in its]
     deviations = sorted(deviations)[sum(len(its) > 1 for its in rates.values()) :]  # each part has one that is nothing
     return _CONSISTENT * median(deviations) if deviations else 0.0
@@ -79,6 +82,7 @@ def _place(
     if len(peers) < LEAST_PEERS:
         return Place(len(peers))
     centre = median(peers)
+    lowest = min(min(its) for other, its in rates.items() if other != part)
     between = _CONSISTENT * _SMALL.get(len(peers), 1.0) * median(abs(each - centre) for each in peers)
     scale = max(between, scatter * centre, PRIOR * centre)
     return Place(
@@ -87,4 +91,5 @@ def _place(
         shortfall=1 - centres[part] / centre,
         scales=(centre - centres[part]) / scale,
         always=max(rates[part]) <= (1 - slower) * centre,
+        apart=max(rates[part]) <= (1 - max(slower, GAP)) * lowest,
     )

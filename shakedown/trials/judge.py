@@ -132,7 +132,7 @@ def _bad(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
 
 def _matrices(record: TrialsRecord) -> list[Matrix]:
     """The readings between nodes, by figure and rail."""
-    nodes = list(record.groups)
+    nodes = record.places
     cells: dict[tuple[str, str], dict[matrix.Cell, list[float]]] = defaultdict(lambda: defaultdict(list))
     asked: dict[str, set[matrix.Cell]] = defaultdict(set)
     for reading in record.readings:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shakedown.trials.fleet import PRIOR, Z
+from shakedown.trials.fleet import PRIOR, Z, scatter_of
 from shakedown.trials.models import Named
 
 Cell = tuple[str, str]  # sender, receiver
@@ -58,14 +58,15 @@ def read(
     if len(centres) + len(lost) < LEAST_CELLS or not centres:
         return Read(None, [], [], [])
     centre, scale = _usual(list(centres.values()))
+    scale = max(scale, scatter_of({cell: rates[cell] for cell in centres}, centres) * centre)
     worse = [cell for cell, each in centres.items() if each <= (1 - slower) * centre]
     sure = [c for c in worse if max(rates[c]) <= (1 - slower) * centre and (centre - centres[c]) / scale >= Z]
     # Where the scatter is wide, what is beyond any doubt is slow all the same: a third of what is usual, every time.
     sure = [c for c in worse if c in set(sure) or max(rates[c]) <= centre / 3]
     slow = [*lost, *sure]
-    named = _explain(slow, [*centres, *lost], nodes, blocks or {}, figure)
-    usual = 1 / centre if lower_is_better else centre
-    return Read(usual, slow, [cell for cell in worse if cell not in sure], named)
+    unsure = [cell for cell in worse if cell not in sure]
+    named = _explain(slow, unsure, [*centres, *lost], nodes, blocks or {}, figure)
+    return Read(1 / centre if lower_is_better else centre, slow, unsure, named)
 
 
 def _usual(values: list[float]) -> tuple[float, float]:
@@ -81,7 +82,12 @@ def _usual(values: list[float]) -> tuple[float, float]:
 
 
 def _explain(
-    slow: list[Cell], asked: Sequence[Cell], nodes: Sequence[str], blocks: Mapping[str, str], figure: str
+    slow: list[Cell],
+    unsure: Sequence[Cell],
+    asked: Sequence[Cell],
+    nodes: Sequence[str],
+    blocks: Mapping[str, str],
+    figure: str,
 ) -> list[Named]:
     left, named, used = set(slow), [], set[str]()
     causes = [*_of_nodes(asked, nodes), *_of_blocks(asked, nodes, blocks)]
@@ -101,14 +107,16 @@ def _explain(
         used |= set(cause.nodes)
         named.append(_named(cause, len(hit), figure))
         left -= cause.cells
-    return [*named, *_links(left, nodes, figure)]
+    return [*named, *_links(left, unsure, nodes, figure)]
 
 
-def _links(left: set[Cell], nodes: Sequence[str], figure: str) -> list[Named]:
-    """The cells that no node explains: links, as long as they are few and apart from each other."""
+def _links(left: set[Cell], unsure: Sequence[Cell], nodes: Sequence[str], figure: str) -> list[Named]:
+    """The cells that no node explains: links, as long as they are few and apart from each other, and nothing else of
+    their ends is in doubt."""
     links = sorted({(min(cell), max(cell)) for cell in left})
     ends = [node for link in links for node in link]
-    if len(set(ends)) < len(ends) or len(links) > max(1, len(nodes) // 4):
+    doubtful = any(set(cell) & set(ends) and (min(cell), max(cell)) not in links for cell in unsure)
+    if len(set(ends)) < len(ends) or len(links) > max(1, len(nodes) // 4) or doubtful:
         what = f"{len(left)} links of {len(set(ends))} nodes"
         why = "slow, and no node, block or single link accounts for them"
         joined = sorted(set(ends))

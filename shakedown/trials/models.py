@@ -95,7 +95,7 @@ class TrialsRecord(_Part):
     repetitions: int
     limits: Limits = Limits()
     groups: dict[str, str] = {}  # node -> GPU profile: like is compared with like
-    rates: dict[str, float] = {}  # node -> Gb/s of its NICs together or its interface, where that is known
+    places: list[str] = []  # the nodes of the rounds, as their places in the readings count them
     rounds: int = 0
     readings: Annotated[list[Reading], FailFast()] = []
     judged: Annotated[list[Judged], FailFast()] = []

@@ -73,7 +73,14 @@ def record(values: dict[str, list[float]], gpu: str = "cpu", **more: Any) -> Tri
     readings += more.pop("readings", [])
     asked = more.pop("asked", ["gemm"])
     return judge.judged(
-        TrialsRecord(asked=asked, repetitions=3, groups=dict.fromkeys(values, gpu), readings=readings, **more)
+        TrialsRecord(
+            asked=asked,
+            repetitions=3,
+            groups=dict.fromkeys(values, gpu),
+            places=list(values),
+            readings=readings,
+            **more,
+        )
     )
 
 

@@ -1,0 +1,106 @@
+"""How often trials name an innocent part, and how often the slow one: the same code over simulated figures.
+
+Every part has its own offset (`between`) and every repetition its own noise (`within`), both normal on a logarithmic
+scale; busy hosts also have repetitions that are far worse than others (`spikes`: one in ten, half the figure).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shakedown.trials import fleet, matrix, rounds
+
+SLOWER = 0.10
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of figures, as fractions."""
+
+    name: str
+    between: float
+    within: float
+    spikes: float = 0.0
+
+
+QUIET = Noise("GPUs: 1 % between, 1 % within", 0.01, 0.01)
+USUAL = Noise("hosts: 3 % between, 3 % within", 0.03, 0.03)
+BUSY = Noise("a busy host: 5 %, 20 %, spikes", 0.05, 0.20, 0.1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: shares of runs."""
+
+    parts: int
+    noise: str
+    slow: float  # of the figure that one part has; 1: nobody is slow
+    found: float
+    innocent: float
+
+
+def figures(chosen: random.Random, noise: Noise, factor: float, repetitions: int) -> list[float]:
+    """The repetitions of one part."""
+    own = factor * math.exp(chosen.gauss(0, noise.between))
+    taken = [own * math.exp(chosen.gauss(0, noise.within)) for _ in range(repetitions)]
+    return [value * (0.5 if chosen.random() < noise.spikes else 1.0) for value in taken]
+
+
+def of_parts(parts: int, noise: Noise, slow: float, runs: int, seed: int = 1, repetitions: int = 3) -> Row:
+    """One part is slow by a factor, or none (1)."""
+    chosen = random.Random(f"{seed} {parts} {noise} {slow}")
+    found = innocent = 0
+    for _ in range(runs):
+        values = {n: figures(chosen, noise, slow if n == 0 else 1.0, repetitions) for n in range(parts)}
+        places = fleet.places(values, lower_is_better=False, slower=SLOWER)
+        named = {n for n, place in places.items() if place.standing(SLOWER)[0] == "named"}
+        found += slow < 1 and 0 in named
+        innocent += bool(named - ({0} if slow < 1 else set()))
+    return Row(parts, noise.name, slow, found / runs, innocent / runs)
+
+
+def of_pairs(nodes: int, noise: Noise, slow: float, runs: int, seed: int = 1) -> Row:
+    """One node sends slowly by a factor, or none (1)."""
+    chosen = random.Random(f"{seed} {nodes} {noise} {slow}")
+    names = [f"n{number}" for number in range(nodes)]
+    cells = [
+        (names[a], names[b]) for each in rounds.schedule(nodes, "bench") for pair in each for a, b in (pair, pair[::-1])
+    ]
+    found = innocent = 0
+    for _ in range(runs):
+        values = {c: figures(chosen, noise, slow if c[0] == "n0" else 1.0, 3) for c in cells}
+        read = matrix.read(values, figure="bandwidth", lower_is_better=False, slower=SLOWER, nodes=names)
+        named = {(each.kind, each.what) for each in read.named if each.kind != "unnamed"}
+        found += slow < 1 and ("sender", "n0") in named
+        innocent += bool(named - {("sender", "n0")}) if slow < 1 else bool(named)
+    return Row(nodes, f"pairs, {noise.name}", slow, found / runs, innocent / runs)
+
+
+def table(runs: int = 2000) -> Iterator[Row]:
+    """The rows that the page has."""
+    for noise in (QUIET, USUAL, BUSY):
+        for parts in (4, 8, 64):
+            for slow in (1.0, 0.85, 0.6, 0.25):
+                yield of_parts(parts, noise, slow, runs)
+    for noise in (QUIET, USUAL, BUSY):
+        for nodes in (4, 8, 32):
+            for slow in (1.0, 0.6):
+                yield of_pairs(nodes, noise, slow, max(runs // 20, 20))
+
+
+def lines(rows: Iterator[Row]) -> Iterator[str]:
+    """As a table of Markdown."""
+    yield "| parts | noise | slow part has | named | an innocent one named |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        found = "-" if row.slow == 1 else f"{row.found:.1%}"
+        has = "nobody is slow" if row.slow == 1 else f"{row.slow:.0%}"
+        yield f"| {row.parts} | {row.noise} | {has} | {found} | {row.innocent:.2%} |"
+
+
+if __name__ == "__main__":
+    for line in lines(table()):
+        print(line)

@@ -1,0 +1,107 @@
+"""Trials on separate nodes: the one that is slow is named, and nobody else."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs import schemas
+from tests.lab.conftest import RackMaker
+from tests.lab.namespaces import Rack
+from tests.lab.processes import inside
+from tests.lab.product import BIN, Product, Ran
+
+PERIOD_US = 100_000
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Product:
+    return Product(tmp_path)
+
+
+@contextlib.contextmanager
+def shared(lab: Rack, quota: dict[str, float]) -> Iterator[None]:
+    """The nodes share the machine evenly, whatever else runs on it: they are in control groups of equal weight below
+    one that outweighs all others. `quota`: node -> cores that it may have at most."""
+    first = Path("/sys/fs/cgroup/cpu")
+    legacy = first.is_dir()
+    top = (first if legacy else Path("/sys/fs/cgroup")) / f"shakedown-trials-{os.getpid()}"
+    top.mkdir()
+    if not legacy:
+        (top / "cgroup.subtree_control").write_text("+cpu")
+    (top / ("cpu.shares" if legacy else "cpu.weight")).write_text("200000" if legacy else "10000")
+    folders = []
+    try:
+        for node in lab:
+            folder = top / node.name
+            folder.mkdir()
+            folders.append(folder)
+            most = int(quota[node.name] * PERIOD_US) if node.name in quota else None
+            if most is not None and legacy:
+                (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+                (folder / "cpu.cfs_quota_us").write_text(str(most))
+            elif most is not None:
+                (folder / "cpu.max").write_text(f"{most} {PERIOD_US}")
+            for process in inside(node._up_pid()):
+                (folder / "cgroup.procs").write_text(str(process.pid))
+        yield
+    finally:
+        for folder in folders:
+            for pid in (folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (top.parent / "cgroup.procs").write_text(pid)
+            folder.rmdir()
+        top.rmdir()
+
+
+def measure(lab: Rack, product: Product, *only: str) -> tuple[Ran, dict[str, Any]]:
+    smoke = {"recipe": "gpt-small", "venv": str(BIN.parent), "environment": {"OMP_NUM_THREADS": "1"}}
+    wanted = {"gpu": "cpu", "smoke": smoke, "trials": {"slower": 0.5, "repetitions": 3, "limit_s": 120}}
+    inventory = lab.inventory(product.folder / "lab.py", wanted)
+    ran = product.run("shakedown", "trials", inventory, "--only", ",".join(only), timeout=400)
+    return ran, product.record()
+
+
+def named(record: dict[str, Any]) -> set[str]:
+    return {gate["node"] for gate in record["gates"] if gate["node"] and gate["verdict"] == "fail"}
+
+
+def test_a_node_that_has_a_quarter_of_its_cores_is_named_and_nobody_else(rack: RackMaker, product: Product) -> None:
+    lab = rack(4)
+    for _ in range(2):  # undecided is an answer, once
+        with shared(lab, {"node3": 0.125}):  # four nodes on two cores have half a core each
+            ran, record = measure(lab, product, "gemm", "memory")
+        assert named(record) <= {"node3"}, ran.text
+        if named(record):
+            break
+    assert named(record) == {"node3"} and ran.code == 1, ran.text
+    assert "trials: FAILED" in ran.text and schemas.problems_of(product.folder / "runs/latest") == []
+    readings = record["trials"]["readings"]
+    assert {(each["node"], each["figure"]) for each in readings} == {
+        (f"node{number}", figure) for number in range(1, 5) for figure in ("fp32", "bf16", "copy", "triad")
+    }
+    assert all(len(each["values"]) == 3 for each in record["trials"]["judged"])
+    again = product.run("shakedown", "judge", "latest", "--format", "json")
+    assert again.code == 1 and '"node": "node3"' in again.out
+    for node in lab:
+        assert node.processes() == [] and node.exec("ls -A /root/.cache/shakedown/runs").stdout == ""
+
+
+def test_a_node_whose_cable_is_slow_in_one_direction_is_named_as_a_sender(rack: RackMaker, product: Product) -> None:
+    lab = rack(4)
+    node = lab["node2"]
+    node.exec(f"tc qdisc add dev {node.interface} root tbf rate 40mbit burst 64kb latency 100ms")
+    for _ in range(2):
+        ran, record = measure(lab, product, "pairs")
+        assert named(record) <= {"node2"}, ran.text
+        if named(record):
+            break
+    assert named(record) == {"node2"} and ran.code == 1, ran.text
+    (bandwidth,) = [each for each in record["trials"]["matrices"] if each["figure"] == "bandwidth"]
+    assert [(each["kind"], each["what"]) for each in bandwidth["named"]] == [("sender", "node2")]
+    assert "3 rounds of pairs" in ran.text and len(bandwidth["cells"]) == 4
