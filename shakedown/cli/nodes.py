@@ -270,7 +270,7 @@ def run(
     from shakedown.runner.invocation import invocation
     from shakedown.runner.session import session
 
-    invocation.dry = dry
+    invocation.dry = invocation.shows = dry
     with report_of_it(state, form, output), to_its_end(state):
         engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
         session()

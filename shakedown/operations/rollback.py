@@ -8,14 +8,16 @@ import re
 from collections.abc import Callable, Mapping
 
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
+from pyinfra.api.state import State
 from pyinfra.context import host
 
 from shakedown.facts.records import Records
 from shakedown.facts.settings import Contents, Tools
 from shakedown.node.setting import chosen
 from shakedown.operations import atomic, boot, cmdline, devices, sysctl_d, tuning
-from shakedown.operations.commands import Commands, refuse, verify
+from shakedown.operations.commands import RESTORES, Commands, refuse, verify
 from shakedown.operations.provider import KEPT
 from shakedown.operations.record import FOLDER, Step
 from shakedown.text import load_json, printable
@@ -141,11 +143,21 @@ def rollback() -> Commands:
     if not records["there"] and not written:
         host.noop("shakedown has changed nothing on this node")
         return
-    steps, broken = _steps(records["files"])
+    settings, broken = _settings(records["files"])
+    # A group goes after its members.
+    steps = sorted((step for its in settings.values() for step in its), key=lambda step: step.kind == "group")
     if broken:
         yield refuse(f"not a record of shakedown, so nothing is restored: {', '.join(broken)}")
         return
 
+    removed = [f"{path}: removed" for path in written]
+    host.connector_data[RESTORES] = restored(settings, {}) + removed
+
+    def looked(state: State, host: Host) -> bool:
+        host.connector_data[RESTORES] = restored(settings, _now(steps)) + removed
+        return True
+
+    yield FunctionCommand(looked, (), {})
     if boot.ENABLED in files:
         yield StringCommand("systemctl disable --now shakedown-boot.service")
     if written:
@@ -161,19 +173,61 @@ def rollback() -> Commands:
     yield atomic.command("forget", path=FOLDER)
 
 
-def _steps(records: Mapping[str, str]) -> tuple[list[Step], list[str]]:
-    """The steps of all records, and what makes no sense. A group goes after its members."""
-    steps: list[Step] = []
+def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list[str]:
+    """What is restored, a line for each setting: the value that stands there `now`, and the one before the change.
+    Files of the kernel that have the same (one for each CPU) are a number."""
+    lines = []
+    for setting, steps in settings.items():
+        values: dict[tuple[str, str], int] = {}
+        for step in steps:
+            if step.kind == "file":
+                change = (now.get(step.target, ""), step.value)
+                values[change] = values.get(change, 0) + 1
+        parts = [
+            (f"{before} -> {after}" if before else f"-> {after}") + (f" ({count} files)" if count > 1 else "")
+            for (before, after), count in values.items()
+        ]
+        parts += [_words(step) for step in steps if step.kind != "file"]
+        more = f" and {len(parts) - MOST} more" if len(parts) > MOST else ""
+        lines.append(printable(f"{setting}: {', '.join(parts[:MOST])}{more}", 500))
+    return lines
+
+
+MOST = 4  # changes of one setting that are told
+
+
+def _words(step: Step) -> str:
+    if step.kind == "member":
+        return f"{step.value} leaves {step.target}"
+    if step.kind == "kept":
+        return f"{step.target} as it was"
+    if step.kind == "service":
+        return f"{step.target} -> {step.value or 'inactive'}"
+    return f"{step.target} -> {step.value}" if step.value else f"{step.target} removed"
+
+
+def _now(steps: list[Step]) -> dict[str, str]:
+    """What stands in the files of the kernel that are restored."""
+    paths = [step.target for step in steps if step.kind == "file"]
+    found = host.get_fact(Contents, patterns=paths) if paths else {}
+    return {path: chosen(" ".join(lines or [])) for path, lines in found.items()}
+
+
+def _settings(records: Mapping[str, str]) -> tuple[dict[str, list[Step]], list[str]]:
+    """The steps of all records by their settings, and what makes no sense."""
+    settings: dict[str, list[Step]] = {}
     broken: list[str] = []
     for name, text in records.items():
         try:
-            found = [Step(**step) for step in load_json(text, RECORD_LIMIT)["restore"]]
-        except (ValueError, KeyError, TypeError):
+            record = load_json(text, RECORD_LIMIT)
+            found = [Step(**step) for step in record["restore"]]
+            setting = str(record.get("setting") or name.removesuffix(".json"))
+        except (ValueError, KeyError, TypeError, AttributeError):
             broken.append(f"{FOLDER}/{printable(name)}")
             continue
-        steps += found
+        settings.setdefault(setting, []).extend(found)
         broken += [f"{FOLDER}/{printable(name)}: {printable(str(step), 200)}" for step in found if not _fits(step)]
-    return sorted(steps, key=lambda step: step.kind == "group"), broken
+    return settings, broken
 
 
 def _fits(step: Step) -> bool:
@@ -197,6 +251,5 @@ def _undo(steps: list[Step]) -> Commands:
 
 def _wrong(steps: list[Step]) -> str | None:
     written = {step.target: step.value for step in steps if step.kind == "file"}
-    now = host.get_fact(Contents, patterns=list(written)) if written else {}
-    bad = [path for path, lines in now.items() if chosen(" ".join(lines or [])) != " ".join(written[path].split())]
+    bad = [path for path, value in _now(steps).items() if value != " ".join(written[path].split())]
     return f"not restored, so the records are kept: {', '.join(bad)}" if bad else None

@@ -37,6 +37,7 @@ class Summary:
     verdict: Verdict
     outcomes: Sequence[HostOutcome] = ()
     changed: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> operations
+    restored: Mapping[str, Sequence[str]] = field(default_factory=dict)  # node -> what a rollback has put back
     unfinished: Mapping[str, str] = field(default_factory=dict)  # node -> the operation that it did not get through
     diagnosis: Sequence[str] = ()  # what a job died of and where that began, in lines
     gates: Sequence[str] = ()  # those that did not hold
@@ -67,6 +68,12 @@ def summary_lines(summary: Summary) -> Iterator[str]:
     if summary.gates:
         yield f"  gates that did not hold: {_first(summary.gates)}"
     yield from _changes(summary)
+    back: dict[str, list[str]] = {}
+    for node, lines in summary.restored.items():
+        for line in lines:
+            back.setdefault(line, []).append(node)
+    for line, nodes in back.items():
+        yield f"{'would restore' if summary.dry else 'restored'}: {_listed(nodes)}: {printable(line, WHY)}"
     if summary.interrupted and any(outcome.kind == "interrupted" and outcome.under_way for outcome in summary.outcomes):
         yield "what was under way on those nodes ends there by itself, within its time limit"
     if summary.busy:

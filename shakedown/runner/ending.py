@@ -14,7 +14,7 @@ from pyinfra.api.state import BaseStateCallback
 from shakedown.diagnosis import words
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
-from shakedown.operations.commands import refuse
+from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
 from shakedown.report.summary import HostOutcome, OutcomeKind, Summary, not_held, summary_lines
 from shakedown.runner import host_keys
@@ -219,6 +219,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         verdict=verdict,
         outcomes=outcomes(state, examination, current.excluded if current else {}, invocation.interrupted),
         changed=changed,
+        restored={host.name: host.connector_data.get(RESTORES, []) for host in hosts if host not in state.failed_hosts},
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
@@ -232,7 +233,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         dry=invocation.dry,
         interrupted=invocation.interrupted,
     )
-    out = current.out if current else terminal.console(stderr=True)
+    out = current.out if current and not invocation.shows else terminal.console(stderr=True)
     out.print()
     for number, line in enumerate(summary_lines(summary)):
         style = terminal.COLOURS[verdict] if not number else None

@@ -43,6 +43,7 @@ class Invocation:
     dry: bool = False
     only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
     json: bool = False
+    shows: bool = False  # what would be done is what was asked for, and goes to standard output
     trains: bool = False  # a smoke run is part of it
     deploys: list[Deploy] = field(default_factory=list)  # of this project
     examined: bool = False  # a deploy has looked at every host

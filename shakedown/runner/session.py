@@ -63,7 +63,7 @@ class Session:
     state: State
     examination: Examination
     lock: RLock = field(default_factory=RLock)
-    out: Any = field(default_factory=lambda: terminal.console(stderr=True))
+    out: Any = field(default_factory=lambda: terminal.console(stderr=not invocation.shows))
     changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
     remediations: dict[str, Remediation] = field(
         default_factory=dict

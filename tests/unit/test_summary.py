@@ -108,3 +108,11 @@ def test_nothing_of_it_reaches_the_terminal_as_it_came() -> None:
     )
     assert all(line.isprintable() for line in lines)
     assert max(map(len, lines)) < WHY + 100
+
+
+def test_what_a_rollback_restored_is_said_once_for_all_nodes() -> None:
+    names = [f"n{number}" for number in range(40)]
+    restored = {name: ["numa_balancing: 0 -> 1", *(["acs: x -> 1"] if name == "n3" else [])] for name in names}
+    lines = said(restored=restored)
+    assert lines[-3:-1] == ["restored: n[0-39]: numa_balancing: 0 -> 1", "restored: n3: acs: x -> 1"]
+    assert said(restored=restored, dry=True)[-2].startswith("would restore: n3")
