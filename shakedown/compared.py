@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
+from typing import TYPE_CHECKING
 
 from shakedown.baselines.model import Past
 from shakedown.desired.models import Smoke
@@ -13,6 +14,10 @@ from shakedown.runs import JobRecord
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.scaling import OneAlone
 from shakedown.state import NodeState
+from shakedown.text import printable
+
+if TYPE_CHECKING:
+    from shakedown.ledger.store import Ledger
 
 NEWEST = 5  # earlier runs of a node by itself that its figures are the medians of
 
@@ -34,24 +39,34 @@ class Wanted:
         )
 
 
-def past_of(
-    job: JobRecord, states: Mapping[str, NodeState], run_id: str | None, wanted: Wanted, ledger: str | None = None
-) -> Past:
-    """The earlier passes of a job, as far as they were over when its run (if one is
-    named) began, from the ledger at a path or URL (None:
-    the usual one). A ledger that cannot be read is named in it, and raises nothing."""
-    from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
+def usual_ledger() -> Ledger | None:
+    """The ledger, for who asks it of many jobs. None where it cannot be told which it is: `past_of` says why."""
     from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    try:
+        return open_ledger()
+    except LedgerError:
+        return None
+
+
+def past_of(
+    job: JobRecord, states: Mapping[str, NodeState], run_id: str | None, wanted: Wanted, ledger: Ledger | None = None
+) -> Past:
+    """The earlier passes of a job, as far as they were over when its run (if one is named) began, from the ledger
+    (None: the usual one). A ledger that cannot be read is named in it, and raises nothing."""
+    from shakedown.ledger.jobs import key_of  # the database's library takes its time: not before it is needed
     from shakedown.ledger.store import open_ledger
 
     key = key_of(job, states)
     if key is None:
         return Past(judge=wanted.judge, problem="the job has no plan, so nobody knows what it is to be compared with")
     try:
-        known = open_ledger(ledger).earlier(key, run_id)
-    except LedgerError as error:
-        return Past(judge=wanted.judge, epoch=key.epoch, problem=f"the earlier runs cannot be read: {error}")
-    return Past.of(known, key.epoch, wanted.judge, wanted.since)
+        known = (ledger or open_ledger()).earlier(key, run_id)
+        return Past.of(known, key.epoch, wanted.judge, wanted.since)
+    except Exception as error:  # whatever it is, the run has come to what it has come to
+        why = printable(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", 400)
+        return Past(judge=wanted.judge, epoch=key.epoch, problem=f"the earlier runs cannot be read: {why}")
 
 
 def know_peers(pasts: Mapping[str, Past]) -> None:

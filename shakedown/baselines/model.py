@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from shakedown.ledger.key import Earlier
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
+Value = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # of a figure: more than any machine has
 MINIMUM = 5  # earlier runs, below which nothing is judged
 MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
 
@@ -53,8 +54,8 @@ class Pass(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
-    at: datetime
-    figures: dict[str, float]
+    at: AwareDatetime
+    figures: dict[str, Value]
 
 
 class PeersNoise(BaseModel):
@@ -63,8 +64,8 @@ class PeersNoise(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    noise: float = Field(ge=0)
-    weight: float = Field(ge=0)
+    noise: FiniteFloat = Field(ge=0)
+    weight: FiniteFloat = Field(ge=0)
     nodes: int
 
 

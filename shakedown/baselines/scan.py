@@ -86,5 +86,5 @@ def _compare(values: Array, runs: int, sign: int, prior: Prior, chance: float) -
     quantile = -stdtrit(np.minimum(known.freedom, _HEAVY * runs), chance)
     allowed = quantile * known.spread * math.sqrt(1 / runs + 1 / earlier)
     allowed = np.maximum(allowed, SMALLEST * np.abs(known.centre))
-    bound = known.centre - sign * allowed
+    bound = np.maximum(known.centre - sign * allowed, 0.0)  # no figure is below 0
     return Window(runs, earlier, known.centre, known.spread, error, mean, bound, sign * (mean - bound) < 0)

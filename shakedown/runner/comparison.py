@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shakedown.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of
+from shakedown.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of, usual_ledger
 from shakedown.desired.models import Smoke
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord
@@ -21,10 +21,10 @@ def compare_with_earlier(current: Session, jobs: Sequence[JobRecord]) -> None:
     cannot be read is told, and decides nothing unless the figures are to be judged by it."""
     record = current.record
     assert record is not None
-    for job in jobs:
-        smoke, wanted = _smoke(current, job), None
-        if smoke is not None and (wanted := Wanted.of(smoke)):
-            current.evidence[job.name].past = past_of(job, current.examination.states, record.run_id, wanted)
+    asked = [(job, wanted) for job in jobs if (smoke := _smoke(current, job)) and (wanted := Wanted.of(smoke))]
+    ledger, states = usual_ledger() if asked else None, current.examination.states
+    for job, wanted in asked:
+        current.evidence[job.name].past = past_of(job, states, record.run_id, wanted, ledger)
     given = {job.name: past for job in jobs if (past := current.evidence[job.name].past)}
     know_peers({job.node: past for job in jobs if job.node and (past := given.get(job.name))})
     for problem in dict.fromkeys(past.problem for past in given.values() if past.problem and not past.judge):

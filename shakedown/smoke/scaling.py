@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+
+from shakedown.baselines.model import Value
 
 
 class OneAlone(BaseModel):
@@ -12,8 +14,8 @@ class OneAlone(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     runs: list[str]
-    ranks: int = Field(gt=0)
-    figures: dict[str, float]
+    ranks: int = Field(gt=0, le=10**6)
+    figures: dict[str, Value]
 
 
 class Alone(BaseModel):
@@ -22,5 +24,5 @@ class Alone(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    share: float = Field(gt=0)
+    share: FiniteFloat = Field(gt=0)
     nodes: dict[str, OneAlone | None]

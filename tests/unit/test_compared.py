@@ -128,6 +128,21 @@ def test_a_ledger_that_cannot_be_read_is_unknown_where_it_is_to_judge(tmp_path: 
     assert baseline_gates(found) == {"baseline_known": "unknown"}
 
 
+@pytest.mark.parametrize(("key", "value"), [("at", "2026-09-01T00:00:00"), ("figures", {"throughput_per_gpu": "inf"})])
+def test_evidence_of_earlier_runs_that_cannot_be_is_refused(key: str, value: Any) -> None:
+    earlier([MEASURED] * 6)
+    directory = this_run()
+    evidence = directory.load_evidence()
+    evidence["together"].past = compared(session(rack(baseline="judge"))).past
+    directory.save(directory.load(), evidence)
+    path = directory.path / "evidence.json"
+    document = json.loads(path.read_text())
+    document["jobs"]["together"]["past"]["earlier"][2][key] = value
+    path.write_text(json.dumps(document))
+    result = CliRunner().invoke(main, ["judge", str(directory.path)])
+    assert result.exit_code == 2 and f"past.earlier.2.{key}" in result.output
+
+
 def test_a_log_has_no_earlier_runs() -> None:
     result = CliRunner().invoke(main, ["judge", str(LOG), "--baseline"])
     assert result.exit_code == 2 and "--baseline is for a run" in result.output
