@@ -7,7 +7,7 @@ all the same, the variable's name gives it away, and no output, record or digest
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -57,6 +57,81 @@ def masked(document: Any, public: Collection[str] = (), more: Collection[str] = 
 def masked_model(model: Model, public: Collection[str] = (), more: Collection[str] = ()) -> Model:
     """The same for a model: it holds the mask where a text was."""
     return type(model).model_validate(masked(model.model_dump(mode="json"), public, more))
+
+
+# In any text: a name that says what it holds, and a value behind it, as variables, options, JSON, YAML and headers have
+# them. The name's words decide. Then forms that say by themselves what they are (their issuers' documentation).
+_NAMED = re.compile(
+    r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>["']?\s{0,4}(?:[=:]|=>)\s{0,4}|(?<=[a-z])\s{1,4})"""
+    r"""(?=(?P<value>"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|(?:Bearer|Basic|Token)\s{1,4}[^\s"',;&)\]}]{1,4096}|[^\s"',;&)\]}]{1,4096}))"""
+)
+_FORMS = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|dckr_pat_[\w-]{20,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.{0,16384}?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL
+)
+_SHOWN = re.compile(
+    r"\(?(?:secret: )?not shown\)?|\*{3,}|<[^>]{0,40}>|\$\{?\w+\}?|(?i:null|none|true|false)|[\d.]{1,8}"
+)
+_HINT = re.compile(r"(?i)token|key|secret|pass|credential|bearer|auth|cookie|pwd|pat[\W_]")  # lines worth a closer look
+
+
+class Masker:
+    """Masks secrets in texts that nobody has structured: logs. `values` are known ones, wherever they stand."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        known = sorted({value for value in values if len(value) >= _LONG}, key=len, reverse=True)
+        self._values = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def text(self, text: str) -> tuple[str, int]:
+        """The text with the mask in each secret's place, and in how many places one stood."""
+        counts = [0, 0, 0, 0, 0]
+        if self._values is not None:
+            text, counts[0] = self._values.subn(MASK, text)
+        if "PRIVATE KEY-----" in text:
+            text, counts[1] = _PRIVATE_KEY.subn(MASK, text)
+        text, counts[2] = _FORMS.subn(MASK, text)
+        if "://" in text:
+            text, counts[3] = _USER.subn(lambda found: found[0] if found[0] == MASK else MASK, text)
+        if _HINT.search(text):
+            lines = text.split("\n")
+            for at, line in enumerate(lines):
+                if _HINT.search(line):
+                    lines[at] = _without_values(line)
+                    counts[4] += lines[at] != line
+            text = "\n".join(lines)
+        return text, sum(counts)
+
+
+def found_in(text: str) -> Iterator[str]:
+    """The values of secrets that a text gives away by their names: they are masked wherever else they stand."""
+    for line in text.split("\n") if _HINT.search(text) else ():
+        if _HINT.search(line):
+            yield from (value for found in _NAMED.finditer(line) if len(value := _bare_value(found)) >= _LONG)
+
+
+def _bare_value(found: re.Match[str]) -> str:
+    """The secret in a match of _NAMED; empty: there is none."""
+    name, value = found["name"], found["value"].strip("\"'")
+    is_option = found.string[max(found.start() - 1, 0) : found.start()] == "-"
+    if not found["between"].strip("\"' \t") and not is_option:
+        return ""  # two words of a sentence
+    value = re.sub(r"^(?:Bearer|Basic|Token)\s+", "", value)
+    if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value) or MASK[1:] in value:
+        return ""
+    return value
+
+
+def _without_values(line: str) -> str:
+    said, done = [], 0
+    for found in _NAMED.finditer(line):
+        value = _bare_value(found)
+        if value and (begin := line.index(value, found.start("value"))) >= done:
+            said += [line[done:begin], MASK]
+            done = begin + len(value)
+    return "".join([*said, line[done:]])
 
 
 _ASSIGNED = re.compile(r"(?m)^([A-Za-z_][A-Za-z0-9_]*)=(.+)$")

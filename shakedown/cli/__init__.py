@@ -39,6 +39,7 @@ COMMANDS = {
     "parse": "logs",
     "judge": "logs",
     "report": "logs",
+    "bundle": "archive",
     "history": "ledger",
     "compare": "ledger",
     "ledger": "ledger",

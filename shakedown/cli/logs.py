@@ -13,7 +13,7 @@ import click
 
 from shakedown.cli import OUTPUT, format_of, show, with_all
 from shakedown.cli.ledger import Since
-from shakedown.findings import Verdict
+from shakedown.findings import Verdict, worst
 from shakedown.report.formats import Judged, Remembered, Run, names
 from shakedown.smoke import gates
 from shakedown.smoke.gates import Gate, NodeLog, Recorded
@@ -121,7 +121,8 @@ def judge(
     **said: Any,
 ) -> None:
     """Apply the gates to training LOGS from anywhere (one per node; - for standard input), or judge a run again,
-    offline: by its id, a part that only its id begins with, latest, or its directory.
+    offline: by its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle`
+    made of it.
 
     Where there are fewer logs than --nodes, the gates that need every node's log are unknown. The same log given twice
     counts once.
@@ -165,7 +166,11 @@ _OF_LOGS = "--recipe, --gpu, --nodes, --merged, --iterations, --seq-length, --gl
 def _is_run(name: str) -> bool:
     """Whether this one argument means a run and not a log: a log of that name goes first."""
     path = Path(name)
-    return name != "-" and (path.name == "run.json" or not path.exists() or path.is_dir())
+    if name == "-" or path.name == "run.json" or not path.exists() or path.is_dir():
+        return name != "-"
+    from shakedown.archive.run import is_packed
+
+    return is_packed(name)
 
 
 def _names(logs: tuple[str, ...]) -> dict[str, str]:
@@ -205,28 +210,29 @@ def _read(log: str) -> tuple[NodeLog, str]:
 
 
 def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
+    from shakedown.archive.run import opened_run
     from shakedown.diagnosis.run import KeptLogs, diagnose
-    from shakedown.runs import RunDirectory, find_run, judge_jobs, judge_run, verdict_of
+    from shakedown.runs import judge_jobs, judge_run, verdict_of
 
     try:
-        directory = RunDirectory(find_run(name))
-        record = directory.load()
-        evidence = directory.load_evidence()
-        if baseline:
-            _compare(directory, record, evidence)
-        judgements = judge_jobs(directory, record, evidence)
-        judged = judge_run(directory, record, evidence, judgements)
-        died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+        with opened_run(name) as (directory, told, altered):
+            record = directory.load()
+            evidence = directory.load_evidence()
+            if baseline:
+                _compare(directory, record, evidence)
+            judgements = judge_jobs(directory, record, evidence)
+            judged = judge_run(directory, record, evidence, judgements)
+            died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+            verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if altered else [])])
+            if ledger:
+                from shakedown.ledger.keep import keep
+
+                if why := keep(directory, record.model_copy(update={"gates": judged, "verdict": verdict})):
+                    click.echo(f"shakedown: {why}", err=True)
     except (OSError, ValueError) as error:
         _unusable(str(error))
     recorded = [figure for judgement in judgements for figure in judgement.recorded if figure.why]
-    verdict = verdict_of(record, judged)
-    if ledger:
-        from shakedown.ledger.keep import keep
-
-        if why := keep(directory, record.model_copy(update={"gates": judged, "verdict": verdict})):
-            click.echo(f"shakedown: {why}", err=True)
-    _finish(judged, verdict, form, output, [], recorded, show_all, died_of)
+    _finish(judged, verdict, form, output, [*told, *altered], recorded, show_all, died_of)
 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
@@ -287,7 +293,8 @@ def report(
 ) -> None:
     """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
 
-    RUN is its id, a part that only its id begins with, latest, or its directory. Exits as the run did.
+    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
+    of it. Exits as the run did.
 
     \b
     shakedown report latest
@@ -299,12 +306,17 @@ def report(
         _unusable("report takes a RUN, or --ledger, which alone takes --since")
     if run is None:
         _report_ledger(since, form, output)
-    from shakedown.runs import RunDirectory, find_run
+    from shakedown.archive.run import opened_run
 
     try:
-        directory = RunDirectory(find_run(run))
-        record = directory.load()
+        with opened_run(run) as (directory, told, altered):
+            record = directory.load()
+            if altered:
+                record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
+            for line in [*told, *altered]:
+                click.echo(f"shakedown: {printable(line)}", err=True)
+            links = "" if told else f"{directory.path.resolve().as_uri()}/"
+            code = show(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    document = Run(record, show_all, directory.path, links=f"{directory.path.resolve().as_uri()}/")
-    sys.exit(show(document, form, output, record.verdict))
+    sys.exit(code)

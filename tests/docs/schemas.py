@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 from pydantic import BaseModel, TypeAdapter
 
+from shakedown.archive.manifest import Manifest
 from shakedown.findings import Finding
 from shakedown.runs import Evidence, RunRecord
 from shakedown.smoke.benchmark.results import Results
@@ -25,6 +26,7 @@ MODELS: dict[str, tuple[str, type[BaseModel]]] = {
     _ITERATIONS: ("iteration.schema.json", Iteration),
     "states/NODE.json": ("state.schema.json", NodeState),
     "benchmark/NODE.json": ("benchmark.schema.json", Results),
+    "`manifest.json` of an archive": ("manifest.schema.json", Manifest),
     "`shakedown plan --format json`": ("plan.schema.json", LaunchPlan),
     "`shakedown drift --format jsonl`": ("finding.schema.json", Finding),
 }

@@ -42,7 +42,7 @@ LEVELS = (
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.diagnosis.run",),
     ("shakedown.ledger",),
-    ("shakedown.compared",),
+    ("shakedown.compared", "shakedown.archive"),
     ("shakedown.calibration",),
     ("shakedown.isolation",),
     ("shakedown.report",),

@@ -221,8 +221,8 @@ def test_the_kernels_messages_of_the_window(sampled: Sampled) -> None:
     ("script", "lines", "why"),
     [
         ("case $* in *--lines*) echo boot;; *) echo '[   12.500000] node kernel: said';; esac", 1, ""),
-        ("exit 0", 0, "not permitted: nobody asked"),
-        ("exit 1", 0, "not permitted: nobody asked"),
+        ("exit 0", 0, "not readable: nobody asked"),
+        ("exit 1", 0, "not readable: nobody asked"),
     ],
 )
 def test_where_kmsg_is_closed_the_journal_is_asked(

@@ -85,7 +85,7 @@ class KernelLog:
     def _from_journal(self) -> None:
         """A user who may read the journal of the system (group adm or systemd-journal) has the kernel's log there. An
         empty answer proves nothing, so a record of this boot is asked for first: there always is one."""
-        refused = Unreadable("not permitted", self._why)
+        refused = Unreadable("not readable", self._why)
         try:
             argv = [
                 self._tree.tool("journalctl"),

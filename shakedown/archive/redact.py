@@ -1,0 +1,87 @@
+"""A text, a log or a document as it may leave the house: without secrets, and where it is asked for without names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from shakedown import secrets
+from shakedown.archive.pseudonyms import Pseudonyms
+
+LINE_LIMIT = 8 << 20  # bytes; nobody can say what stands in half a line
+_CHUNK = 1 << 20
+
+
+@dataclass
+class Written:
+    """What was written of a file."""
+
+    size: int = 0
+    sha256: str = ""
+
+
+class Redactor:
+    """`values`: secrets that are known; `names`: None leaves them as they are."""
+
+    def __init__(self, values: Iterable[str] = (), names: Pseudonyms | None = None) -> None:
+        self.masked = 0  # places in which a secret stood
+        self._masker = secrets.Masker(values)
+        self._names = names
+
+    def text(self, text: str) -> str:
+        """A text of any length."""
+        found, count = self._masker.text(text)
+        self.masked += count
+        return self._names.text(found) if self._names else found
+
+    def path(self, path: str) -> str:
+        """A member's path: each part by itself."""
+        return "/".join(self._names.value(part) for part in path.split("/")) if self._names else path
+
+    def document(self, value: Any, key: str = "") -> Any:
+        """A document of JSON: its keys and texts; of a key that says that it holds a secret, the whole of the text."""
+        if isinstance(value, dict):
+            return {self._word(name): self.document(each, name) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.document(each) for each in value]
+        if not isinstance(value, str):
+            return value
+        if value not in ("", secrets.MASK) and secrets.is_secret(key):
+            self.masked += 1
+            return secrets.MASK
+        return self._word(value)
+
+    def _word(self, text: str) -> str:
+        found, count = self._masker.text(text)
+        self.masked += count
+        return self._names.value(found) if self._names else found
+
+    def copy(self, source: BinaryIO, write: Callable[[bytes], Any]) -> Written:
+        """A log, line by line. What is no UTF-8 stays as it is."""
+        digest, size = hashlib.sha256(), 0
+        for block in _blocks(source):
+            data = self.text(block.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+            digest.update(data)
+            size += len(data)
+            write(data)
+        return Written(size, digest.hexdigest())
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, about a megabyte at a time."""
+    rest = b""
+    while chunk := source.read(_CHUNK):
+        whole, newline, rest = (rest + chunk).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+        if len(rest) > LINE_LIMIT:
+            size = len(rest)
+            while (chunk := source.read(_CHUNK)) and b"\n" not in chunk:
+                size += len(chunk)
+            end, newline, rest = chunk.partition(b"\n")
+            yield b"(a line of %d bytes was left out: it is too long to be searched for secrets)" % (size + len(end))
+            rest = newline + rest
+    if rest:
+        yield rest

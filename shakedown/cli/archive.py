@@ -1,0 +1,71 @@
+"""The command that packs a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from shakedown.archive import SUFFIX
+from shakedown.cli.logs import _unusable
+from shakedown.text import counted, printable
+
+
+@click.command()
+@click.argument("run")
+@click.option("--output", type=click.Path(path_type=Path), help=f"the file; otherwise RUN{SUFFIX} in this folder")
+@click.option(
+    "--pseudonyms",
+    is_flag=True,
+    help="replace names of nodes and users, addresses, GUIDs and serials, each by the same word everywhere; what they "
+    "stand for is kept beside the archive",
+)
+def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
+    """Pack a run into one file that can be sent: findings, plan, logs, states, telemetry, versions, and a manifest with
+    the SHA-256 of each.
+
+    Secrets are masked always, in logs too. `shakedown judge FILE` and `shakedown report FILE` read it; compare the
+    digest that is printed here with the one that they print.
+
+    \b
+    shakedown bundle latest
+    shakedown bundle 20261122T014456 --pseudonyms --output for-vendor.tar.gz
+    """
+    from shakedown import private
+    from shakedown.archive.make import make
+    from shakedown.runs import RunDirectory, find_run
+
+    try:
+        directory = RunDirectory(find_run(run))
+        record = directory.load()
+        target = output or Path(f"{record.run_id}{SUFFIX}")
+        home = target.with_name(f"{target.name}.names.json")
+        if pseudonyms and home.exists():
+            raise FileExistsError(17, "it is there already", str(home))
+        made = make(directory, target, pseudonyms)
+        if pseudonyms:
+            with private.create(home) as file:
+                file.write(json.dumps(made.names, indent=1).encode() + b"\n")
+    except FileExistsError as error:
+        _unusable(f"{error.filename}: it is there already, and nothing is overwritten: give another --output")
+    except OSError as error:
+        _unusable(f"{error.filename or run}: {error.strerror or error}")
+    except ValueError as error:
+        _unusable(str(error))
+    size = made.path.stat().st_size
+    click.echo(f"{printable(str(made.path))}: {counted(len(made.manifest.members), 'file')}, {size} bytes")
+    click.echo(f"verdict: {made.manifest.verdict}")
+    click.echo(f"manifest: sha256 {made.digest}")
+    click.echo(f"secrets: masked in {counted(made.manifest.masked, 'place')}")
+    if pseudonyms:
+        click.echo(
+            f"names: {counted(len(made.names), 'pseudonym')}; what they stand for: {printable(str(home))} (keep it)"
+        )
+        if made.spared:
+            click.echo(
+                "too short, or words that logs have too, so they stay where they stand alone in a text: "
+                + printable(", ".join(made.spared), 500)
+            )
+    for name in made.manifest.left_out:
+        click.echo(f"left out, since it can be made again: {printable(name)}")

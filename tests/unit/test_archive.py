@@ -1,0 +1,271 @@
+"""A run as one file: the same verdict, no secrets, no names where that is asked for, and nothing hostile unpacked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shakedown.archive import read
+from shakedown.archive.make import make
+from shakedown.archive.read import opened
+from shakedown.archive.tar import Refused, is_archive
+from shakedown.cli import main
+from shakedown.runs import RunDirectory
+from tests.archives import a_run, contents, manifest_of, member, packed
+
+TOKEN = "hf_" + "Ab1" * 9
+SPEAKING = f"""
+NODE: export HF_TOKEN={TOKEN}
+{{"wandb_api_key": "wandb-4711-0815"}} and later wandb-4711-0815 alone
+pip install --index-url https://ada:pass4711@pypi.example.com/simple
+[NODE] bound to 10.20.30.40:29500 via 02:42:ac:11:00:07, peer fd12:3456::17, home /home/grace/site
+""".encode()
+NAMES = ["gpu-a17.rack7.corp.example", "gpu-a18.rack7.corp.example"]
+
+
+def call(*words: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return a_run(tmp_path / "runs", NAMES, more=SPEAKING)
+
+
+def gates(document: str) -> list[tuple[str, str]]:
+    return [(gate["name"], gate["verdict"]) for gate in json.loads(document)["gates"]]
+
+
+@pytest.mark.parametrize("options", [[], ["--pseudonyms"]], ids=["names", "pseudonyms"])
+@pytest.mark.parametrize("log", ["rocm.log", "nan_loss.log"])
+def test_an_archive_is_judged_as_the_run_is(tmp_path: Path, options: list[str], log: str) -> None:
+    directory = a_run(tmp_path / "runs", NAMES, log, SPEAKING)
+    archive = tmp_path / "sent.tar.gz"
+    made = call("bundle", directory.path, "--output", archive, *options)
+    assert made.exit_code == 0, made.output
+    of_run, of_archive = (call("judge", where, "--format", "json") for where in (directory.path, archive))
+    assert of_run.exit_code == of_archive.exit_code == (0 if log == "rocm.log" else 1), of_archive.output
+    assert gates(of_run.output) == gates(of_archive.output)
+    printed = next(line for line in made.output.splitlines() if line.startswith("manifest: sha256 "))
+    digest = printed.removeprefix("manifest: sha256 ")
+    top = directory.path.name
+    assert digest == hashlib.sha256(contents(archive)[f"{top}/manifest.json"]).hexdigest()
+    assert digest in of_archive.output
+    shown = call("report", archive)
+    assert shown.exit_code == of_run.exit_code and "trained" in shown.output
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+
+
+def test_no_secret_is_in_it(run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_REGISTRY_PASSWORD", "of-this-controller")
+    with (run.logs / NAMES[0] / "leader.log").open("ab") as file:
+        file.write(b"login with of-this-controller\n")
+    made = make(run, tmp_path / "out.tar.gz")
+    text = b"".join(contents(made.path).values())
+    for value in (TOKEN, "wandb-4711-0815", "pass4711", "of-this-controller"):
+        assert value.encode() not in text
+    assert b"ada:" not in text and made.manifest.masked >= 5
+    assert NAMES[0].encode() in text, "names stay where nobody asked"
+
+
+def test_no_name_or_address_is_in_it_and_what_they_were_stays_at_home(run: RunDirectory, tmp_path: Path) -> None:
+    archive = tmp_path / "out.tar.gz"
+    assert call("bundle", run.path, "--output", archive, "--pseudonyms").exit_code == 0
+    found = contents(archive)
+    text = b"".join([*found.values(), *(name.encode() for name in found)])
+    for name in ("gpu-a17", "gpu-a18", "corp.example", "10.20.30.40", "02:42:ac:11:00:07", "fd12:3456::17", "grace"):
+        assert name.encode() not in text, name
+    home = tmp_path / "out.tar.gz.names.json"
+    mapping = json.loads(home.read_text())
+    assert stat.S_IMODE(home.stat().st_mode) == 0o600
+    top = run.path.name
+    for name in NAMES:
+        alias = mapping[name]
+        assert f"[{alias}] bound to {mapping['10.20.30.40']}:29500".encode() in found[f"{top}/logs/{alias}/leader.log"]
+        assert alias in found[f"{top}/run.json"].decode() and f"{top}/states/{alias}.json" in found
+    assert len(set(mapping.values())) == len(mapping)
+
+
+def test_the_same_run_gives_the_same_archive(run: RunDirectory, tmp_path: Path) -> None:
+    one, two = (make(run, tmp_path / name, pseudonyms=True) for name in ("one.tar.gz", "two.tar.gz"))
+    assert one.path.read_bytes() == two.path.read_bytes() and one.digest == two.digest
+
+
+def test_nothing_is_overwritten(run: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "out.tar.gz").write_text("mine")
+    refused = call("bundle", run.path, "--output", tmp_path / "out.tar.gz")
+    assert refused.exit_code == 2 and "it is there already" in refused.output
+    assert (tmp_path / "out.tar.gz").read_text() == "mine"
+
+
+def test_names_that_are_words_or_very_short_do_not_change_what_a_log_says(tmp_path: Path) -> None:
+    directory = a_run(tmp_path / "runs", ["loss", "b"])
+    made = make(directory, tmp_path / "out.tar.gz", pseudonyms=True)
+    assert set(made.spared) >= {"loss", "b"}
+    assert made.manifest.verdict == directory.load().verdict
+    found = contents(made.path)
+    assert f"{directory.path.name}/logs/{made.names['loss']}/leader.log" in found
+    assert b"lm loss" in found[f"{directory.path.name}/logs/{made.names['b']}/leader.log"]
+
+
+def test_a_node_whose_name_is_no_file_name(tmp_path: Path) -> None:
+    directory = a_run(tmp_path / "runs", ["rack 7/node", "10.1.2.3"])
+    made = make(directory, tmp_path / "out.tar.gz", pseudonyms=True)
+    names = "".join(contents(made.path))
+    assert "rack" not in names and "10.1.2.3" not in names
+    assert call("judge", made.path).exit_code == call("judge", directory.path).exit_code == 0
+
+
+def rewritten(archive: Path, change: dict[str, bytes | None], forge: bool = False) -> Path:
+    """The archive with other contents; with `forge` the manifest is made to fit."""
+    found = contents(archive)
+    top = next(iter(found)).partition("/")[0]
+    inner = {name.partition("/")[2]: data for name, data in found.items()}
+    manifest = json.loads(inner.pop("manifest.json"))
+    for name, data in change.items():
+        if data is None:
+            del inner[name]
+        else:
+            inner[name] = data
+    if forge:
+        for entry in manifest["members"]:
+            entry["sha256"] = hashlib.sha256(inner[entry["path"]]).hexdigest()
+    text = json.dumps(manifest).encode()
+    members = [member(f"{top}/manifest.json", text)] + [member(f"{top}/{name}", data) for name, data in inner.items()]
+    return packed(archive.with_name("changed.tar.gz"), members)
+
+
+def test_a_file_that_was_altered_is_named_and_nothing_passes(run: RunDirectory, tmp_path: Path) -> None:
+    archive = make(run, tmp_path / "out.tar.gz").path
+    name = f"logs/{NAMES[1]}/leader.log"
+    log = contents(archive)[f"{run.path.name}/{name}"]
+    judged = call("judge", rewritten(archive, {name: log.replace(b"lm loss: 1", b"lm loss: 0", 1)}))
+    assert judged.exit_code == 4 and f"{name} was altered" in judged.output
+    record = contents(archive)[f"{run.path.name}/run.json"]
+    judged = call("judge", rewritten(archive, {"run.json": record.replace(b'"thp"', b'"ths"')}))
+    assert judged.exit_code == 4 and "run.json was altered" in judged.output
+    gone = rewritten(archive, {f"states/{NAMES[0]}.json": None})
+    assert f"states/{NAMES[0]}.json is missing" in call("judge", gone).output
+    assert call("report", gone).exit_code == 4
+
+
+def test_a_forged_manifest_shows_by_its_digest_and_the_log_by_its_own(run: RunDirectory, tmp_path: Path) -> None:
+    made = make(run, tmp_path / "out.tar.gz")
+    name = f"logs/{NAMES[1]}/leader.log"
+    log = contents(made.path)[f"{run.path.name}/{name}"]
+    forged = rewritten(made.path, {name: log.replace(b"lm loss: 1", b"lm loss: 0", 1)}, forge=True)
+    judged = call("judge", forged)
+    assert made.digest not in judged.output
+    assert judged.exit_code == 4 and f"{name} was changed since" in judged.output
+
+
+def test_a_log_that_was_changed_before_it_was_packed_stays_one(run: RunDirectory, tmp_path: Path) -> None:
+    log = run.logs / NAMES[1] / "leader.log"
+    log.write_bytes(log.read_bytes().replace(b"lm loss: 1", b"lm loss: 0", 1))
+    made = make(run, tmp_path / "out.tar.gz")
+    assert made.manifest.verdict == "unknown"
+    assert "was changed since" in call("judge", made.path).output
+
+
+ONE = {"run.json": b"{}"}
+GOOD = member("one/manifest.json", manifest_of(ONE))
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([GOOD, member("one/../../run.json", b"{}")], "no path that a member may have"),
+        ([GOOD, member("/one/run.json", b"{}")], "no path that a member may have"),
+        ([GOOD, member("two/run.json", b"{}")], "not below one"),
+        ([GOOD, member("one/a/b/c/d/e/f/g/h", b"{}")], "no path that a member may have"),
+        ([GOOD, member("one/run.json\x1b[2J", b"{}")], "no path that a member may have"),
+        ([GOOD, member("one/-rf", b"{}")], "no path that a member may have"),
+        ([GOOD, member("one/run.json", type=tarfile.SYMTYPE, linkname="/etc/passwd")], "is a link"),
+        ([GOOD, member("one/run.json", type=tarfile.LNKTYPE, linkname="one/manifest.json")], "is a hard link"),
+        ([GOOD, member("one/run.json", type=tarfile.CHRTYPE, devmajor=1, devminor=3)], "is a device"),
+        ([GOOD, member("one/run.json", type=tarfile.FIFOTYPE)], "is a FIFO"),
+        ([GOOD, member("one/run.json", type=tarfile.DIRTYPE)], "is a folder"),
+        ([GOOD, member("one/run.json", type=tarfile.XHDTYPE)], "no plain file"),
+        ([GOOD, member("one/run.json", b"{}", linkname="elsewhere")], "names a link"),
+        ([GOOD, member("one/run.json", b"{}"), member("one/run.json", b"{}")], "stands in it twice"),
+        ([GOOD, member("one/other", b"{}")], "not in its manifest"),
+        ([GOOD, member("one/run.json", b"{} ")], "3 bytes, and 2 by the manifest"),
+        ([member("one/run.json", b"{}"), GOOD], "first member is not manifest.json"),
+        ([member("one/manifest.json", b"[" * 100_000)], "its manifest is none"),
+        ([member("one/manifest.json", b'{"schema_version": 2}')], "its manifest is none"),
+        ([member("one/manifest.json", manifest_of({"a": b"", "A": b""}))], "stands in its manifest twice"),
+        ([member("one/manifest.json", manifest_of({"a": b"", "a/b": b""}))], "would lie below it"),
+        ([member("one/manifest.json", manifest_of({"../a": b""}))], "its manifest is none"),
+        ([member("one/manifest.json", manifest_of(ONE, run_id="../one"))], "its manifest is none"),
+        ([], "its first member is not"),
+    ],
+)  # fmt: skip
+def test_a_hostile_archive_is_refused_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: list[tuple[tarfile.TarInfo, bytes]], why: str
+) -> None:
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(unpacked))
+    archive = packed(tmp_path / "bad.tar.gz", members)
+    with pytest.raises(Refused, match="refused: ") as refused, opened(archive):
+        pass
+    assert why in str(refused.value) and "\x1b" not in str(refused.value)
+    assert list(unpacked.iterdir()) == [] and sorted(path.name for path in tmp_path.iterdir()) == [
+        "bad.tar.gz",
+        "unpacked",
+    ]
+
+
+def test_what_would_unpack_to_too_much_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zeros = {"logs/a": b"\0" * (4 << 20)}
+    archive = packed(
+        tmp_path / "bomb.tar.gz",
+        [member("one/manifest.json", manifest_of(zeros)), member("one/logs/a", zeros["logs/a"])],
+    )
+    monkeypatch.setattr(read, "SLACK", 1 << 20)
+    refused = call("judge", archive)
+    assert refused.exit_code == 2 and "no run packs so well" in refused.output
+    monkeypatch.setattr(read, "RATIO", 10**6)
+    monkeypatch.setattr(read, "UNPACKED_LIMIT", 1 << 20)
+    with pytest.raises(Refused, match="where at most"), opened(archive):
+        pass
+    many = json.loads(manifest_of({}))
+    many["members"] = [{"path": f"logs/{number}", "size": 0, "sha256": "0" * 64} for number in range(100_001)]
+    archive = packed(tmp_path / "many.tar.gz", [member("one/manifest.json", json.dumps(many).encode())])
+    with pytest.raises(Refused, match="its manifest is none"), opened(archive):
+        pass
+
+
+@pytest.mark.parametrize("tail", [b"x" * 512, b"\0" * (64 << 20)], ids=["something", "zeros"])
+def test_nothing_may_follow_the_end(tmp_path: Path, tail: bytes) -> None:
+    archive = packed(tmp_path / "bad.tar.gz", [GOOD, member("one/run.json", b"{}")], tail)
+    with pytest.raises(Refused, match="behind its end"), opened(archive):
+        pass
+    archive.write_bytes(packed(tmp_path / "a.tar.gz", [GOOD, member("one/run.json", b"{}")]).read_bytes() + b"more")
+    with pytest.raises(Refused, match="behind its end"), opened(archive):
+        pass
+
+
+def test_an_archive_that_was_cut_is_refused(run: RunDirectory, tmp_path: Path) -> None:
+    archive = make(run, tmp_path / "out.tar.gz").path
+    data = archive.read_bytes()
+    for length in (len(data) // 2, len(data) - 1, len(data) - 9):
+        archive.write_bytes(data[:length])
+        refused = call("judge", archive)
+        assert refused.exit_code == 2 and "it was cut" in refused.output
+
+
+def test_a_log_that_is_packed_is_still_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "train.log.gz"
+    log.write_bytes(gzip.compress((Path(__file__).parents[1] / "data/logs/rocm.log").read_bytes()))
+    assert not is_archive(log)
+    assert call("judge", log).exit_code == 0
