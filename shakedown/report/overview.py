@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded
-from shakedown.isolation import tree
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.terminal import shown_values
@@ -19,6 +18,7 @@ from shakedown.text import counted, printable
 
 if TYPE_CHECKING:
     from shakedown.diagnosis.model import Diagnosis, Sign
+    from shakedown.isolation.model import Isolation, Result
     from shakedown.ledger.history import History
     from shakedown.runs import JobRecord, RunNode
     from shakedown.smoke.gates import Gate, Recorded
@@ -64,12 +64,12 @@ class Overview:
     jobs: Sequence[JobRecord] = ()
     notes: Sequence[str] = ()
     actions: Sequence[Action] = field(default=())
-    search: Sequence[str] = ()  # for bad nodes: its tree and what it came to, line by line
     directory: Path | None = None  # of the run, where its logs are
     links: str = ""  # in front of their paths
     signs: Sequence[Sign] = ()  # lines of logs that a diagnosis rests on
     trials: TrialsRecord | None = None
     history: History | None = None
+    isolation: Isolation | None = None  # the search as data
     secrets: Collection[str] = ()  # values that no line of a log may show
 
 
@@ -136,7 +136,7 @@ def _of_run(document: Run) -> Overview:
         return _of_drift(document)
     gates = [masked_model(gate, more=document.secrets) for gate in record.gates]  # they quote logs
     died_of = list(_diagnosed(record.diagnosis))
-    parts = [*(_began(record.diagnosis)), *_not_held(gates)]
+    parts = [*_began(record.diagnosis), *_not_held(gates)]
     for part in ("excluded", "unreached"):
         lost = [node.name for node in record.nodes if node.part == part]
         if lost:
@@ -148,18 +148,19 @@ def _of_run(document: Run) -> Overview:
     searched = record.isolation and masked_model(record.isolation, more=document.secrets)
     result = searched.result if searched else None
     if result is not None and result.verdict != Verdict.OK:
-        parts.insert(0, f"the search for bad nodes: {printable(result.conclusion, TEXT)}")
+        parts.insert(0, f"the search for bad nodes: {printable(result.conclusion, TEXT).rstrip('.')}")
     if record.finished_at is None:
         parts.insert(0, "the run is still at work, or was killed")
     elif not parts:
         parts = ["it was ended before all was judged"]
     held = f"; {_gates(len(record.gates))} held" if record.gates else "; no job was asked for"
     if result is not None and not record.gates:
-        held = f"; {printable(result.conclusion, TEXT)}"
+        held = f"; {printable(result.conclusion, TEXT).rstrip('.')}"
+    well = f"{_all(len(record.nodes))} in the desired state{held}"
     return Overview(
         title=f"Run {printable(record.run_id)}",
         verdict=record.verdict,
-        sentence=_sentence(record.verdict, parts, f"{_all(len(record.nodes))} in the desired state{held}"),
+        sentence=_sentence(record.verdict, parts, well),
         inventory=printable(record.inventory),
         started=record.started_at,
         finished=record.finished_at or "",
@@ -169,12 +170,18 @@ def _of_run(document: Run) -> Overview:
         gates=gates,
         jobs=record.jobs,
         notes=[printable(f"{node.name}: {note}", TEXT) for node in record.nodes for note in node.notes],
-        actions=(*died_of, *_of_nodes(record.nodes), *_of_gates(gates), *_of_findings_actions(record.findings)),
-        search=list(tree.lines(searched)) if searched else (),
+        actions=(
+            *_suspects(result),
+            *died_of,
+            *_of_nodes(record.nodes),
+            *_of_gates(gates),
+            *_of_findings_actions(record.findings),
+        ),
         directory=document.directory,
         links=document.links,
         signs=record.diagnosis.evidence if record.diagnosis else (),
         trials=record.trials,
+        isolation=searched,
         secrets=document.secrets,
     )
 
@@ -198,6 +205,19 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
     said = "; ".join([words.headline(diagnosis), *signs])
     remedy = printable(diagnosis.remedy, TEXT)
     yield Action(Verdict.FAIL, "diagnosis", diagnosis.origin or diagnosis.among, remedy, printable(said, TEXT))
+
+
+def _suspects(search: Result | None) -> Iterator[Action]:
+    """What a search for bad nodes came to."""
+    for suspect in search.suspects if search else ():
+        said = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
+        remedy = "take it out of the inventory, and measure it by itself: shakedown trials"
+        yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(said, TEXT))
+    undecided: dict[str, list[str]] = {}
+    for node, why in (search.undecided if search else {}).items():
+        undecided.setdefault(why, []).append(node)
+    for why, nodes in undecided.items():
+        yield Action(Verdict.UNKNOWN, "undecided", tuple(nodes), "", printable(why, TEXT))
 
 
 def _began(diagnosis: Diagnosis | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from shakedown.report.formats import text_of
 from tests.reports import HOSTILE, a_run, drifted, hostile, many
+from tests.system import ensure
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
@@ -20,8 +21,9 @@ Open = Callable[..., Page]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    ensure(["chromium"])
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS)
+        started = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=ARGUMENTS, timeout=120_000)
         yield started
         started.close()
 
@@ -31,6 +33,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     """Opens a text as a file, as a person does. Whatever the page asks for beyond itself fails the test, as does
     anything that its own policy had to stop."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(120_000)  # of a machine that does much else
     asked: list[str] = []
     said: list[str] = []
 
@@ -38,7 +41,6 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         file = path or tmp_path / "report.html"
         file.write_text(text)
         page = context.new_page()
-        page.set_default_timeout(60_000)
         page.emulate_media(color_scheme=scheme)
         page.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(message.text))
@@ -77,16 +79,16 @@ def test_search_and_filter_work_by_keyboard(open_page: Open) -> None:
     assert len(rows(page, "findings")) == 2 and len(rows(page, "grid")) == 3
     page.keyboard.press("/")
     page.keyboard.type("node02")
-    expect(page.locator("#found")).to_contain_text(" of ", timeout=60_000)
+    expect(page.locator("#found")).to_contain_text(" of ", timeout=120_000)
     assert rows(page, "findings") == []
     assert len(rows(page, "grid")) == 1, "node02 is in node[01-02]"
     page.keyboard.press("Escape")
-    expect(page.locator("#found")).to_be_empty(timeout=60_000)
+    expect(page.locator("#found")).to_be_empty(timeout=120_000)
     page.keyboard.press("Tab")
     page.keyboard.press("Space")  # fail
     page.keyboard.press("Tab")
     page.keyboard.press("Space")  # unknown
-    expect(page.locator("#found")).to_contain_text(" of ", timeout=60_000)
+    expect(page.locator("#found")).to_contain_text(" of ", timeout=120_000)
     assert ["thp" in row for row in rows(page, "findings")] == [True]
     assert page.locator("#found").get_attribute("role") == "status", "a screen reader is told the count"
 
@@ -106,6 +108,7 @@ def test_a_script_that_got_in_would_not_run(open_page: Open, tmp_path: Path, bro
         "</main>", "<script>document.title='gone'</script><img src='http://localhost:9/x'></main>"
     )
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     stopped: list[str] = []
     page.on("console", lambda message: stopped.append(message.text))
     (tmp_path / "x.html").write_text(text)
@@ -137,12 +140,17 @@ def test_plots_say_in_words_what_they_show(open_page: Open, tmp_path: Path) -> N
 
 
 def test_a_rack_on_its_worst_day_stays_light(open_page: Open) -> None:
-    """How long it takes to open is measured in bench/."""
-    page = open_page(text_of(many(), "html"))
+    """30,720 findings, 12,000 of them different from each other: counted, and not all of them listed. How long the page
+    takes to open is measured in bench/."""
+    text = text_of(many(), "html")
+    assert len(text.encode()) < 5_000_000
+    page = open_page(text)
+    assert page.get_by_text("more findings are not on this page").count() == 1
+    assert page.locator("section[aria-labelledby=grid] img").count() == 1
     assert page.evaluate("document.querySelectorAll('*').length") < 40_000
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "nothing is cut off"
     page.locator("#query").fill("node117")
-    expect(page.locator("#found")).to_contain_text(" of ", timeout=60_000)
+    expect(page.locator("#found")).to_contain_text(" of ", timeout=120_000)
     assert 0 < len(rows(page, "todo")) < 200
 
 
@@ -156,6 +164,7 @@ def test_it_prints(open_page: Open, tmp_path: Path) -> None:
 
 def test_without_scripts_all_is_there(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(120_000)
     page = context.new_page()
     (tmp_path / "x.html").write_text(text_of(drifted(), "html"))
     page.goto((tmp_path / "x.html").as_uri())

@@ -113,8 +113,8 @@ def drawn(draw: Callable[[Axes], None], legend: bool = False, size: tuple[float,
     with _plain():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.add_subplot()
+        figure = Figure(figsize=size)
+        axes = figure.add_axes((0.1, 0.17, 0.88, 0.71))
         draw(axes)
         axes.grid(True, color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -11,6 +11,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from shakedown.isolation.tree import result_lines, tree
 from shakedown.report import telemetry
 from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Overview
@@ -48,6 +49,8 @@ def page(shown: Overview) -> str:
         over_time=over_time.of(shown, evidence),
         telemetry=[(job.node or "all nodes together", *telemetry.cells(job.telemetry)) for job in sampled],
         trials=measured.of(shown.trials),
+        search=tree(shown.isolation) if shown.isolation else None,
+        conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),
         grid=grid.of(shown, index),
         findings=rows.findings(shown, index),
         nodes=rows.nodes(shown, index),
@@ -104,6 +107,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(load), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     made.globals["marks"] = {verdict.value: mark for verdict, mark in grid.MARKS.items()}
+    made.globals["outcomes"] = {"pass": "ok", "fail": "fail", "unknown": "unknown"}
     made.filters["text"] = lambda text: printable(str(text), TEXT)
     made.filters["value"] = lambda value, unit=None: printable(value_text(value, unit), TEXT)
     return made
