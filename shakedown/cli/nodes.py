@@ -270,7 +270,8 @@ def run(
     from shakedown.runner.invocation import invocation
     from shakedown.runner.session import session
 
-    invocation.dry = invocation.shows = dry
+    invocation.dry = dry
+    invocation.shows = dry and form is None  # or standard output is the report's
     with report_of_it(state, form, output), to_its_end(state):
         engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
         session()
