@@ -24,7 +24,7 @@ from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
 from shakedown.trials.rounds import Pair
-from shakedown.trials.workload.registry import trials
+from shakedown.trials.workload.registry import TOOL, trials
 
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
@@ -37,7 +37,7 @@ SECONDS = 0.3  # of measuring, for each figure
 def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
     """The trials to run, in their order. Raises ValueError for a name that is none."""
     known = trials()
-    names = list(only) or wanted.only or list(known)
+    names = list(only) or wanted.only or [name for name, each in known.items() if each.on != TOOL]
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no such trial: {', '.join(unknown)}; there are {', '.join(known)}")
     return [name for name in known if name in names]
@@ -95,7 +95,8 @@ def plan_alone(
     mine = [name for name in names if name != PAIRS]
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
     kinds = {known[name].on for name in mine}
-    stages = len(kinds) * START_S + (len(mine) * wanted.repetitions + 1) * wanted.limit_s
+    each_s = [max(wanted.limit_s, 4 * known[name].seconds) for name in mine]
+    stages = len(kinds) * START_S + sum(each_s) * wanted.repetitions + wanted.limit_s
     return _complete(draft, {node: request}, stages)
 
 

@@ -25,6 +25,8 @@ from .wire import ABSENT, OK, WRONG, Voice, reading
 
 def place_of(part: str, request: dict[str, Any]) -> Place:
     """The part, with its device. Raises RuntimeError where torch sees no such GPU."""
+    if request.get("tool"):
+        return Place(part, None, gpus=int(request["tool"]["gpus"]))
     import torch
 
     device = torch.device("cpu")
@@ -60,17 +62,21 @@ def join(place: Place, meeting: str) -> None:
 def measure(place: Place, name: str, repetition: int, voice: Voice) -> None:
     """One repetition of one trial."""
     trial = trials()[name]
-    if trial.needs_gpu and not place.on_gpu:
+    if trial.needs_gpu and not (place.on_gpu or place.gpus):
         if repetition == 1:
             voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is of GPUs, and there is none"))
         return
     voice.say({"begins": name, "repetition": repetition})
+    said = False
     for found in trial.function(place):
+        said = True
         if place.rank:
             continue  # all have the same figure: the first of them tells it
         state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
         more = {"value": found.value, "wrong": found.wrong, "note": found.note}
         voice.say(reading(name, place.part, repetition, found.figure, state, **more))
+    if not said and not place.rank and repetition == 1:
+        voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is not installed"))
 
 
 def main(part: str, request: dict[str, Any]) -> None:

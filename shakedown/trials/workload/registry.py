@@ -26,7 +26,8 @@ DEVICE = "device"  # each GPU; the CPU where there is none
 HOST = "host"  # each NUMA node, with its own cores and memory
 NODE = "node"  # all devices of a node together
 PAIRS = "pairs"  # two nodes at a time
-PLACES = (DEVICE, HOST, NODE, PAIRS)
+TOOL = "tool"  # a program of somebody else's over a whole node; only where it is asked for by name
+PLACES = (DEVICE, HOST, NODE, TOOL, PAIRS)
 
 LOWER = frozenset({"us", "ms", "s"})
 """Units of which less is better; of all others more is."""
@@ -47,17 +48,22 @@ class Place:
     """Where a trial runs, and how long it may measure."""
 
     part: str  # gpu3, cpu, numa1, node, or A>B of a pair
-    device: torch.device
+    device: torch.device | None  # None: of a tool, which opens devices by itself
     seconds: float = 0.3  # of measuring, for each figure
     rank: int = 0
     ranks: int = 1
     numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
-    pair: tuple[int, int] = (0, 0)  # places of the two nodes in the inventory
+    gpus: int = 0  # of the whole node, for a tool
+
+    @property
+    def kind(self) -> str:
+        """cuda (which ROCm's torch says too) or cpu."""
+        return "cpu" if self.device is None else self.device.type
 
     @property
     def on_gpu(self) -> bool:
         """Else on the CPU."""
-        return self.device.type == "cuda"
+        return self.kind == "cuda"
 
     def wait(self) -> None:
         """Until the device has done what it was given."""

@@ -27,7 +27,7 @@ if not __package__:
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .registry import DEVICE, HOST, NODE, trials
+from .registry import DEVICE, HOST, NODE, TOOL, trials
 from .wire import CRASHED, MARK, TIMEOUT, reading
 
 FOLDER = Path(__file__).resolve().parent
@@ -105,6 +105,8 @@ class Process:
                 continue
             if "begins" in document:
                 self.begun = document
+                known = trials().get(document["begins"])
+                limit = max(limit, 4 * known.seconds) if known else limit
             self.ended |= "ends" in document
             if not {"begins", "ends"} & set(document):
                 tell(document)
@@ -166,13 +168,15 @@ def together(jobs: list[Callable[[], None]]) -> None:
 def by_itself(request: dict[str, Any]) -> None:
     """The trials of this node by itself: devices, then the host, then all devices together."""
     chosen = [each for each in trials().values() if each.name in request["trials"]]
-    names = {on: [each.name for each in chosen if each.on == on] for on in (DEVICE, HOST, NODE)}
+    names = {on: [each.name for each in chosen if each.on == on] for on in (DEVICE, HOST, NODE, TOOL)}
     gpus, numa = range(request["gpus"]), numa_nodes()
     if names[DEVICE]:
         parts: dict[str, dict[str, Any]] = {f"gpu{gpu}": {"gpu": gpu, "numa": numa} for gpu in gpus} or {"cpu": {}}
         together([lambda p=p, m=m: on_part(p, names[DEVICE], request, **m) for p, m in parts.items()])  # type: ignore[misc]
     if names[HOST]:
         together([lambda p=p, c=c: on_part(p, names[HOST], request, cpus=c) for p, c in numa.items()])  # type: ignore[misc]
+    for name in names[TOOL]:
+        on_part("node", [name], request, tool={"gpus": len(gpus)})
     ranks = len(gpus) or request["ranks"]
     if names[NODE] and ranks > 1:
         with tempfile.TemporaryDirectory() as folder:

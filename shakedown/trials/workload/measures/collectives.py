@@ -20,7 +20,7 @@ def collectives(place: Place) -> Iterator[Measured]:
     import torch.distributed as dist
 
     n = place.ranks
-    for name, size in SIZES[place.device.type].items():
+    for name, size in SIZES[place.kind].items():
         count = size // 4 // n * n
         data = torch.full((count,), float(place.rank + 1), device=place.device)
         dist.all_reduce(data)

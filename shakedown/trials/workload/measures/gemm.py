@@ -19,8 +19,8 @@ TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16")}
 @trial(on="device", figures={"*": "TFLOPS"}, seconds=2.5)
 def gemm(place: Place) -> Iterator[Measured]:
     """Matrix products of each data type, with a result that is known beforehand, bit for bit."""
-    for name in TYPES[place.device.type]:
-        yield _of_type(place, name, SIZE[place.device.type])
+    for name in TYPES[place.kind]:
+        yield _of_type(place, name, SIZE[place.kind])
 
 
 def _of_type(place: Place, name: str, size: int) -> Measured:

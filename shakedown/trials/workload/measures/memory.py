@@ -15,7 +15,7 @@ def memory(place: Place) -> Iterator[Measured]:
     """Bandwidth of the device's memory: copy and triad as STREAM counts them, with the copy compared."""
     import torch
 
-    count = BYTES[place.device.type] // 4
+    count = BYTES[place.kind] // 4
     source = torch.arange(count, device=place.device, dtype=torch.int32).view(torch.float32)
     target = torch.zeros_like(source)
     seconds = place.time_of(lambda: target.copy_(source))

@@ -24,7 +24,7 @@ def pairs(place: Place) -> Iterator[Measured]:
     """
     import torch
 
-    message = torch.empty(BYTES[place.device.type] // 4, device=place.device)
+    message = torch.empty(BYTES[place.kind] // 4, device=place.device)
     token = torch.zeros(1, device=place.device)
     for sender in (0, 1):
         _ping(place, token, 2)
@@ -41,7 +41,7 @@ def pairs(place: Place) -> Iterator[Measured]:
         seconds = time.perf_counter() - began
         if sends:
             yield Measured("latency", latency * 1e6)
-            yield Measured("bandwidth", calls * BYTES[place.device.type] / seconds / 1e9, wrong)
+            yield Measured("bandwidth", calls * BYTES[place.kind] / seconds / 1e9, wrong)
 
 
 def _give(place: Place, data: torch.Tensor, sends: bool) -> None:

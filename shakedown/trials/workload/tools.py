@@ -1,0 +1,152 @@
+"""The field's own tools: their command lines, and what their output says.
+
+Columns are found by the names in the header, never by number: rccl-tests alone has had three forms of its table. The
+formats were read in public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, RVS 1.x, BabelStream
+3.2 to 5.0; tests/data/trials has samples.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A row of a table, by the names of its columns; a name that the header has twice stands as name and name.2."""
+
+    cells: dict[str, str]
+
+    def number(self, name: str) -> float:
+        """NaN where the column is not there or holds no number."""
+        try:
+            return float(self.cells.get(name, "nan"))
+        except ValueError:
+            return math.nan
+
+
+COMMANDS: dict[str, list[list[str]]] = {
+    "rccl_tests": [
+        ["all_reduce_perf", "-b", "8", "-e", "8G", "-f", "2", "-g", "{gpus}"],
+        ["alltoall_perf", "-b", "8", "-e", "8G", "-f", "2", "-g", "{gpus}"],
+    ],
+    "transferbench": [["TransferBench", "p2p"], ["TransferBench", "a2a"]],
+    "babelstream": [["hip-stream", "-n", "50", "-s", "268435456"]],
+    "rvs": [["rvs", "-c", "{rvs}/gst_single.conf"]],
+}
+"""As AMD's acceptance pages have them (ROCm/system-acceptance-docs, docs/common, 2026-07-10)."""
+PLACES = ("/opt/rocm/bin", "/opt/rccl-tests/build", "/usr/local/bin", "/workspace/rccl-tests/build")
+RVS = "/opt/rocm/share/rocm-validation-suite/conf"
+
+
+def found(program: str) -> str | None:
+    """Where a tool is installed; None: nowhere."""
+    return shutil.which(program) or shutil.which(program, path=os.pathsep.join(PLACES))
+
+
+def table(text: str, names: str, first: str) -> Iterator[Row]:
+    """The rows below a header. `names`: what a name in the header looks like, as a regular expression; `first`: the
+    name of its first column, which holds a number in each row."""
+    header: list[str] = []
+    for line in text.splitlines():
+        words = [word.strip() for word in re.findall(names, line)]
+        if words and words[0] == first and len(words) > 2:
+            header = []
+            for word in words:
+                header.append(f"{word}.2" if word in header else word)
+            continue
+        cells = line.split()
+        if header and len(cells) == len(header) and re.fullmatch(r"\d+", cells[0]):
+            yield Row(dict(zip(header, cells)))  # noqa: B905
+
+
+def rccl(text: str) -> tuple[float, int]:
+    """Bus bandwidth in GB/s at the largest message, in place, and how many results of all messages were wrong. The
+    average that is printed at the end is over all sizes, and says nothing."""
+    rows = list(table(text.replace("#wrong", " wrong"), r"[a-z]+", "size"))
+    wrong = [row.number(name) for row in rows for name in ("wrong", "wrong.2")]
+    last = max(rows, key=lambda row: row.number("size"), default=Row({}))
+    in_place = "busbw.2" if "busbw.2" in last.cells else "busbw"
+    return last.number(in_place), int(sum(each for each in wrong if each == each))
+
+
+_PERFTEST = r"#\w+|(?:BW \w+|MsgRate|t_\w+|[\d.]+% percentile)\[[^\]]+\]"
+
+
+def ib_bandwidth(text: str) -> float:
+    """Gb/s of ib_write_bw and its kin, the average at the largest message, whichever unit was asked for."""
+    last = max(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
+    for unit, factor in (("Gb/sec", 1.0), ("MB/sec", 8 * 1.048576 / 1000), ("MiB/sec", 8 * 1.048576 / 1000)):
+        if f"BW average[{unit}]" in last.cells:
+            return last.number(f"BW average[{unit}]") * factor
+    return math.nan
+
+
+def ib_latency(text: str) -> float:
+    """Microseconds of ib_read_lat and its kin: the typical one, at the smallest message."""
+    first = min(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
+    return first.number("t_typical[usec]")
+
+
+def babelstream(text: str) -> tuple[dict[str, float], int]:
+    """GB/s of each function, and how many of its sums were wrong."""
+    rates: dict[str, float] = {}
+    factor = math.nan
+    for line in text.splitlines():
+        cells = line.split()
+        if cells[:1] == ["Function"] and len(cells) > 1:
+            units = {"MBytes/sec": 1e-3, "GBytes/sec": 1.0, "MiBytes/sec": 1.048576e-3, "GiBytes/sec": 1.073741824}
+            factor = units.get(cells[1], math.nan)
+        elif factor == factor and len(cells) >= 5 and cells[0].isalpha():
+            try:
+                rates[cells[0]] = float(cells[1]) * factor
+            except ValueError:
+                continue
+    return rates, text.count("Validation failed")
+
+
+def transferbench(text: str) -> dict[str, float]:
+    """GB/s from GPU to GPU: of p2p the averages of either direction, of a2a the average of all."""
+    names = {"UniDir": "p2p.unidirectional", "BiDir": "p2p.bidirectional"}
+    rates: dict[str, float] = {}
+    header: list[str] = []
+    for line in text.splitlines():
+        if kinds := re.findall(r"[CG]PU->[CG]PU", line):
+            header = kinds
+        averages = re.match(r"\s*Averages \(During\s+(\w+)\):\s*(.*)", line)
+        if averages and averages[1] in names:
+            found_here = dict(zip(header, averages[2].split()))  # noqa: B905
+            value = found_here.get("GPU->GPU", "N/A")
+            if re.fullmatch(r"[\d.]+", value):
+                rates[names[averages[1]]] = float(value)
+        if average := re.match(r"\s*Average bandwidth[^:]*:\s*([\d.]+)\s*GB/s", line):
+            rates["a2a.average"] = float(average[1])
+    return rates
+
+
+_GST = re.compile(
+    r"\[(?P<action>[\w.-]+)\]\s*\[GPU::\s*(?P<gpu>\w+)[^\]]*\]\s*"
+    r"GFLOPS\s+(?P<value>[\d.]+)\s+Target GFLOPS:\s+(?P<target>[\d.]+)\s+met:\s*(?P<met>TRUE|FALSE)"
+)
+
+
+class Stress(NamedTuple):
+    """One action of RVS' gst on one GPU; TFLOPS. A target of 0 is none: it is met by anything."""
+
+    action: str
+    gpu: str
+    value: float
+    target: float
+    met: bool
+
+
+def rvs(text: str) -> list[Stress]:
+    """The last word of each action on each GPU: what comes before are intervals."""
+    last = {(each["action"], each["gpu"]): each for each in _GST.finditer(text)}
+    return [
+        Stress(action, gpu, float(each["value"]) / 1000, float(each["target"]) / 1000, each["met"] == "TRUE")
+        for (action, gpu), each in last.items()
+    ]
