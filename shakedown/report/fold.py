@@ -4,6 +4,8 @@ stands by itself. Used by whatever shows the findings of many nodes to a person;
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from shakedown.smoke.gates import Gate
 
 Item = TypeVar("Item")
+NAME = "NODE"
+"""What stands in the texts of a row over several nodes where each had its own name."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,13 @@ def fold(findings: Iterable[Finding]) -> list[Folded]:
     """Findings that say the same of different nodes as one, in the order in which each was first seen.
 
     The same are name, verdict, values, unit, evidence and remedy. Of what is ok the evidence is not looked at: nobody
-    is shown it. Nor are the arguments of a remedy, which hold what its text says.
+    is shown it. Nor are the arguments of a remedy, which hold what its text says. A node's own name in evidence and
+    remedy ("log in to node07") makes no difference: over several nodes it is NODE.
     """
-    return [Folded(finding, nodes) for finding, nodes in _alike(findings, _said, lambda finding: finding.node)]
+    return [
+        Folded(_over_several(finding) if len(nodes) > 1 else finding, nodes)
+        for finding, nodes in _alike(findings, _said, lambda finding: finding.node)
+    ]
 
 
 def fold_gates(gates: Iterable[Gate]) -> list[FoldedGate]:
@@ -80,7 +88,7 @@ def _alike(
 def _said(finding: Finding) -> Hashable:
     ok = finding.verdict == Verdict.OK
     values = repr((finding.wanted, finding.actual, finding.persisted))  # values may be lists, and 1 is not True
-    pending, evidence = finding.reboot_pending, "" if ok else finding.evidence
+    pending, evidence = finding.reboot_pending, "" if ok else without_name(finding.evidence, finding.node)
     return (
         finding.name,
         finding.verdict,
@@ -88,12 +96,30 @@ def _said(finding: Finding) -> Hashable:
         pending,
         finding.unit,
         evidence,
-        _remedy(None if ok else finding.remedy),
+        _remedy(None if ok else finding.remedy, finding.node),
     )
 
 
-def _remedy(remedy: Remedy | None) -> Hashable:
-    return remedy and (remedy.text, remedy.operation, remedy.as_root, remedy.risk, remedy.by)
+def without_name(text: str, node: str) -> str:
+    """The text with NODE where the node's own name stood as a word."""
+    return _word(node).sub(NAME, text) if node and node in text else text
+
+
+@functools.lru_cache(maxsize=4096)
+def _word(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)")
+
+
+def _over_several(finding: Finding) -> Finding:
+    remedy = finding.remedy
+    if remedy is not None:
+        remedy = remedy.model_copy(update={"text": without_name(remedy.text, finding.node)})
+    evidence = without_name(finding.evidence, finding.node)
+    return finding.model_copy(update={"evidence": evidence, "remedy": remedy})
+
+
+def _remedy(remedy: Remedy | None, node: str) -> Hashable:
+    return remedy and (without_name(remedy.text, node), remedy.operation, remedy.as_root, remedy.risk, remedy.by)
 
 
 def _judged(gate: Gate) -> Hashable:

@@ -65,11 +65,11 @@ class Waiting:
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
         """What most is waited for: the oldest of what takes long, with all hosts that are at the same."""
-        at = {host: (what, since) for host, (what, since) in self._kept.waits.items() if now - since >= FIRST_S}
-        if not at or self._kept.job_runs():
+        at = dict(self._kept.waits)
+        what, since = min(at.values(), key=lambda each: each[1], default=("", now))
+        if now - since < FIRST_S or self._kept.job_runs():
             return None
-        what, since = min(at.values(), key=lambda each: each[1])
-        hosts = [host for host, (its, _) in at.items() if its == what]
+        hosts = [host for host, (its, began) in at.items() if its == what and now - began >= FIRST_S / 2]
         said = [(host, words) for host in hosts if (words := self._kept.saying.get(host))]
         last = f"; {said[0][0]}: {printable(said[0][1], SAID)}" if len(said) > FEW else ""
         return f"{what}, on {printable(named(hosts))}", since, last

@@ -104,7 +104,7 @@ def test_a_dry_run_shows_findings_changes_and_plan_and_changes_nothing(lab: Rack
     for options in (["--dry"], ["--dry", "-y"]):
         ran = product.deploy(inventory, "megatron", *options)
         assert ran.code == 0, ran.text
-        assert ran.err.count("switch automatic NUMA balancing off") >= 3
+        assert "switch automatic NUMA balancing off" in ran.err
         assert "to change: node1, node2, node3" in ran.err
         assert "--master-port" in ran.err, "the plan with each node's command"
     assert all(node.read(NUMA).strip() == "1" for node in lab)

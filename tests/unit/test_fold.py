@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
-from shakedown.report.fold import Folded, fold, fold_gates, passing
+from shakedown.report.fold import Folded, fold, fold_gates, passing, without_name
 from shakedown.runs import RunNode, RunRecord
 from shakedown.smoke.gates import Gate
 
@@ -30,7 +30,7 @@ def rack(names: Sequence[str] = RACKS, odd: Sequence[str] = (), checks: int = 60
                     node=node,
                     verdict=Verdict.DRIFT if wrong else Verdict.OK,
                     wanted=8,
-                    actual=len(node) if wrong else 8,
+                    actual=1000 + int(node[-3:]) if wrong else 8,
                     evidence=f"of {node}",
                     remedy=Remedy(text="set it", operation="tuning.x") if wrong else None,
                 )
@@ -58,7 +58,7 @@ def test_a_range_names_each_of_its_nodes_and_no_other(names: list[str]):
 
 def test_what_many_nodes_have_in_common_is_said_once():
     found = fold(rack(odd=("node128", "node300", "node512")))
-    assert len(found) == 60 + 3  # of the three each has evidence of its own
+    assert len(found) == 60 + 3  # of the three each has a value of its own
     assert [one.where for one in found if one.finding.verdict != Verdict.OK] == ["node128", "node300", "node512"]
     assert {one.where for one in found if one.finding.name == "c4"} == {"node[001-512]"}
     assert "node[001-127,129-299,301-511]" in {one.where for one in found if one.finding.name == "c3"}
@@ -80,6 +80,26 @@ def test_what_differs_in_anything_that_is_shown_stays_apart():
     others = [base.model_copy(update={"node": "b", **change}) for change in changed]
     assert [one.nodes for one in fold([base, *others])] == [("a",)] + [("b",)] * len(others)
     assert fold([base, base, base.model_copy(update={"node": "b"})]) == [Folded(base, ("a", "b"))]
+
+
+def test_nodes_that_differ_in_their_own_names_alone_are_alike():
+    """The commonest fault of all: a rack that cannot be reached."""
+    found = [
+        Finding(
+            name="reachable",
+            node=node,
+            verdict=Verdict.FAIL,
+            evidence=f"ssh to {node}, port 22",
+            remedy=Remedy(text=f"log in to {node} by hand"),
+        )
+        for node in nodes("node[01-40].r7")
+    ]
+    (one,) = fold(found)
+    assert one.where == "node[01-40].r7"
+    assert one.finding.evidence == "ssh to NODE, port 22"
+    assert without_name("node1, node10, node1.r7, xnode1: node1", "node1") == "NODE, node10, node1.r7, xnode1: NODE"
+    assert one.finding.remedy is not None and one.finding.remedy.text == "log in to NODE by hand"
+    assert fold(found[:1])[0].finding == found[0]
 
 
 def test_nodes_that_pass_have_nothing_but_findings_that_do():
