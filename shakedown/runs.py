@@ -2,7 +2,8 @@
 
     runs/<id>/run.json          the record (schema below, versioned)
     runs/<id>/evidence.json     what the gates of each job were given besides its logs: exit codes, counters before and
-                                after, and of each log how much there was on the node, how much was kept, its SHA-256
+                                after, the earlier runs that the figures are compared with, and of each log how much
+                                there was on the node, how much was kept, its SHA-256
     runs/<id>/iterations.jsonl  one JSON object per iteration line of the job over all nodes
     runs/<id>/plan.txt          the launch plans as `shakedown plan` prints them
     runs/<id>/states/NODE.json  each node's state before the run

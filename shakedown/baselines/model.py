@@ -98,6 +98,21 @@ class Past(BaseModel):
         return [run for run in self.earlier if metric in run.figures]
 
     @property
+    def before(self) -> str:
+        """What is said of passes that do not count, since an epoch has begun after them; empty: there are none."""
+        if not self.others:
+            return ""
+        epochs = [f"{count} with {epoch}" for epoch, count in list(self.others.items())[:3]]
+        more = f" and {len(self.others) - 3} other epochs" if len(self.others) > 3 else ""
+        return f"earlier runs of another baseline: {', '.join(epochs)}{more}"
+
+    @property
+    def new_epoch(self) -> str:
+        """That one has begun, as long as it has too few runs to judge by; empty: it has enough, or is the first."""
+        few = len(self.earlier) < MINIMUM
+        return f"a new baseline begins with {self.epoch}; {self.before}" if few and self.others else ""
+
+    @property
     def judged(self) -> dict[str, Past]:
         """The metrics of which there are runs enough to judge by, with this."""
         names = dict.fromkeys(metric for run in self.earlier for metric in run.figures)

@@ -232,7 +232,8 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     except (OSError, ValueError) as error:
         _unusable(str(error))
     recorded = [figure for judgement in judgements for figure in judgement.recorded if figure.why]
-    _finish(judged, verdict, form, output, [*told, *altered], recorded, show_all, died_of)
+    begun = dict.fromkeys(each.past.new_epoch for each in evidence.values() if each.past and each.past.new_epoch)
+    _finish(judged, verdict, form, output, [*told, *altered, *begun], recorded, show_all, died_of)
 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:

@@ -29,6 +29,8 @@ def compare_with_earlier(current: Session, jobs: Sequence[JobRecord]) -> None:
     know_peers({job.node: past for job in jobs if job.node and (past := given.get(job.name))})
     for problem in dict.fromkeys(past.problem for past in given.values() if past.problem and not past.judge):
         current.out.print(problem, markup=False, style="yellow")
+    for begun in dict.fromkeys(past.new_epoch for past in given.values() if past.new_epoch):
+        current.out.print(begun, markup=False, highlight=False)
 
 
 def compare_with_alone(current: Session, job: JobRecord, plan_alone: PlanAlone) -> None:

@@ -119,6 +119,8 @@ def test_another_rocm_is_another_baseline() -> None:
     found = judged(this_run(), "--baseline")
     assert baseline_gates(found) == {}
     assert {each["name"]: each["why"] for each in found["recorded"]}["throughput_per_gpu"] == "2 of 5 runs"
+    (note,) = found["notes"]
+    assert "a new baseline begins with" in note and "9 with" in note and "ROCm 6.3.0" in note
 
 
 def test_a_ledger_that_cannot_be_read_is_unknown_where_it_is_to_judge(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_figure_is_judged_by_earlier_runs_of_its_epoch() -> None:
     (bad,) = judged(past, 366.0)
     assert (bad.verdict, bad.actual) == (Verdict.FAIL, 366.0) and bad.remedy and "smoke.baseline_since" in bad.remedy
     assert 370 < bad.wanted < 384
-    for said in ("10 runs before: 385.", HERE, "r11, r10, r9", f"2 runs with {THERE} are another baseline"):
+    for said in ("10 runs before: 385.", HERE, "r11, r10, r9", f"earlier runs of another baseline: 2 with {THERE}"):
         assert said in bad.evidence
 
 
@@ -75,6 +75,7 @@ def test_a_changed_driver_begins_a_new_baseline() -> None:
     past = Past.of([*earlier(*STEADY), *earlier(360.0, 361.0, epoch=THERE, first=10)], THERE, judge=True)
     assert [run.run_id for run in past.earlier] == ["r10", "r11"] and past.others == {HERE: 10}
     assert judged(past, 330.0) == []
+    assert past.new_epoch == f"a new baseline begins with {THERE}; earlier runs of another baseline: 10 with {HERE}"
 
 
 def test_a_day_begins_a_new_baseline() -> None:

@@ -55,8 +55,7 @@ def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     if peers := past.peers.get(metric):
         said.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")
     said.append(past.epoch)
-    if past.others:
-        said.append(f"{sum(past.others.values())} runs with {some(list(past.others))} are another baseline")
+    said += [past.before] if past.before else []
     if past.since:
         said.append(f"since {past.since} (smoke.baseline_since)")
     return "; ".join(said)
