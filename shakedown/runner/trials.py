@@ -22,7 +22,7 @@ from shakedown.runner.session import Session, session
 from shakedown.runs import JobRecord, judge_job, judge_trials
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job
+from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.text import counted
 from shakedown.trials.judge import gates, named_nodes
@@ -131,7 +131,7 @@ def _job(current: Session, stage: _Stage, kind: str, node: str | None) -> Job:
         log_dir=logs,
         node=node,
         trials=kind,
-        on_event=tell,
+        on_event=current.taking(job_name(node, kind), tell),
         quota=current.quota,
     )
     return job

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.pace import Pace
@@ -30,6 +29,16 @@ class JobPicture:
     pace: Pace = field(default_factory=Pace)
     failed: bool = False
     over: bool = False
+
+    @property
+    def kind(self) -> str:
+        """`together`, `each`, or the kind of a trial."""
+        return self.name.partition("/")[0]
+
+    @property
+    def node(self) -> str:
+        """The node that has it for itself; empty: it is over all nodes."""
+        return self.name.partition("/")[2]
 
     def take(self, note: Note) -> None:
         """One note of this job."""
@@ -85,11 +94,15 @@ class Picture:
             self.verdict = Verdict(note.text) if note.text in list(Verdict) else Verdict.UNKNOWN
 
     @property
-    def together(self) -> JobPicture | None:
-        """The job over all nodes."""
-        return self.jobs.get(TOGETHER)
+    def over_all(self) -> list[JobPicture]:
+        """The jobs over all nodes: the training, trials of pairs."""
+        return [job for job in self.jobs.values() if not job.node]
 
     @property
-    def each(self) -> list[JobPicture]:
-        """The nodes' own jobs."""
-        return [job for name, job in self.jobs.items() if name != TOGETHER]
+    def of_nodes(self) -> dict[str, list[JobPicture]]:
+        """The nodes' own jobs, by their kind: `each`, or that of a trial."""
+        kinds: dict[str, list[JobPicture]] = {}
+        for job in self.jobs.values():
+            if job.node:
+                kinds.setdefault(job.kind, []).append(job)
+        return kinds

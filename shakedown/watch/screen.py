@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from rich.console import Console, Group
 from rich.text import Text
 
+from shakedown.desired.models import EACH
 from shakedown.hosts import folded
 from shakedown.smoke.progress import figure_text, loss_text
 from shakedown.text import counted, printable
@@ -48,9 +49,8 @@ def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetim
         rows.append(Text(f"stage: {picture.stage}"))
     if picture.waiting:
         rows.append(Text(picture.waiting, style="yellow"))
-    if picture.each:
-        rows.append(Text(each_line(picture.each)))
-    if job := picture.together:
+    rows += [Text(line_of_nodes(jobs)) for jobs in picture.of_nodes.values()]
+    for job in picture.over_all:
         rows += [Text(f"{job.what or job.name}: {job.phase}"), *_figures(job, console.width, bars)]
     if picture.first:
         more = f" (and {picture.failures - 1} more)" if picture.failures > 1 else ""
@@ -74,17 +74,19 @@ def _figures(job: JobPicture, width: int, bars: str) -> Iterator[Text]:
         yield Text(f"{name:<12} {sparkline(list(values)[-room:], bars)} {last.strip()}")
 
 
-def each_line(jobs: Sequence[JobPicture]) -> str:
-    """The nodes' own jobs in one line: how many are through, which have failed, and which is the slowest."""
+def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
+    """The nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
+    slowest."""
     over, running = [job for job in jobs if job.over], [job for job in jobs if not job.over]
-    parts = [f"each node by itself: {len(over)} of {len(jobs)} done"]
-    if failed := [job.name.partition("/")[2] for job in jobs if job.failed]:
+    kind = "each node by itself" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
+    parts = [f"{kind}: {len(over)} of {len(jobs)} done"]
+    if failed := [job.node for job in jobs if job.failed]:
         parts.append(f"failed: {folded(failed)}")
     if running:
         slowest = min(running, key=lambda job: job.iteration.iteration if job.iteration else 0)
         at = slowest.iteration
         where = f"at iteration {at.iteration}/{at.total_iterations}" if at else "before its first iteration"
-        parts.append(f"slowest {slowest.name.partition('/')[2]} {where}")
+        parts.append(f"slowest {slowest.node} {where}")
     return ", ".join(parts)
 
 
@@ -94,7 +96,7 @@ class Lines:
     def __init__(self, say: Callable[[str], None], every_s: float = EVERY_S) -> None:
         self._say = say
         self._every_s = every_s
-        self._said_at: dict[str | None, float] = {}
+        self._said_at: dict[str, float] = {}
         self._last: tuple[str, str] | None = None
 
     def take(self, note: Note, picture: Picture) -> None:
@@ -107,7 +109,7 @@ class Lines:
             return
         else:
             words = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: "}.get(note.kind, "")
-            of_each = f"{note.job}: " if note.job and note.job.startswith("each/") else ""
+            of_each = f"{note.job}: " if note.job and "/" in note.job else ""
             self._say(f"{_clock(note)} {of_each}{words}{_text(note)}")
         self._last = (note.kind, note.text)
 
@@ -115,15 +117,15 @@ class Lines:
         job = picture.jobs.get(note.job or "")
         if job is None or note.iteration is None or job.iteration is not note.iteration:
             return
-        together = picture.together is job
-        key = note.job if together else None  # the nodes' own jobs share a line
+        together = not job.node
+        key = job.kind  # the nodes' own jobs share a line
         first, at = key not in self._said_at, note.iteration
         last = together and at.iteration >= at.total_iterations
         if not (first or last) and time.monotonic() - self._said_at[key] < self._every_s:
             return
         self._said_at[key] = time.monotonic()
         if not together:
-            self._say(f"{_clock(note)} {each_line(picture.each)}")
+            self._say(f"{_clock(note)} {line_of_nodes(picture.of_nodes[job.kind])}")
             return
         parts = (
             f"iteration {at.iteration}/{at.total_iterations}",

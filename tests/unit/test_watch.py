@@ -25,7 +25,7 @@ from shakedown.watch.following import Gone, follow
 from shakedown.watch.notes import NAME, Notes
 from shakedown.watch.picture import Picture
 from shakedown.watch.reading import NotesReader
-from shakedown.watch.screen import sparkline
+from shakedown.watch.screen import line_of_nodes, sparkline
 from tests.plans import small
 
 
@@ -260,10 +260,8 @@ def test_the_nodes_own_jobs_are_one_line(tmp_path: Path) -> None:
     for note in reader:
         picture.take(note)
     reader.close()
-    from shakedown.watch.screen import each_line
-
-    line = each_line(picture.each)
-    assert "49 of 100 done, failed: node077, slowest node051 at iteration 1/40" in line
+    line = line_of_nodes(picture.of_nodes["each"])
+    assert line.startswith("each node by itself: 49 of 100 done, failed: node077, slowest node051 at iteration 1/40")
 
 
 @pytest.mark.parametrize(
