@@ -23,9 +23,10 @@ from shakedown.runs import RunDirectory, judge_run, verdict_of
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.text import load_json, printable, shallow
 
-_DOCUMENTS = ("run.json", "evidence.json")
-_TEXTS = ("iterations.jsonl", "plan.txt")
-_FOLDERS = ("states", "logs", "each", "benchmark", "trials", "pairs")  # everything else can be made of these again
+DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
+TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
+# Everything else can be made of these again.
+FOLDERS = ("states", "logs", "each", "benchmark", "trials", "pairs", "isolation")
 _DOCUMENT_LIMIT = 1 << 28
 _KEPT = set(KeptLog.model_fields)
 
@@ -73,8 +74,8 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
 
 def _files(folder: Path) -> Iterator[str]:
     """The paths of what belongs to the evidence, in order. Links and what is no file are not followed."""
-    yield from (name for name in (*_DOCUMENTS, *_TEXTS) if (folder / name).is_file())
-    for top in _FOLDERS:
+    yield from (name for name in (*DOCUMENTS, *TEXTS) if (folder / name).is_file())
+    for top in FOLDERS:
         found = []
         for base, folders, files in os.walk(folder / top, followlinks=False):
             folders.sort()
@@ -100,7 +101,7 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
     """Every file, redacted. The logs come first: evidence.json says of each how long it is."""
     logs: dict[str, Written] = {}
     members = []
-    for name in sorted(files, key=lambda name: name in _DOCUMENTS):
+    for name in sorted(files, key=lambda name: name in DOCUMENTS):
         path = safe_path(redactor.path(name))
         if name.endswith(".json"):
             document = _json(source / name)
@@ -185,7 +186,7 @@ def _written(run: Path, path: str, text: bytes) -> Member:
 
 def _left_out(folder: Path, files: list[str], redactor: Redactor) -> list[str]:
     """What lies in the run's folder besides, by its first name."""
-    tops = {name.partition("/")[0] for name in files} | set(_FOLDERS)
+    tops = {name.partition("/")[0] for name in files} | set(FOLDERS)
     return [redactor.text(printable(entry.name, 200)) for entry in folder.iterdir() if entry.name not in tops]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 import stat
 import tarfile
 from pathlib import Path
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from shakedown import runs
 from shakedown.archive import read
-from shakedown.archive.make import make
+from shakedown.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
 from shakedown.archive.read import opened
 from shakedown.archive.tar import Refused, is_archive
 from shakedown.cli import main
@@ -269,3 +271,9 @@ def test_a_log_that_is_packed_is_still_a_log(tmp_path: Path) -> None:
     log.write_bytes(gzip.compress((Path(__file__).parents[1] / "data/logs/rocm.log").read_bytes()))
     assert not is_archive(log)
     assert call("judge", log).exit_code == 0
+
+
+def test_every_file_of_a_run_is_packed() -> None:
+    named = re.findall(r"runs/<id>/([\w.]+)", str(runs.__doc__))
+    assert len(named) > 8
+    assert set(named) <= {*FOLDERS, *DOCUMENTS, *TEXTS}

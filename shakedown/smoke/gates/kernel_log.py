@@ -9,6 +9,7 @@ from shakedown.smoke import signatures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
 from shakedown.telemetry.kernel import KernelWindow
+from shakedown.text import counted
 
 
 @gate
@@ -33,6 +34,6 @@ def no_kernel_fault(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bo
         verdict=verdict,
         wanted="no line of a fault",
         actual=len(found),
-        evidence="; ".join(said) or f"{lines} lines of {len(kernel)} nodes while the job ran",
+        evidence="; ".join(said) or f"{counted(lines, 'line')} of {counted(len(kernel), 'node')} while the job ran",
         remedy=first.remedy if first else signatures.advice("kernel_log") if verdict is not Verdict.OK else None,
     )
