@@ -17,7 +17,8 @@ from shakedown.smoke.signatures import Role, signature
 
 WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
-_WEAK = {"unreachable", "not running", "early exit"}
+_WEAK = {"unreachable", "not running", "hang", "early exit"}
+_MISMATCH = "collective_mismatch"
 _NOBODYS = ("interrupted", "controller")  # no node's failure, and whatever else is said follows from it
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -39,6 +40,9 @@ def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
         shown = [sign for sign in case.near if case.roles[id(sign)] == role and sign.node]
         if shown:
             return _of_origins(case, shown)
+    mismatch = next((sign for sign in case.near if sign.name == _MISMATCH), None)
+    if mismatch is not None:  # who met it has ended, and who went another way is only lost by none
+        return case.found(mismatch, "undecided", why="of ranks that differ nobody can say which is right")
     return _of_blame(case) or case.found(ordered[0], "undecided", why="nobody shows a failure of its own")
 
 

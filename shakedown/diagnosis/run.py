@@ -9,11 +9,16 @@ from shakedown import copies
 from shakedown.diagnosis.first import STOOD_STILL
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.signs import not_running, of_failure, of_match
+from shakedown.diagnosis.signs import not_running, of_failure, of_hang, of_match
 from shakedown.findings import Verdict
+from shakedown.hangs.analysis import analyse
+from shakedown.hangs.model import Rank
+from shakedown.hangs.records import LIMIT, ranks_of
+from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, log_of
 from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.gates import verdict as verdict_of
+from shakedown.smoke.kept_logs import KeptLog
 from shakedown.smoke.signatures import kernel_log
 from shakedown.text import file_name
 
@@ -29,6 +34,9 @@ class Logs(Protocol):
 
     def of_kernel(self, node: str) -> tuple[str, str]:
         """The kernel's log during the run, as a file of the run directory and its text; both empty: there is none."""
+
+    def of_hang(self, kept: KeptLog) -> bytes:
+        """A file that was written down at a standstill; empty: it is not there, or not as it was fetched."""
 
 
 class KeptLogs:
@@ -47,6 +55,14 @@ class KeptLogs:
                 return name, file.read(_KERNEL_LIMIT).decode("utf-8", "replace")
         except (OSError, ValueError):
             return "", ""
+
+    def of_hang(self, kept: KeptLog) -> bytes:
+        try:
+            fetched = copies.Fetched(self._directory.path, kept)
+            data = b"".join(fetched.chunks()) if kept.kept <= LIMIT else b""
+        except (OSError, ValueError):
+            return b""
+        return b"" if fetched.changed() else data
 
 
 def diagnose(
@@ -74,6 +90,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
         yield of_failure(failure, files.get(failure.node or ""), addresses)
     if any(failure.kind in STOOD_STILL for failure in evidence.failures):
         yield from not_running(evidence.running)
+        yield from of_hang(analyse(ranks_left(evidence, logs), addresses, job.plan.world_size if job.plan else 0))
     if not evidence.failures:
         for node, file in files.items():
             log = logs.of_job(node, job)
@@ -83,6 +100,16 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
         name, text = logs.of_kernel(node)
         for match in kernel_log(text.splitlines()):
             yield of_match(match, node, name)
+
+
+def ranks_left(evidence: Evidence, logs: Logs) -> list[Rank]:
+    """What each rank left behind of a standstill."""
+    problems: list[str] = []  # of a file that cannot be read nothing is known
+    found = []
+    for node, every in evidence.logs.items():
+        its = [kept for kept in every if kept.name.startswith(f"{HANG}/")]
+        found += ranks_of(node, {kept.name.partition("/")[2]: logs.of_hang(kept) for kept in its}, problems)
+    return found
 
 
 def of_logs(logs: Mapping[str, NodeLog]) -> Diagnosis | None:

@@ -8,8 +8,10 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from shakedown.diagnosis.model import Sign
+from shakedown.hangs.model import Hang
 from shakedown.smoke.job import Failure
 from shakedown.smoke.signatures import Match, Role, signature
+from shakedown.text import printable
 
 
 class _Seen(NamedTuple):
@@ -169,3 +171,34 @@ def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
                     remedy="find out who stopped it, or what it waits for in the kernel (storage, a driver)",
                 )
                 break
+
+
+def of_hang(hang: Hang | None) -> Iterator[Sign]:
+    """What the ranks' own records say of a standstill: of each node that the others wait for, or that comes into
+    question; of the job, where nobody is named."""
+    if hang is None:
+        return
+    text = "; ".join([hang.text, *hang.facts])
+    for node in hang.nodes or (None,):
+        yield Sign(
+            node=node,
+            name="hang",
+            role="origin" if node else "echo",
+            symptom=not hang.culprits,
+            text=printable(text, 1000),
+            cause=_HANGS[hang.why],
+            remedy=_OF_LINK if hang.why == "link" else _OF_RANK,
+        )
+
+
+_OF_RANK = "the rank's stack and state stand in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
+_OF_LINK = "check the cable, transceiver and switch port of both ends; run the pair alone"
+_HANGS = {
+    "missing": "a rank did not come to a collective in which the others wait for it",
+    "other collective": "a rank came to another collective than the others",
+    "other sizes": "a rank came to the collective with other sizes than the others",
+    "no answer": "a rank does not run, or does not answer, and the others wait for it",
+    "all entered": "all ranks wait in collectives, each for another one",
+    "link": "all ranks came to the collective, and data between nodes does not arrive",
+    "open": "no rank was in a collective: each went on by itself, or waits for something else",
+}

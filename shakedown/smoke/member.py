@@ -38,6 +38,8 @@ class Member:
         self.name = node.name
         self.go = False
         self.stop: str | None = None  # why
+        self.look = False  # have it written down what the processes are doing
+        self.looked = False
         self.finish = False  # collect and remove, when the run is over on this node
         self.given_up = False  # no time is left for it
         self.status = Status(watchdog=True)
@@ -66,6 +68,7 @@ class Member:
         self._folder = log_dir / file_name(self.name)
         self._quota = quota or LogQuota()
         self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
+        self._looked_at: list[str] = []  # the files of what was written down of a standstill, on the node
         self._fetched: set[str] = set()  # and those of which no more is to be had
         self._notes: list[str] = []
         self._left: list[str] = []  # running on the node, or maybe
@@ -160,7 +163,8 @@ class Member:
         return [log.close(whole[name]) for name, log in self._logs.items()]
 
     def _files(self) -> dict[str, str]:
-        return names_on_controller(["setup.log", "cleanup.log", *self._node.plan.logs, SAMPLES, KERNEL_LOG])
+        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, *self._looked_at]
+        return names_on_controller(["setup.log", "cleanup.log", *further])
 
     def _why_cut(self) -> str:
         """Why the leader's log is not all that the job has said; empty where it is."""
@@ -217,6 +221,8 @@ class Member:
         before, asked_at = self.status.offset, self.clock.now()
         self._take(self._node.poll(before))
         self._compare_clocks(asked_at, self.clock.now())
+        if self.look and not self.looked and self.status.state == "running":
+            self._look()
         if self.status.log and self.status.offset < self.status.size:
             return True
         if self.status.over and self.finish:
@@ -237,10 +243,21 @@ class Member:
             offset = round(then - self.status.monotonic, 6)
             self.node_clock = NodeClock(offset_s=offset, uncertainty_s=round(uncertainty, 6))
 
+    def _look(self) -> None:
+        """Have it written down what the processes are doing; once, whatever comes of it."""
+        try:
+            looked = self._node.standstill()
+            self._looked_at = looked.files
+            if looked.late:
+                self._notes.append(f"at the standstill this did not come in time: {', '.join(looked.late)}")
+        except (NoAnswer, Refused) as error:
+            self._notes.append(f"at the standstill nothing was written down: {error}")
+        self.looked = True
+
     def _rest(self) -> None:
         until = self.clock.now() + self._timeouts.poll_s
-        wanted = (self.go, self.stop, self.finish)
-        while self.clock.now() < until and (self.go, self.stop, self.finish) == wanted:
+        wanted = (self.go, self.look, self.stop, self.finish)
+        while self.clock.now() < until and (self.go, self.look, self.stop, self.finish) == wanted:
             self._sleep(_SLICE_S)
 
     def _take(self, status: Status) -> None:

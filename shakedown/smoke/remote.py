@@ -17,12 +17,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from shakedown.node.launcher.commands import FETCH_LIMIT
 from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
+from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.text import load_json, printable
 from shakedown.transport.program import command
 
 # In the order of their imports.
-_SOURCES = ("__init__", "processes", "folder", "lock", "control", "leftovers", "sampling", "watchdog", "commands")
+_SOURCES = (
+    *("__init__", "processes", "folder", "lock", "control", "leftovers"),
+    *("sampling", "standstill", "watchdog", "commands"),
+)
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
 # What the sampler takes along of the probe.
@@ -31,6 +35,7 @@ _SAMPLER_MODULES = ("__init__", "children", "gpu", "kernel_log", "pci", "rdma", 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
 _BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes
 _AGO_S = 1e8  # three years: no run is older
+STANDSTILL_S = 20.0  # for all that a node writes down of a standstill
 _ENTRIES = 200  # of a list that a person is to read
 
 # Takes the launcher from the first line of standard input and the job from the second: the package has to run before
@@ -126,6 +131,17 @@ class _Digest(_Answer):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None
 
 
+_Written = Annotated[str, Field(pattern=r"^hang/[A-Za-z0-9][A-Za-z0-9._-]{0,80}$")]
+
+
+class Looked(_Answer):
+    """What a node has written down of a standstill: the files, below the run folder, and what did not come in time."""
+
+    files: Annotated[list[_Written], Field(max_length=256)]
+    late: Annotated[list[Line], _FEW] = []
+    processes: Bytes = 0
+
+
 class Piece(_Answer):
     """A part of a file of the node: `data` up to `offset`, of `size` bytes that the file has."""
 
@@ -187,7 +203,7 @@ def _folders(node: NodePlan) -> list[str]:
     folder of the user's the user can remove, but not a folder that the container has made."""
     logs = [log.removeprefix("{run_dir}/").rpartition("/")[0] for log in node.logs if log.startswith("{run_dir}/")]
     caches = [f"{upload_folder(dotted)}/__pycache__" for dotted in node.upload]
-    return sorted({folder for folder in logs + caches if folder})
+    return sorted({folder for folder in [*logs, *caches, HANG] if folder})
 
 
 def upload_folder(dotted: str) -> str:
@@ -280,6 +296,10 @@ class Node:
         answer = self._begin({"stop": {"run_id": self.run_id, "why": why}}, self._timeout_s * 2)
         self._settle(self._read(_Place, answer))
         return self._read(Status, answer)
+
+    def standstill(self) -> Looked:
+        """Have the node write down what the run's processes are doing; nothing is stopped by it."""
+        return self._read(Looked, self._call([*self._visit, "standstill"], timeout=STANDSTILL_S))
 
     def fetch(self, file: str, offset: int) -> Piece:
         """A part of a log of the plan from `offset`. Refused: not readable."""

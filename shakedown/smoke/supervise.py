@@ -18,7 +18,8 @@ from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import MAX_ITERATIONS
 from shakedown.smoke.member import ROOM_BYTES, Member
-from shakedown.smoke.remote import Node, Remote
+from shakedown.smoke.remote import STANDSTILL_S, Node, Remote
+from shakedown.smoke.standstill import Standstill
 from shakedown.telemetry.timing import Timing
 
 __all__ = ["Job", "JobResult", "Scheduler", "Threads", "Timeouts", "run_job"]
@@ -112,8 +113,10 @@ class _Supervisor:
         self._addresses = {node.address: node.name for node in plan.nodes}
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt
+        self._standstill = Standstill(plan)
         self._went: float | None = None
         self._stopped: float | None = None
+        self._looking_since: float | None = None
         self._last_iteration: int | None = None
         self._progress_at = 0.0
         self._came: list[tuple[int, float]] = []  # iteration, when its line came
@@ -241,8 +244,12 @@ class _Supervisor:
         now, plan = self._clock.now(), self._plan
         waited = now - self._progress_at
         where = self._reporter.name
+        if self._standstill.is_long(waited):
+            self._look(now)
         if now - self._went > plan.timeout_s:
             self._fail("timeout", f"not over within {plan.timeout_s:g} s", where)
+        elif self._looks_still(now):
+            pass
         elif self._last_iteration is None and waited > plan.start_timeout_s:
             self._fail("no start", f"{where}: no iteration within {plan.start_timeout_s:g} s", where)
         elif self._last_iteration is not None and waited > plan.stall_timeout_s:
@@ -255,6 +262,20 @@ class _Supervisor:
             self._fail(
                 "early exit", f"{first} had ended, and {self._timeouts.last_exit_s:g} s later these had not: {others}"
             )
+
+    def _look(self, now: float) -> None:
+        """Have every node write down what its processes are doing, once, while nothing has been ended yet."""
+        if self._looking_since is None:
+            self._looking_since = now
+            self._say("phase", "no progress: writing down what each rank is doing")
+            for member in self._members:
+                member.look = True
+
+    def _looks_still(self, now: float) -> bool:
+        """Whether that goes on: a standstill is not declared before it is over, or has had its time."""
+        if self._looking_since is None or now - self._looking_since > STANDSTILL_S:
+            return False
+        return not all(member.looked or member.silence or member.status.over for member in self._members)
 
     def _may_be_echo(self, trouble: list[Failure]) -> bool:
         """Whether to wait a moment for the failure that this one is an echo of.
@@ -300,6 +321,7 @@ class _Supervisor:
                 self._last_iteration, self._progress_at = iteration.iteration, max(self._progress_at, when)
                 if len(self._came) < MAX_ITERATIONS:
                     self._came.append((iteration.iteration, round(self._clock.at(when).timestamp(), 3)))
+                self._standstill.iteration(when)
                 self._on_event_safely(Event("iteration", "", member.name, iteration))
 
     def _say(self, kind: str, text: str, node: str | None = None) -> None:

@@ -153,13 +153,18 @@ def rank_pid(node: Node) -> int:
     return max(process.pid for process in ranks)
 
 
-def diagnosed(result: JobResult, lab: Rack) -> tuple[str, str, tuple[str, ...]]:
+def diagnosed(result: JobResult, lab: Rack, folder: Path) -> tuple[str, str, tuple[str, ...]]:
     """What the job died of, as its record tells it: how sure, what, and on which nodes."""
-    failures = Evidence(failures=result.failures, running={node.name: node.running_at_end for node in result.nodes})
+    running = {node.name: node.running_at_end for node in result.nodes}
+    logs = {
+        node.name: [kept.model_copy(update={"path": str(Path(kept.path).relative_to(folder))}) for kept in node.kept]
+        for node in result.nodes
+    }
+    evidence = Evidence(failures=result.failures, running=running, logs=logs)
     job = JobRecord(plan=plan(lab, result.run_id, 1))
-    found = decide(signs_of(job, failures, KeptLogs(RunDirectory(Path("none")), {})))
+    found = decide(signs_of(job, evidence, KeptLogs(RunDirectory(folder), {})))
     assert found is not None, result
-    return found.confidence, found.name, found.origin
+    return found.confidence, found.name, found.origin or found.among
 
 
 def clean(node: Node) -> None:
@@ -191,9 +196,29 @@ def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_p
     result = run.end()
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "stall")
-    assert diagnosed(result, lab) == ("likely", "not running", ("node2",))
+    assert diagnosed(result, lab, run.folder)[1:] == ("hang", ("node2",))
+    for node in result.nodes:
+        files = {path.name for path in node.logs}
+        assert "node.json" in files and any(name.startswith("process-") for name in files), files
+    flights = [path for path in result.nodes[0].logs if path.name.startswith("flight-")]
+    assert flights and b"all_reduce" in flights[0].read_bytes(), "who waits says in which collective"
     for node in lab.nodes:
         clean(node)
+
+
+def test_two_nodes_that_no_longer_hear_each_other_are_told_and_neither_is_blamed(
+    rack: RackMaker, runs: list[Run], tmp_path: Path
+) -> None:
+    lab = rack(3)
+    run = start(runs, lab, tmp_path / "link", stall_s=8)
+    run.until_it_trains()
+    for here, there in (("node1", "node2"), ("node2", "node1")):
+        nowhere = (
+            f"ip neigh replace {lab[there].address} lladdr 02:00:00:00:00:99 dev {lab[here].interface} nud permanent"
+        )
+        lab[here].exec(nowhere)
+    result = run.end()
+    assert diagnosed(result, lab, run.folder) == ("undecided", "hang", ("node1", "node2")), result.failures
 
 
 def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
@@ -206,7 +231,7 @@ def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
     assert run.process.returncode == 1
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "unreachable")
-    assert diagnosed(result, lab)[1:] == ("unreachable", ("node2",))
+    assert diagnosed(result, lab, run.folder)[1:] == ("unreachable", ("node2",))
     assert any("not cleaned up" in note for note in result.nodes[1].notes)
     clean(lab["node1"])
     deadline = time.monotonic() + 40  # the lease, and the end of what runs
@@ -226,7 +251,7 @@ def test_a_node_that_reboots_is_named_and_not_who_notices(lab: Rack, runs: list[
     assert run.process.returncode == 1
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "rebooted"), result.failures
-    assert diagnosed(result, lab) == ("certain", "rebooted", ("node2",))
+    assert diagnosed(result, lab, run.folder) == ("certain", "rebooted", ("node2",))
     assert result.nodes[1].logs[0].read_text(), "what it had said before is kept"
     for node in lab.nodes:
         clean(node)

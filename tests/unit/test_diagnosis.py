@@ -143,6 +143,11 @@ CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
         ("undecided", "collective_timeout"),
     ),
     "nobody trains on, and nobody shows why": ([failure("stall")], ("undecided", "stall")),
+    "a rank came with other sizes, and the one that met it ended": (
+        [failure("collective_mismatch", node="node1", line_number=2), lost(2, 1, 0.1),
+         failure("aborted", 0.4, node="node1", line_number=5)],
+        ("undecided", "collective_mismatch"),
+    ),
     "somebody presses Ctrl-C": ([killed(1), failure("interrupted", 1, node=None)], ("certain", "interrupted")),
     "a cause that comes long after the first sign is none": (
         [failure("stall", 0, node="node1"), killed(2, 40)],

@@ -26,7 +26,7 @@ LEVELS = (
         "shakedown.text",
     ),
     ("shakedown.transport", "shakedown.secret_file"),
-    ("shakedown.findings", "shakedown.ledger.key", "shakedown.state"),
+    ("shakedown.findings", "shakedown.hangs", "shakedown.ledger.key", "shakedown.state"),
     ("shakedown.baselines", "shakedown.isolation.model"),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),

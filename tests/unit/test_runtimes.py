@@ -28,6 +28,15 @@ ADDED = {
     *("TP", "PP", "CP", "MBS", "BS", "GBS", "SEQ_LENGTH", "TOTAL_ITERS", "MODEL_SIZE"),  # the script's defaults, pinned
     *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"),  # derived
     "NCCL_DEBUG",  # below WARN the gate on RCCL's lines would have nothing to read
+    # what is looked at when the job stands still
+    *(
+        "TORCH_NCCL_TRACE_BUFFER_SIZE",
+        "TORCH_FR_BUFFER_SIZE",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT",
+        "TORCH_INCLUDE_STACK_TRACE",
+    ),
+    *("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"),
+    *("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE"),
 }
 
 

@@ -13,7 +13,7 @@ import traceback
 import zlib
 from typing import Any, Dict, List
 
-from . import control, folder, leftovers, lock, processes, watchdog
+from . import control, folder, leftovers, lock, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
@@ -142,6 +142,11 @@ class _Visit:
     def _inside(self, name: str) -> str:
         return name.replace("{run_dir}", self.path)
 
+    def standstill(self) -> Dict[str, Any]:
+        """What the run's processes are doing, written down in its folder."""
+        mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
+        return standstill.take(self.path, mark, self._place().get("process", [None])[0])
+
     def stop(self, why: str) -> Dict[str, Any]:
         """Have the run ended; where the watchdog has died or does not answer, end both here."""
         try:
@@ -211,7 +216,7 @@ def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
 def main(arguments: List[str]) -> None:
     """One command of a run whose folder holds this file."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "stop", "remove"])
+    parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove"])
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
@@ -222,6 +227,7 @@ def main(arguments: List[str]) -> None:
         "poll": lambda: run.poll(given.offset),
         "fetch": lambda: run.fetch(given.file, given.offset),
         "digest": lambda: run.digest(given.file, given.offset),
+        "standstill": run.standstill,
         "stop": lambda: run.stop(given.why),
         "remove": run.remove,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.smoke.gates.log_lines import SHOWS_WARNINGS
 from shakedown.smoke.options import ResolvedOptions, environment_problems
 from shakedown.smoke.plan.draft import NodeAssignment, PlanDraft, PlannedJob
@@ -81,7 +82,8 @@ def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str
 def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
     """What is asked for. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
-    found = {**node.desired.gpu.environment, **family.environment}
+    recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
+    found = {**recorded, **node.desired.gpu.environment, **family.environment}
     for part in job.chosen.conditions():
         found |= part.environment
     if node.hca:  # only a job that spans nodes has any
@@ -90,6 +92,26 @@ def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -
     found |= _launch(job, node, run_dir)
     found |= job.chosen.variables()
     return found | node.smoke.environment
+
+
+# What each rank keeps of its collectives, for who looks into a standstill: the older names are read by PyTorch before
+# 2.9, the newer by what comes after. No stacks: they need Python's lock, and a rank may hang that holds it.
+# https://github.com/pytorch/pytorch, torch/csrc/distributed/c10d, FlightRecorder.hpp and ProcessGroupNCCL.hpp
+_RECORDED = 2000  # collectives
+
+
+def _flight_record(run_dir: str) -> dict[str, str]:
+    dump, pipe = f"{run_dir}/{HANG}/nccl_", f"{run_dir}/{HANG}/pipe_"
+    return {
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": str(_RECORDED),
+        "TORCH_FR_BUFFER_SIZE": str(_RECORDED),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dump,
+        "TORCH_FR_DUMP_TEMP_FILE": dump,
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipe,
+        "TORCH_FR_DEBUG_INFO_PIPE_FILE": pipe,
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_INCLUDE_STACK_TRACE": "0",
+    }
 
 
 def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:

@@ -25,8 +25,11 @@ TUNED = NodeSpec(
 """A node in the desired state of the CPU profile: nothing of what is found afterwards is a setting."""
 LEASE_S = 60
 """Within this a node ends its own part of a job whose controller is gone."""
-OWN = re.compile(r"root/\.cache/shakedown/[0-9a-f]{64}-|var/log/|\.pyc$|^run/(sshd\.pid|docker|containerd)|^run/sdlab")
-"""The probe's bundle, which is kept by design, and the lab's own files."""
+OWN = re.compile(
+    r"root/\.cache/shakedown/[0-9a-f]{64}-|var/log/|\.pyc$"
+    r"|^run/(sshd\.pid|docker|containerd|shakedown/node\.(lock|json)$)|^run/sdlab"
+)
+"""The probe's bundle and the launcher's lock, which are kept by design, and the lab's own files."""
 RUN_FOLDER = re.compile(r"^(root/\.cache/shakedown/runs/).*")
 """Named once, whatever is in it."""
 

@@ -1,0 +1,240 @@
+"""What the processes of a run are doing, written down before anything is ended: evidence of a standstill.
+
+Of each process its state, what its threads wait for in the kernel, and its connections whose other end does not
+acknowledge; of a rank that listens (the workload of this project) the flight record of its collectives and the stacks
+of its threads; the stacks of others where py-spy is there. Nothing is stopped by it, and no process gets a signal that
+it does not wait for. All of it lies in `hang/` of the run folder, and is collected like a log.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from typing import Any, Dict, List, Optional
+
+from . import folder, processes
+
+FOLDER = "hang"
+SECONDS = 12.0  # for all of it; the controller waits for 20
+_PROCESSES = 64  # of a node that are looked at: 16 ranks with a few helpers each
+_THREADS = 64
+_TEXT = 16 << 10  # characters of one file of /proc, or of one thread's stacks
+_STACKS = 256 << 10  # characters of a process's stacks
+_FILES = 256  # names in the answer
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+_ESTABLISHED = "01"  # net/tcp_states.h
+_RAS = ("127.0.0.1", 28028)  # NCCL_RAS_ADDR's default: each job's RAS threads listen there, on loopback alone
+_ASK, _STACK = signal.SIGUSR2, signal.SIGUSR1  # what a rank that listens has handlers for
+
+
+def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
+    """Write it all down, within `SECONDS`. Returns the files, below the run folder, and what could not be had."""
+    until = time.monotonic() + SECONDS
+    found = sorted(processes.members(mark, watchdog), key=lambda process: process.pid)
+    ranks = [(process, _environment(process.pid)) for process in found[:_PROCESSES]]
+    names = {process: "%d" % _inner(process.pid) for process, _ in ranks}
+    listening = [process for process, _ in ranks if _listens(path, process.pid, names[process])]
+    asked = time.time()
+    for process in listening:
+        _send(process, _ASK)
+    _ask_nccl(path)
+    documents = [_about(process, environment) for process, environment in ranks]
+    for process in listening:
+        _send(process, _STACK)
+    _write(path, "node.json", {"processes": len(found), "ras": _ras(), "at": asked})
+    program = _py_spy([process for process, _ in ranks])
+    for document in documents:
+        if program and time.monotonic() < until - 3:
+            document["stacks"] = _spied(program, document["pid"])
+        _write(path, "process-%d.json" % document["pid"], document)
+    wanted = ["flight-%s.json" % names[process] for process in listening if process.state not in "Tt"]
+    while time.monotonic() < until and not all(_is_new(path, name, asked) for name in wanted):
+        time.sleep(0.1)
+    late = [name for name in wanted if not _is_new(path, name, asked)]
+    return {"files": _files(path), "late": late, "processes": len(found)}
+
+
+def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str, Any]:
+    now = processes.read(process.pid)
+    root = "/proc/%d/" % process.pid
+    return {
+        "pid": process.pid,
+        "inner_pid": _inner(process.pid),
+        "command": process.command,
+        "state": now.state if now else "gone",
+        "rank": _number(environment.get("RANK")),
+        "world_size": _number(environment.get("WORLD_SIZE")),
+        "wchan": _read(root + "wchan"),
+        "kernel_stack": _read(root + "stack"),
+        "status": _read(root + "status"),
+        "threads": [_thread(root, name) for name in _listed(root + "task")[:_THREADS]],
+        "unacknowledged": _unacknowledged(process.pid),
+    }
+
+
+def _thread(root: str, name: str) -> Dict[str, Any]:
+    its = root + "task/" + name + "/"
+    line = _read(its + "stat")
+    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": _read(its + "wchan")}
+
+
+def _environment(pid: int) -> Dict[str, str]:
+    """Of a rank, what torchrun gave it; empty where it may not be read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            entries = file.read(1 << 20).split(b"\0")
+    except OSError:
+        return {}
+    pairs = [entry.decode("utf-8", "replace").partition("=") for entry in entries]
+    return {name: value for name, _, value in pairs if name in ("RANK", "WORLD_SIZE")}
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    return int(text) if text and text.isdigit() and len(text) < 9 else None
+
+
+def _status(pid: int) -> Dict[str, str]:
+    lines = (line.partition(":") for line in _read("/proc/%d/status" % pid).splitlines())
+    return {name: value.strip() for name, _, value in lines}
+
+
+def _inner(pid: int) -> int:
+    """The pid as the process itself sees it: in a container it is another one."""
+    inner = _status(pid).get("NSpid", "").split()
+    return int(inner[-1]) if inner else pid
+
+
+def _listens(path: str, pid: int, name: str) -> bool:
+    """Whether the process waits for both signals, and has said so by its file: they would end one that does not, or
+    mean something else to it."""
+    caught = int(_status(pid).get("SigCgt", "0"), 16)
+    both = caught >> (_ASK - 1) & 1 and caught >> (_STACK - 1) & 1
+    return bool(both) and any(each.startswith("stacks-%s-" % name) for each in _listed(os.path.join(path, FOLDER)))
+
+
+def _send(process: processes.Process, number: int) -> None:
+    if processes.find(process.pid, process.started):
+        try:
+            os.kill(process.pid, number)
+        except OSError:
+            pass
+
+
+def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
+    """Connections of the process's network with data that the other end has not acknowledged, and how often it was sent
+    again (Documentation/networking/proc_net_tcp.rst)."""
+    found = []
+    for name in ("tcp", "tcp6"):
+        for line in _read("/proc/%d/net/%s" % (pid, name), 1 << 20).splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 6 and fields[3] == _ESTABLISHED and int(fields[4].split(":")[0], 16):
+                found.append({"local": _address(fields[1]), "peer": _address(fields[2]), "again": int(fields[6], 16)})
+    return [each for each in found if each["again"]][:_PROCESSES]
+
+
+def _address(text: str) -> str:
+    """The IPv4 address of "0100007F:1F90", and of one that is mapped into IPv6; the text itself of another."""
+    digits = text.split(":")[0]
+    if len(digits) == 32 and digits[:24] == "0000000000000000FFFF0000":
+        digits = digits[24:]
+    if len(digits) != 8:
+        return text
+    return ".".join(str(byte) for byte in reversed(bytes.fromhex(digits)))
+
+
+def _ask_nccl(path: str) -> None:
+    """Have PyTorch's own threads dump where they wait for it at a pipe (TORCH_NCCL_DEBUG_INFO_PIPE_FILE)."""
+    for name in _listed(os.path.join(path, FOLDER)):
+        if name.startswith("pipe_") and name.endswith(".pipe"):
+            try:
+                pipe = folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY)
+                os.write(pipe, b"1")
+                os.close(pipe)
+            except OSError:
+                pass  # nobody listens
+
+
+def _ras() -> str:
+    """What RCCL's RAS service says of the job, where one answers."""
+    try:
+        with socket.create_connection(_RAS, timeout=1) as connection:
+            connection.settimeout(2)
+            connection.sendall(b"verbose status\n")
+            data = b""
+            while len(data) < _STACKS:
+                chunk = connection.recv(65536)
+                if not chunk:
+                    break
+                data += chunk
+    except OSError as error:
+        return "no answer: %s" % (error.strerror or error)
+    return data.decode("utf-8", "replace")
+
+
+def _py_spy(found: List[processes.Process]) -> Optional[str]:
+    """py-spy of the node, or of the environment that the job runs in."""
+    program = shutil.which("py-spy")
+    if program:
+        return program
+    for process in found:
+        argv = _read("/proc/%d/cmdline" % process.pid).split("\0")
+        beside = os.path.join(os.path.dirname(argv[0]), "py-spy") if argv[0].startswith("/") else ""
+        if beside and os.access(beside, os.X_OK):
+            return beside
+    return None
+
+
+def _spied(program: str, pid: int) -> str:
+    """The stacks as py-spy sees them, without stopping the process; why not, where it does not."""
+    try:
+        done = subprocess.run(
+            [program, "dump", "--nonblocking", "--pid", str(pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=3,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return "py-spy: %s" % error
+    return done.stdout.decode("utf-8", "replace")[:_STACKS]
+
+
+def _read(path: str, limit: int = _TEXT) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(limit)
+    except OSError:
+        return ""
+
+
+def _listed(path: str) -> List[str]:
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def _write(path: str, name: str, document: Dict[str, Any]) -> None:
+    descriptor = folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1)
+
+
+def _is_new(path: str, name: str, asked: float) -> bool:
+    try:
+        return os.lstat(os.path.join(path, FOLDER, name)).st_mtime >= asked - 1
+    except OSError:
+        return False
+
+
+def _files(path: str) -> List[str]:
+    """What there is to fetch: the files of the folder, not its pipes."""
+    names = [name for name in _listed(os.path.join(path, FOLDER)) if _NAME.fullmatch(name)]
+    return ["%s/%s" % (FOLDER, name) for name in names if not name.endswith((".pipe", ".partial"))][:_FILES]

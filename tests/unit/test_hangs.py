@@ -1,0 +1,225 @@
+"""Whom the others wait for: by what real ranks of gloo leave behind that stand still, and by records of NCCL's form."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.signs import of_hang
+from shakedown.hangs.analysis import analyse
+from shakedown.hangs.model import Hang, Rank
+from shakedown.hangs.records import flight_of, rank_of, ranks_of
+from shakedown.node.launcher import standstill
+from shakedown.smoke.standstill import Standstill
+from tests.nodes import launch_plan
+
+WAYS = ("stopped", "in a loop", "in another collective", "in another group")
+PATIENCE_S = 60.0  # for 16 processes to join their groups on a machine that does other things
+
+
+class Standing:
+    """Ranks that stand still, and what they leave behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parents: dict[str, dict[int, int]] = {}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        script = [sys.executable, "-m", "tests.standing_still", str(folder), *WAYS]
+        self.process = subprocess.Popen(script, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stdout is not None
+        for _ in range(4 * len(WAYS)):
+            way, rank, parent = self.process.stdout.readline().split()
+            self.parents.setdefault(way.replace("_", " "), {})[int(rank)] = int(parent)
+
+    def children(self, parent: int) -> list[int]:
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+    def close(self) -> None:
+        parents = [parent for its in self.parents.values() for parent in its.values()]
+        for pid in [*(child for parent in parents for child in self.children(parent)), *parents, self.process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(30)
+
+    def found(self, way: str) -> list[Rank]:
+        """What is known of each rank, each on a node of its own, written down as the launcher does."""
+        ranks = []
+        for rank, parent in self.parents[way].items():
+            folder = self.folder / way / str(rank)
+            standstill.take(str(folder), "no mark", parent)
+            files = {file.name: file.read_bytes() for file in (folder / "hang").iterdir() if file.is_file()}
+            ranks += ranks_of(f"node{rank}", files, [])
+        return ranks
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    made = Standing(tmp_path_factory.mktemp("standing"))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def settled(standing: Standing, way: str) -> tuple[Hang, list[Rank]]:
+    """Once all have come to where they stand still: each that can has answered, and twice they say the same."""
+    answering = 3 if way == "stopped" else 4
+    deadline, before = time.monotonic() + PATIENCE_S, object()
+    while True:
+        ranks = standing.found(way)
+        hang = analyse(ranks, world_size=4)
+        there = sum(bool(rank.answered and rank.last) for rank in ranks) == answering
+        said = hang and there and (hang.why, hang.culprits, hang.entered)
+        if hang is not None and said and said == before and any(rank.waits_in for rank in ranks):
+            return hang, ranks
+        before = said
+        assert time.monotonic() < deadline, (hang, ranks)
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("way", "why", "said"),
+    [
+        ("stopped", "missing", "its process is stopped"),
+        ("in a loop", "missing", "spin"),
+        ("in another collective", "other collective", "broadcast"),
+    ],
+)
+def test_the_rank_that_the_others_wait_for_is_named(standing: Standing, way: str, why: str, said: str) -> None:
+    hang, ranks = settled(standing, way)
+    assert (hang.why, hang.culprits, hang.nodes) == (why, (2,), ("node2",)), hang
+    assert said in " ".join([hang.text, *hang.facts])
+    assert [rank.rank for rank in ranks] == [0, 1, 2, 3], "each rank left its evidence"
+    assert all(rank.stacks for rank in ranks if rank.state not in "Tt")
+    found = decide(of_hang(hang))
+    assert found is not None and (found.origin, found.confidence) == (("node2",), "likely")
+
+
+def test_who_waits_in_another_group_is_not_the_one(standing: Standing) -> None:
+    """Ranks 2 and 3 wait for 0 and 1 in the group of all, and rank 0 waits for rank 1."""
+    hang, ranks = settled(standing, "in another group")
+    assert (hang.why, hang.culprits) == ("missing", (1,)), (hang, ranks)
+
+
+def test_a_process_that_does_not_listen_gets_no_signal(tmp_path: Path) -> None:
+    (tmp_path / "hang").mkdir()
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        assert not standstill._listens(str(tmp_path), sleeper.pid, str(sleeper.pid))
+        answer = standstill.take(str(tmp_path), "no mark", os.getpid())
+        assert sleeper.poll() is None
+        assert f"hang/process-{sleeper.pid}.json" in answer["files"] and answer["late"] == []
+        document = json.loads((tmp_path / f"hang/process-{sleeper.pid}.json").read_text())
+        assert document["state"] == "S" and document["threads"]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def nccl(rank: int, entered: int, operation: str = "nccl:all_reduce", size: int = 1024, over: int = 0) -> bytes:
+    """A record as PyTorch's NCCL backend dumps it: version 2.10, with the fields that are read and others."""
+    entries = [
+        {
+            "frames": [], "record_id": number, "pg_id": 0, "process_group": ("0", "default_pg"),
+            "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number, "is_p2p": False,
+            "profiling_name": operation if number == entered else "nccl:all_reduce", "time_created_ns": 1,
+            "input_sizes": ((size if number == entered else 1024,),), "input_dtypes": ["Float"],
+            "output_sizes": ((1024,),), "state": "completed" if number <= (over or entered - 1) else "scheduled",
+            "retired": number <= (over or entered - 1) - 1, "timeout_ms": 600000,
+        }
+        for number in range(1, entered + 1)
+    ]  # fmt: skip
+    config = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}
+    status = {"0": {"last_enqueued_collective": entered, "last_started_collective": entered - 1}}
+    document = {"version": "2.10", "entries": entries, "pg_config": config, "pg_status": status, "rank": rank}
+    return pickle.dumps(document, protocol=2)
+
+
+def of_nccl(*dumps: bytes) -> Hang:
+    ranks = [rank_of(number, f"node{number}", flight_of(data)) for number, data in enumerate(dumps) if data]
+    found = analyse(ranks, world_size=4)
+    assert found is not None
+    return found
+
+
+def test_records_of_nccl_come_to_the_same() -> None:
+    behind = of_nccl(nccl(0, 5), nccl(1, 5), nccl(2, 4, over=4), nccl(3, 5))
+    assert (behind.why, behind.culprits, behind.entered) == ("missing", (2,), (0, 1, 3))
+    other = of_nccl(nccl(0, 5), nccl(1, 5, "nccl:broadcast"), nccl(2, 5), nccl(3, 5))
+    assert (other.why, other.culprits) == ("other collective", (1,)) and "broadcast" in other.text
+    sizes = of_nccl(nccl(0, 5), nccl(1, 5), nccl(2, 5), nccl(3, 5, size=2048))
+    assert (sizes.why, sizes.culprits) == ("other sizes", (3,))
+    half = of_nccl(nccl(0, 5, "nccl:broadcast"), nccl(1, 5, "nccl:broadcast"), nccl(2, 5), nccl(3, 5))
+    assert (half.why, half.culprits) == ("other collective", ()), "two against two: nobody is named"
+
+
+def test_who_left_no_record_is_not_said_to_be_the_one_unless_its_process_does_not_run() -> None:
+    silent = of_nccl(nccl(0, 5), nccl(1, 5), b"", nccl(3, 5))
+    assert (silent.why, silent.culprits, silent.missing) == ("no answer", (), (2,))
+    ranks = [rank_of(number, f"node{number}", flight_of(nccl(number, 5))) for number in (0, 1, 3)]
+    stopped = analyse([*ranks, Rank(rank=2, node="node2", state="T")], world_size=4)
+    assert stopped is not None and (stopped.culprits, stopped.nodes) == ((2,), ("node2",))
+
+
+def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
+    addresses = {f"10.0.0.{number}": f"node{number}" for number in range(4)}
+    ranks = [rank_of(number, f"node{number}", flight_of(nccl(number, 5))) for number in range(4)]
+
+    def cut(*pairs: tuple[int, int]) -> Hang:
+        peers = {a: tuple(f"10.0.0.{there}" for here, there in pairs if here == a) for a in range(4)}
+        found = analyse([rank.model_copy(update={"unacknowledged": peers[rank.rank]}) for rank in ranks], addresses)
+        assert found is not None
+        return found
+
+    assert (cut((1, 2), (2, 1)).why, cut((1, 2)).nodes) == ("link", ("node1", "node2"))
+    assert cut((1, 2), (2, 1)).culprits == ()
+    assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
+    both = decide(of_hang(cut((1, 2))))
+    assert both is not None and (both.confidence, both.among) == ("undecided", ("node1", "node2"))
+    assert cut().why == "all entered" and cut().nodes == ()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(os.system, protocol=2),
+        pickle.dumps({"entries": [print]}, protocol=2),
+        b"\x80\x02}q\x00(X\x07\x00\x00\x00entries",
+        b"{" * 100_000,
+        b'{"entries": 7}',
+        b'{"entries": [{"process_group": [], "collective_seq_id": 1}]}',
+        b"",
+    ],
+)
+def test_a_record_that_is_none_is_refused_and_nothing_of_it_is_called(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        flight_of(data)
+    problems: list[str] = []
+    assert ranks_of("node1", {"nccl_0": data, "flight-1.json": data, "process-1.json": data}, problems) == []
+    assert len(problems) == 3 and all(problem.startswith("node1: hang/") for problem in problems)
+
+
+def test_when_a_standstill_is_worth_a_look() -> None:
+    plan: Any = launch_plan({"a": ["true"]}, stall_timeout_s=300, start_timeout_s=600)
+    times = Standstill(plan)
+    assert not times.is_long(580) and times.is_long(580.1), "before the first iteration: shortly before the limit"
+    for when in (100.0, 107.0, 114.0, 121.0):
+        times.iteration(when)
+    assert not times.is_long(70) and times.is_long(70.1), "ten mean steps"
+    quick = Standstill(launch_plan({"a": ["true"]}, stall_timeout_s=300))
+    for when in (1.0, 1.1, 1.2, 1.3):
+        quick.iteration(when)
+    assert not quick.is_long(30) and quick.is_long(30.1), "and no less than half a minute"
+    short = Standstill(launch_plan({"a": ["true"]}, stall_timeout_s=4))
+    short.iteration(1.0)
+    assert short.is_long(2.1), "and before the job's own limit"
