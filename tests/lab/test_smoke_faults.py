@@ -196,7 +196,7 @@ def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_p
     result = run.end()
     assert result.first_failure is not None
     assert (result.first_failure.node, result.first_failure.kind) == ("node2", "stall")
-    assert diagnosed(result, lab, run.folder)[1:] == ("hang", ("node2",))
+    assert diagnosed(result, lab, run.folder) == ("likely", "not running", ("node2",))
     for node in result.nodes:
         files = {path.name for path in node.logs}
         assert "node.json" in files and any(name.startswith("process-") for name in files), files
@@ -204,21 +204,6 @@ def test_a_frozen_rank_is_found_by_its_silence(lab: Rack, runs: list[Run], tmp_p
     assert flights and b"all_reduce" in flights[0].read_bytes(), "who waits says in which collective"
     for node in lab.nodes:
         clean(node)
-
-
-def test_two_nodes_that_no_longer_hear_each_other_are_told_and_neither_is_blamed(
-    rack: RackMaker, runs: list[Run], tmp_path: Path
-) -> None:
-    lab = rack(3)
-    run = start(runs, lab, tmp_path / "link", stall_s=8)
-    run.until_it_trains()
-    for here, there in (("node1", "node2"), ("node2", "node1")):
-        nowhere = (
-            f"ip neigh replace {lab[there].address} lladdr 02:00:00:00:00:99 dev {lab[here].interface} nud permanent"
-        )
-        lab[here].exec(nowhere)
-    result = run.end()
-    assert diagnosed(result, lab, run.folder) == ("undecided", "hang", ("node1", "node2")), result.failures
 
 
 def test_a_node_that_does_not_answer_stops_the_others_and_ends_its_own_part(
