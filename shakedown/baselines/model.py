@@ -45,7 +45,10 @@ class Baseline(BaseModel):
         """On one line, for a person."""
         if self.centre is None or self.error is None or self.bound is None:
             return f"{self.count} of {self.needed} runs"
-        return f"{self.direction} {self.bound:.6g} by {self.count} runs around {self.centre:.6g} +- {self.error:.2g}"
+        who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
+        worse = f"{who} worse: " if self.lost else ""
+        known = f"{self.direction} {self.bound:.6g} by {self.earlier} runs around {self.centre:.6g} +- {self.error:.2g}"
+        return f"{worse}{known}"
 
 
 class Pass(BaseModel):

@@ -231,7 +231,9 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
                     click.echo(f"shakedown: {why}", err=True)
     except (OSError, ValueError) as error:
         _unusable(str(error))
-    recorded = [figure for judgement in judgements for figure in judgement.recorded if figure.why]
+    each = zip(record.jobs, judgements, strict=True)
+    shown = [of_job for job, of_job in each if job.node is None or len(judgements) == 1]
+    recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
     begun = dict.fromkeys(each.past.new_epoch for each in evidence.values() if each.past and each.past.new_epoch)
     _finish(judged, verdict, form, output, [*told, *altered, *begun], recorded, show_all, died_of)
 
