@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shakedown.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
-from shakedown.smoke.signatures import Role, signature
+from shakedown.smoke.signatures import Role, load, signature
 
 WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
@@ -56,8 +56,7 @@ class _Case:
     def __init__(self, job: str, ordered: Sequence[Sign]) -> None:
         self._job = job
         self._ordered = ordered
-        end = (ordered[0].at or _LAST - timedelta(seconds=WINDOW_S)) + timedelta(seconds=WINDOW_S)
-        self.near = [sign for sign in ordered if (sign.since or sign.at or end) <= end]
+        self.near = _near(ordered)
         echoes: dict[str | None, list[Sign]] = defaultdict(list)
         for sign in self.near:
             if sign.role == "echo" and not sign.symptom and signature(sign.name):
@@ -90,6 +89,24 @@ class _Case:
             echoes=len(follow),
             echoed_by=tuple(sorted({sign.node for sign in follow if sign.node})),
         )
+
+
+def _near(ordered: Sequence[Sign]) -> list[Sign]:
+    """The signs that can have to do with the first one. A kernel may have said much before the job failed: what is
+    older than that by far counts only where no node shows another origin."""
+    seen = next((sign.at for sign in ordered if sign.at and not _of_kernel(sign)), ordered[0].at)
+    if seen is None:
+        return list(ordered)
+    window = timedelta(seconds=WINDOW_S)
+    near = [sign for sign in ordered if (sign.since or sign.at or seen) <= seen + window]
+    old = {id(sign) for sign in near if _of_kernel(sign) and sign.at and sign.at < seen - window}
+    if any(sign.role == "origin" and sign.node and id(sign) not in old for sign in near):
+        near = [sign for sign in near if id(sign) not in old]
+    return near
+
+
+def _of_kernel(sign: Sign) -> bool:
+    return any(entry.name == sign.name for entry in load().kernel)
 
 
 def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from shakedown import copies
@@ -20,10 +21,11 @@ from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.smoke.signatures import kernel_log
+from shakedown.telemetry.kernel import READ_LIMIT, read
+from shakedown.telemetry.timing import NodeClock
 from shakedown.text import file_name
 
 KERNEL = "kernel.log"
-_KERNEL_LIMIT = 16 << 20  # bytes of a kernel's log that are read: its ring has one or two
 
 
 class Logs(Protocol):
@@ -32,8 +34,8 @@ class Logs(Protocol):
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
         """The log of a node in a job; None: there is none."""
 
-    def of_kernel(self, node: str) -> tuple[str, str]:
-        """The kernel's log during the run, as a file of the run directory and its text; both empty: there is none."""
+    def of_kernel(self, node: str) -> tuple[str, bytes]:
+        """The kernel's log during the run, as a file of the run directory and its bytes; both empty: there is none."""
 
     def of_hang(self, kept: KeptLog) -> bytes:
         """A file that was written down at a standstill; empty: it is not there, or not as it was fetched."""
@@ -48,13 +50,13 @@ class KeptLogs:
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
         return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
 
-    def of_kernel(self, node: str) -> tuple[str, str]:
+    def of_kernel(self, node: str) -> tuple[str, bytes]:
         name = f"logs/{file_name(node)}/{KERNEL}"
         try:
             with copies.inside(self._directory.path, name).open("rb") as file:
-                return name, file.read(_KERNEL_LIMIT).decode("utf-8", "replace")
+                return name, file.read(READ_LIMIT)
         except (OSError, ValueError):
-            return "", ""
+            return "", b""
 
     def of_hang(self, kept: KeptLog) -> bytes:
         try:
@@ -97,9 +99,20 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
             for match in log.failures if log else ():
                 yield of_match(match, node, file, addresses)
     for node in files:
-        name, text = logs.of_kernel(node)
-        for match in kernel_log(text.splitlines()):
-            yield of_match(match, node, name)
+        yield from _of_kernel(node, *logs.of_kernel(node), evidence.timing.clocks.get(node))
+
+
+def _of_kernel(node: str, name: str, data: bytes, clock: NodeClock | None) -> Iterator[Sign]:
+    """The faults of a node's kernel log, with their times where it is known how its clock stands to ours."""
+    window = read([data])
+    for match in kernel_log(window.lines):
+        numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
+        sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
+        if clock is not None and seconds is not None:
+            at, by = clock.offset_s + seconds, timedelta(seconds=clock.uncertainty_s)
+            moment = datetime.fromtimestamp(at, UTC)
+            sign = sign.model_copy(update={"since": moment - by, "at": moment + by})
+        yield sign
 
 
 def ranks_left(evidence: Evidence, logs: Logs) -> list[Rank]:

@@ -13,13 +13,14 @@ from shakedown.diagnosis import words
 from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs
+from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, signs_of
 from shakedown.diagnosis.signs import not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
 from shakedown.smoke.job import Failure
 from shakedown.smoke.signatures import Match, kernel_log
+from shakedown.telemetry.timing import NodeClock, Timing
 from tests.nodes import launch_plan
 
 BEGIN = datetime(2026, 9, 24, tzinfo=UTC)
@@ -298,6 +299,34 @@ def test_the_kernel_log_of_a_node_counts_and_a_link_in_its_place_does_not(
     file.symlink_to(tmp_path / "elsewhere")
     found = diagnose(record, evidence, KeptLogs(directory, evidence))
     assert found is not None and found.name == "killed"
+
+
+@pytest.mark.parametrize(
+    ("before_s", "wanted"),
+    [
+        (1.0, ("certain", "gpu_reset", ("node3",), ())),
+        (300.0, ("certain", "gpu_reset", ("node3",), ())),  # the others noticed when their own time limit had passed
+        (-30.0, ("undecided", "collective_timeout", (), ())),  # it came long afterwards
+    ],
+)
+def test_a_line_of_the_kernel_has_its_time_by_the_clock_of_the_node(
+    tmp_path: Path, before_s: float, wanted: tuple[Any, ...]
+) -> None:
+    (tmp_path / "logs/node3").mkdir(parents=True)
+    line = f"[{5000 - before_s:.6f}] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!"
+    (tmp_path / "logs/node3/kernel.log").write_text(f"# begin monotonic=1.0 wall=1.0 source=kmsg\n{line}\n# end\n")
+    clocks = {"node3": NodeClock(offset_s=BEGIN.timestamp() - 5000, uncertainty_s=0.1)}
+    evidence = Evidence(failures=[failure("collective_timeout")], timing=Timing(clocks=clocks))
+    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
+    found = decide(signs_of(job, evidence, logs))
+    assert found is not None and (found.confidence, found.name, found.origin, found.among) == wanted
+    killed_too = evidence.model_copy(update={"failures": [killed(2)]})
+    found = decide(signs_of(job, killed_too, logs))
+    assert found is not None
+    if before_s == 1.0:
+        assert (found.confidence, found.among) == ("undecided", ("node2", "node3")), "torchrun may notice 5 s later"
+    else:
+        assert found.origin == ("node2",), "what is far from the failure has no part in it"
 
 
 def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
