@@ -62,7 +62,7 @@ class Notes:
         with contextlib.suppress(OSError):  # of a file system without locks: then the touches are all there is
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
-        self._full = False
+        self._full = self._broken = False
         self._noted_at: dict[str, float] = {}  # job -> when an iteration of it was noted
 
     def note(
@@ -111,7 +111,7 @@ class Notes:
         count: int | None = None,
         iteration: Iteration | None = None,
     ) -> None:
-        if self._file.closed:
+        if self._file.closed or self._broken:
             return
         try:
             note = Note(
@@ -132,4 +132,4 @@ class Notes:
                 logging.getLogger("shakedown").info("no more iterations are noted", extra={"file": str(self._path)})
         except (OSError, ValueError) as error:
             logging.getLogger("shakedown").warning(f"{self._path}: what happens is no longer noted: {error}")
-            self._file.close()
+            self._broken = True  # and stays open: its lock says that the controller lives

@@ -14,7 +14,8 @@ from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
 from tests.lab.node_spec import NodeSpec
-from tests.lab.product import Product, smoke
+from tests.lab.product import PROJECT, Product, smoke
+from tests.nodes import until
 
 NUMA = "/proc/sys/kernel/numa_balancing"
 KEY = "kernel.numa_balancing"
@@ -67,9 +68,16 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     assert again.code == 0, again.text
 
     inventory = lab.inventory(product.folder / "lab.py", smoke())
-    second = product.deploy(inventory, "megatron", "-y")
-    assert second.code == 0, second.text
-    assert "nothing to change" in second.err
+    latest = product.folder / "runs/latest"
+    first = latest.readlink()
+    with product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y") as second:
+        until(lambda: second.poll() is not None or (latest.readlink() != first and (latest / "run.json").exists()), 120)
+        watched = product.run("shakedown", "watch")
+        _, err = second.communicate(timeout=180)
+    assert second.returncode == 0, err
+    assert "nothing to change" in err
+    assert watched.code == 0, watched.text
+    assert "stage: Smoke run\n" in watched.out and "loss " in watched.out and "verdict: ok\n" in watched.out
     assert [node["changes"] for node in product.record()["nodes"]] == [[]] * 3
 
     lab["node2"].exec(f"echo 1 > {NUMA}")
@@ -82,6 +90,7 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
 
     back = product.deploy(inventory, "rollback", "-y")
     assert back.code == 0, back.text
+    assert "restored: node1, node3: numa_balancing: 0 -> 1\n" in back.err
     assert all(node.read(NUMA).strip() == "1" for node in lab)
     assert [set(_written(node)) for node in lab] == [set(files) for files in untouched]
     assert all(not node.processes() for node in lab)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -89,6 +90,8 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
     until_it_trains(lab.nodes)
     process.kill()
     process.communicate()
+    watched = product.run("shakedown", "watch")
+    assert watched.code == 4 and "its controller has ended without a verdict" in watched.out, watched.text
     until(lambda: not any(node.processes() for node in lab), 60)
     record = json.loads((product.folder / "runs/latest/run.json").read_text())
     assert record["finished_at"] is None
@@ -97,7 +100,8 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
     ran = product.deploy(lab.inventory(product.folder / "lab.py", smoke()), "megatron", "-y")
     assert ran.code == 0, ran.text
     for node in lab:
-        assert f"{node.name}: /root/.cache/shakedown/runs still has {record['run_id']} (" in ran.err
+        still = rf"\b{node.name}\b[^\n:]*: /root/\.cache/shakedown/runs still has {record['run_id']} \("
+        assert re.search(still, ran.err), ran.err
         left = f"/root/.cache/shakedown/runs/{record['run_id']}"
         assert node.read(f"{left}/leader.log"), "nowhere else are its logs"
         assert "no word from the controller" in node.read(f"{left}/.launcher/status.json")

@@ -236,6 +236,19 @@ def test_what_is_noted_is_private_bounded_and_no_reason_to_fail(
     notes.note("stage", "after the end")
 
 
+def test_a_full_disk_ends_the_notes_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, notes, _ = begun(tmp_path)
+    with open("/dev/full", "wb", buffering=0) as full:  # noqa: PTH123
+        own, notes._file = notes._file, full  # type: ignore[assignment]
+        notes.note("stage", "lost")
+        notes._file = own
+    notes.note("stage", "nothing is noted any more")
+    reader = NotesReader(directory.path)
+    assert [note.kind for note in reader] == ["run"] and not reader.writer_is_gone()
+    reader.close()
+    notes.close()
+
+
 def test_iterations_of_one_job_are_thinned_out_but_for_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
