@@ -433,7 +433,8 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             if why:
                 incomplete[node.name] = why
     fresh = record.trials.model_copy(update={"readings": readings, "incomplete": incomplete})
-    return of_trials.judged(fresh)
+    kept_of = {job.node: evidence[job.name] for job in record.jobs if job.trials and job.node and job.name in evidence}
+    return of_trials.judged(fresh, {node: kept.past for node, kept in kept_of.items() if kept.past})
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:

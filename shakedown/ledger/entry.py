@@ -23,6 +23,7 @@ from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
+from shakedown.trials.judge import metric as metric_of
 
 Row = dict[str, Any]
 FINDINGS = 1000  # rows of a run at most, the worst first
@@ -96,7 +97,8 @@ def entry_of(
             **{field: value if value is None else _fit(field, value) for field, value in key.model_dump().items()},
         }
         entry.jobs.append(job_row)
-        for figure in _figures(job, directory, evidence.get(job.name, Evidence())):
+        measured = [*_figures(job, directory, evidence.get(job.name, Evidence())), *_of_trials(record, job)]
+        for figure in measured:
             entry.figures.append({**of_run, "job": job_row["job"], **figure})
     return entry
 
@@ -121,6 +123,17 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
             count = min(figure.count, 1 << 30)
             unit = name(figure.metric.unit)
             yield {"metric": metric, "value": figure.value, "spread": spread, "count": count, "unit": unit}
+
+
+def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
+    """What the trials of a node measured. A figure that stood out is no history of what is usual."""
+    if record.trials is None or not job.trials or job.node is None:
+        return
+    for each in record.trials.judged:
+        if each.node == job.node and each.median is not None and each.standing in ("ok", "notice"):
+            known = metric_of(each.trial, each.figure, each.part)
+            count = len(each.values)
+            yield {"metric": name(known), "value": each.median, "spread": None, "count": count, "unit": name(each.unit)}
 
 
 def _wrong(record: RunRecord) -> Iterator[Row]:

@@ -18,7 +18,7 @@ MANY = 16
 """Nodes of which each has its row; of more only those in which something is not as usual."""
 MARKS = {"ok": "", "notice": " (notice)", "named": " !", "undecided": " ?", "unknown": ""}
 _COLOURS = {"named": "red", "undecided": "magenta", "notice": "cyan"}
-_JOBS = ("trials", "pairs")
+_JOBS = ("trials", "pairs", "pairs-again")
 
 
 def of_trials(gate: Gate) -> bool:

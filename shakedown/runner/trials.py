@@ -11,6 +11,7 @@ from pyinfra.api import Host, State
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
+from shakedown.compared import Wanted, past_of, usual_ledger
 from shakedown.desired.models import Trials
 from shakedown.findings import Verdict
 from shakedown.operations import smoke as smoke_operations
@@ -25,10 +26,11 @@ from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.text import counted
-from shakedown.trials.judge import gates, named_nodes
-from shakedown.trials.models import NODES, PAIRS, Limits, TrialsRecord
+from shakedown.trials import rounds
+from shakedown.trials.judge import gates, named_nodes, suspects
+from shakedown.trials.models import AGAIN, NODES, PAIRS, Limits, TrialsRecord
 from shakedown.trials.plan import chosen_trials, expected_seconds, plan_alone, plan_between
-from shakedown.trials.rounds import schedule
+from shakedown.trials.rounds import Pair
 
 
 @dataclass
@@ -39,6 +41,8 @@ class _Stage:
     names: list[str]
     alone: list[Job] = field(default_factory=list)
     between: list[Job] = field(default_factory=list)
+    again: list[Job] = field(default_factory=list)  # filled when the rounds are over
+    rounds_again: list[list[Pair]] = field(default_factory=list)
 
 
 def measure(always: bool = False) -> None:
@@ -58,6 +62,9 @@ def measure(always: bool = False) -> None:
         smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone)
     if stage.between:
         smoke_operations.run(name="Trials between nodes", jobs=stage.between)
+        if len(current.examination.states) > rounds.ALL_PAIRS:
+            python.call(name="Choose what is measured again", function=_choose)
+            smoke_operations.run(name="Trials of what stood out, with others", jobs=stage.again)
     python.call(name="Judge the trials", function=_judge)
 
 
@@ -78,14 +85,14 @@ def _begin(current: Session) -> None:
     stage = _Stage(wanted, chosen_trials(wanted, invocation.only))
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
-    rounds = schedule(len(nodes), "") if PAIRS in stage.names else []
-    seconds = expected_seconds(stage.names, wanted.repetitions, len(rounds))
+    number = len(rounds.schedule(len(nodes), "")) if PAIRS in stage.names else 0
+    seconds = expected_seconds(stage.names, wanted.repetitions, number)
     told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}, {wanted.repetitions} repetitions"
-    told += f", {len(rounds)} rounds of pairs" if rounds else ""
+    told += f", {counted(number, 'round')} of pairs" if number else ""
     current.out.print(f"{told}: about {seconds:.0f} s", markup=False)
     if not invocation.dry:
         record = current.open_run()
-        record.trials = _record(current, stage, len(rounds))
+        record.trials = _record(current, stage, number)
         why = "the run ended before its trials were judged"
         record.gates.append(Gate(name=NODES, verdict=Verdict.UNKNOWN, wanted="judged", evidence=why, job=NODES))
     if [name for name in stage.names if name != PAIRS]:
@@ -97,7 +104,7 @@ def _begin(current: Session) -> None:
         _show_plans(current, stage)
 
 
-def _record(current: Session, stage: _Stage, rounds: int) -> TrialsRecord:
+def _record(current: Session, stage: _Stage, number: int) -> TrialsRecord:
     states, desired = current.examination.states, current.examination.desired
     wanted = stage.wanted
     return TrialsRecord(
@@ -105,7 +112,7 @@ def _record(current: Session, stage: _Stage, rounds: int) -> TrialsRecord:
         repetitions=wanted.repetitions,
         limits=Limits(slower=wanted.slower, floors=wanted.floors, blocks=wanted.racks),
         groups={node: desired[node].gpu.profile for node in states},
-        rounds=rounds,
+        rounds=number,
     )
 
 
@@ -145,13 +152,43 @@ def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
         mine = desired[job.node], states[job.node]
         return plan_alone(*mine, job.node, f"{run_id}-{NODES}-{number}", stage.names, stage.wanted)
     there = [node for node in states if node not in current.excluded]
+    if job.trials == AGAIN and current.record is not None and current.record.trials is not None:
+        there = current.record.trials.places
     # The places in the readings are those of the whole inventory, whoever is missing.
     if len(there) < 2:
         raise ValueError(f"{len(there)} node is left: a pair needs two")
-    rounds = schedule(len(there), run_id)
+    taken = stage.rounds_again if job.trials == AGAIN else rounds.schedule(len(there), run_id)
     missing = {node: why for node, why in current.excluded.items() if node in states}
     own = {node: desired[node] for node in there}, {node: states[node] for node in there}
-    return plan_between(*own, f"{run_id}-{PAIRS}", rounds, stage.wanted, missing)
+    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, missing)
+
+
+def _choose(state: State, host: Host) -> bool:
+    current = session()
+    current.once("trials: again", lambda: _measure_again(current))
+    return True
+
+
+def _measure_again(current: Session) -> None:
+    """Of more nodes than can all be paired, those that stand out are measured again with partners that they have not
+    had, and that do not stand out."""
+    record, directory, stage = current.record, current.directory, _stage(current)
+    assert record is not None and directory is not None
+    for job in stage.between:
+        training.keep(current, job)
+    current.save()
+    so_far = judge_trials(directory, record, current.evidence)
+    odd = suspects(so_far) if so_far is not None else []
+    if so_far is None or not odd:
+        return
+    count = len(so_far.places)
+    had = [pair for each in rounds.schedule(count, record.run_id) for pair in each]
+    stage.rounds_again = rounds.targeted(odd, range(count), had, record.run_id)
+    if stage.rounds_again:
+        names = ", ".join(so_far.places[place] for place in odd)
+        current.out.print(f"trials: {counted(len(stage.rounds_again), 'further round')} with {names}", markup=False)
+        stage.again.append(_job(current, stage, AGAIN, None))
+        current.jobs += stage.again
 
 
 def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
@@ -192,7 +229,7 @@ def _judge_all(current: Session) -> None:
     assert record is not None and directory is not None
     training.note_missing(current)
     gone = {job.node for job in stage.alone if not job.result and not job.error and job.node in current.excluded}
-    for job in [*stage.alone, *stage.between]:
+    for job in [*stage.alone, *stage.between, *stage.again]:
         if job.node not in gone or job.node is None:
             training.keep(current, job)
     if gone and record.trials is not None:
@@ -200,6 +237,11 @@ def _judge_all(current: Session) -> None:
         record.trials = record.trials.model_copy(update={"groups": groups})
     current.save()  # the evidence has the logs now
     judged: list[Gate] = []
+    book, states = usual_ledger(), current.examination.states
+    for kept in record.jobs:
+        if kept.trials and kept.node is not None:
+            past = past_of(kept, states, record.run_id, Wanted(judge=True), book)
+            current.evidence[kept.name].past = past
     for kept in record.jobs:
         if kept.trials:
             judged += judge_job(directory, kept, current.evidence[kept.name]).gates

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from shakedown.baselines.model import MINIMUM, Baseline, Past
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates.model import some
@@ -21,8 +22,14 @@ __all__ = ["gates", "judged", "named_nodes", "read_log"]
 Key = tuple[str, str, str, str]  # group, trial, figure, kind of part
 
 
-def judged(record: TrialsRecord) -> TrialsRecord:
-    """The record with its figures judged: every part against its peers, the floors and the ceilings."""
+def metric(trial: str, figure: str, part: str) -> str:
+    """As the ledger names a figure of a part of a node."""
+    return f"{trial}.{figure}.{part}"
+
+
+def judged(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) -> TrialsRecord:
+    """The record with its figures judged: every part against its peers, its node's own earlier runs (`pasts`), the
+    floors and the ceilings."""
     known = trials()
     single = [reading for reading in record.readings if reading.trial != PAIRS and reading.trial in known]
     values: dict[Key, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -32,7 +39,7 @@ def judged(record: TrialsRecord) -> TrialsRecord:
             values[key][reading.node, reading.part].append(reading.value)
     found: list[Judged] = []
     for (group, name, figure, _), its in values.items():
-        found += _of(record, group, known[name], figure, its)
+        found += _of(record, group, known[name], figure, its, pasts or {})
     order = list(record.groups)
     found.sort(key=lambda each: order.index(each.node) if each.node in order else len(order))
     return record.model_copy(update={"judged": [*found, *_bad(record, single)], "matrices": _matrices(record)})
@@ -43,7 +50,12 @@ def _kind(part: str) -> str:
 
 
 def _of(
-    record: TrialsRecord, group: str, trial: Trial, figure: str, values: Mapping[tuple[str, str], Sequence[float]]
+    record: TrialsRecord,
+    group: str,
+    trial: Trial,
+    figure: str,
+    values: Mapping[tuple[str, str], Sequence[float]],
+    pasts: Mapping[str, Past],
 ) -> Iterator[Judged]:
     """One figure of one trial on all parts that do the same work."""
     unit, limits = trial.unit(figure) or "", record.limits
@@ -56,7 +68,9 @@ def _of(
     disputed = published.disputed if published and name not in limits.floors else ""
     for (node, part), its in values.items():
         place = places[node, part] if (node, part) in places else fleet.Place(0)
+        before = _before(pasts.get(node), metric(trial.name, figure, part), median(its), lower)
         standing, why = _standing(place, limits, its, bound, ceiling, lower, disputed)
+        standing, why = _with_history(standing, why, before)
         yield Judged(
             trial=trial.name,
             figure=figure,
@@ -68,6 +82,7 @@ def _of(
             peers=place.peers,
             of_peers=place.of_peers,
             shortfall=None if place.of_peers is None else place.shortfall,
+            earlier=before.count if before else 0,
             floor=bound,
             floor_source=source,
             ceiling=ceiling,
@@ -100,6 +115,26 @@ def _standing(
     if standing == "unknown" and floor is not None and not beyond and not disputed:
         return "ok", f"{why}; it meets the floor"
     return standing, f"{why}{told}".removeprefix("; ")  # type: ignore[return-value]
+
+
+def _before(past: Past | None, name: str, value: float, lower: bool) -> Baseline | None:
+    """A figure against those of the same part in earlier runs; None: there are not enough of them."""
+    if past is None or past.problem or len(past.of_metric(name)) < MINIMUM:
+        return None
+    from shakedown.baselines.judge import compare  # loads numpy and scipy: only where there is something to compare
+
+    return compare(past, name, value, "at most" if lower else "at least")
+
+
+def _with_history(standing: Standing, why: str, before: Baseline | None) -> tuple[Standing, str]:
+    """What earlier runs add. They decide where no peers do; against peers that have the same they only raise doubt,
+    since what changed for all is no part."""
+    if before is None or standing == "named":
+        return standing, why
+    told = f"{'; '.join(filter(None, (why, f'against its own {before.count} earlier runs: {before}')))}"
+    if before.lost:
+        return ("named" if standing == "unknown" else "undecided"), told
+    return ("ok", told) if standing == "unknown" and "broken" not in why else (standing, why)
 
 
 def _bad(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
@@ -279,6 +314,14 @@ def _of_pairs(record: TrialsRecord) -> Iterator[Gate]:
 
 def _of_matrix(each: Matrix) -> str:
     return f"{each.figure}{f' over {each.rail}' if each.rail else ''}"
+
+
+def suspects(record: TrialsRecord) -> list[int]:
+    """Places of the nodes that stand out of the rounds so far; none where they are more than a third: what slows so
+    many is no node."""
+    found = {node for each in record.matrices for named in each.named for node in named.nodes}
+    places = [place for place, node in enumerate(record.places) if node in found]
+    return places if len(places) <= len(record.places) // 3 else []
 
 
 def named_nodes(record: TrialsRecord) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 NODES: Literal["trials"] = "trials"  # each node by itself
 PAIRS: Literal["pairs"] = "pairs"  # between nodes
+AGAIN: Literal["pairs-again"] = "pairs-again"  # between nodes that stood out and others
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.>-]{1,60}$")]
 Text = Annotated[str, Field(max_length=300)]
@@ -55,6 +56,7 @@ class Judged(_Part):
     peers: int = 0
     of_peers: float | None = None  # their median
     shortfall: float | None = None  # fraction by which it is worse than that; negative: better
+    earlier: int = 0  # runs that it was compared with
     floor: float | None = None
     floor_source: str = ""
     ceiling: float | None = None

@@ -3,6 +3,7 @@ and what the page shows has to be there."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -104,6 +105,17 @@ for name, each in (("ours", there), ("others", state)):
     print(name, count.verdict, count.actual)
 print(known_parameters()["config.nic_type"].parse("e810"))
 """
+
+
+def test_a_new_trial_measures_on_a_node(copy: Path) -> None:
+    lay(copy, "A trial")
+    request = {"trials": ["reduction"], "gpus": 0, "ranks": 1, "repetitions": 2, "seconds": 0.01}
+    (copy / "request.json").write_text(json.dumps({**request, "limit_s": 120, "start_s": 120}))
+    program = copy / "shakedown/trials/workload/run.py"
+    code, output = run(copy, sys.executable, str(program), str(copy / "request.json"))
+    assert code == 0, output
+    found = [json.loads(line.removeprefix("trial ")) for line in output.splitlines() if line.startswith("trial ")]
+    assert [(each["figure"], each["state"], each["wrong"]) for each in found] == [("dot", "ok", 0)] * 2
 
 
 def test_the_devices_of_a_new_nic_family_are_counted_and_a_cvs_file_may_name_it(copy: Path) -> None:

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shakedown.baselines.model import Pass, Past
 from shakedown.findings import Verdict
 from shakedown.smoke.plan import PlanError
 from shakedown.trials import judge, plan, trials
@@ -158,6 +160,36 @@ def test_pairs_name_a_sender_and_what_a_node_says_of_others_counts_for_nothing()
     judged = record(EVEN, readings=readings, asked=["pairs"])
     assert verdicts(judged) == [("pairs", "node2", Verdict.FAIL), ("pairs", None, Verdict.OK)]
     assert min(judged.matrices[0].cells["node3"]["node4"]) > 1
+
+
+def earlier(value: float, runs: int = 8) -> Past:
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    name = judge.metric("gemm", "fp32", "cpu")
+    passes = [
+        Pass(run_id=f"r{n}", at=day + timedelta(days=n), figures={name: value + 0.01 * (n % 3)}) for n in range(runs)
+    ]
+    return Past(judge=True, earlier=passes)
+
+
+def test_earlier_runs_decide_where_no_peers_do_and_else_raise_doubt() -> None:
+    alone = record({"node1": [10.0, 10.0]})
+    assert [each.standing for each in alone.judged] == ["unknown"]
+
+    def standing(record_: TrialsRecord, value: float) -> list[str]:
+        return [each.standing for each in judge.judged(record_, {"node1": earlier(value)}).judged]
+
+    assert standing(alone, 10.0) == ["ok"]
+    assert standing(alone, 20.0) == ["named"]
+    assert standing(record(EVEN), 20.0) == ["undecided", "ok", "ok", "ok"]
+    assert [each.standing for each in judge.judged(alone, {"node1": earlier(20.0, runs=2)}).judged] == ["unknown"]
+
+
+def test_what_stands_out_is_measured_again_unless_it_is_more_than_a_third() -> None:
+    eight = {f"node{number}": [1.0] for number in range(1, 9)}
+    judged = record(eight, readings=between(8, lambda a, _b: a == 5), asked=["pairs"])
+    assert judge.suspects(judged) == [5]
+    many = record(eight, readings=between(8, lambda a, _b: a in (1, 3, 5)), asked=["pairs"])
+    assert judge.suspects(many) == []
 
 
 def test_a_node_that_broke_off_with_all_is_named_by_its_row_and_column() -> None:
