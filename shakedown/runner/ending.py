@@ -212,6 +212,8 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     if kept.announced:
         return verdict
     kept.announced = True
+    if current is not None:
+        current.write_reports()
     hosts = hosts_in_limit(state)
     changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
     gates = current.record.gates if current and current.record else []

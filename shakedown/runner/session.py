@@ -185,8 +185,9 @@ class Session:
         findings = self.examination.all_findings()
         return Findings(self.verdict(), len(self.hosts), findings, inventory=invocation.inventory, at=now())
 
-    def _write_reports(self) -> None:
-        """The reports that the desired states ask for; what stands in their way is told, and changes no verdict."""
+    def write_reports(self) -> None:
+        """The reports that the desired states ask for, of the run as it has ended; what stands in their way is told,
+        and changes no verdict."""
         wanted = dict.fromkeys(form for state in self.examination.desired.values() for form in state.reports)
         document = self.document()
         if wanted and isinstance(document, Run) and self.directory is not None:
@@ -213,8 +214,6 @@ class Session:
         self._remember()
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
-        else:
-            self._write_reports()
         if self.notes is not None:
             self.notes.note("verdict", self.record.verdict)
             self.notes.close()

@@ -206,7 +206,8 @@ def test_earlier_runs_and_their_band_stand_beside_the_figures(tmp_path: Path) ->
     directory.save(run.record, evidence)
     text = text_of(run, "html")
     found = re.search(r'alt="(earlier runs: throughput_per_gpu [^"]*)"', text)
-    assert found and "12 runs from" in found[1] and f"this one {now:.6g}; at least " in found[1]
+    assert found and "12 runs from" in found[1] and f"this one {now:.6g}; " in found[1]
+    assert "at least" in found[1], "the bound of the baseline"
     assert "baseline.throughput_per_gpu" in text
 
 

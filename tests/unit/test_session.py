@@ -79,6 +79,7 @@ def test_a_report_that_cannot_be_written_is_told_and_changes_no_verdict(session:
     assert session.directory is not None
     (session.directory.path / ".junit.xml.part").mkdir()
     session.close()
+    session.write_reports()
     assert (on_disk(session), session.record and session.record.verdict) == (Verdict.OK, Verdict.OK)
     assert (session.directory.path / "report.md").read_text().startswith("**Passed")
     assert len(session.notices) == 1 and "junit.xml: this report could not be written" in session.notices[0]

@@ -21,6 +21,8 @@ LOGS = 12  # of one page: the first failure and some of what followed from it
 READ = 1 << 26  # bytes of one log that are looked through
 BEFORE, AFTER = 8, 12  # lines around the one that failed
 LINE = 400  # characters of one
+# Where one of these did not hold and no line shows a failure, the end of the log is worth a look.
+OF_THE_END = {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,19 @@ def of(shown: Overview) -> list[Excerpt]:
         if sign.file and sign.line_number and not any(each.path == sign.file for each in found):
             at = Match(name=sign.name, line_number=sign.line_number, line="", cause=sign.cause, remedy=sign.remedy)
             found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
-    bad = {gate.job for gate in shown.gates if gate.verdict != Verdict.OK}
+    bad: dict[str, set[str]] = {}
+    for gate in shown.gates:
+        if gate.verdict != Verdict.OK:
+            bad.setdefault(gate.job, set()).add(gate.name)
     ended: list[Excerpt] = []
     for job in shown.jobs:
         for node, logs in job.logs.items() if job.name in bad else ():
             if len(found) < LOGS and logs and not any(each.path == logs[0] for each in found):
                 for excerpt in _of(shown, job.name, node, logs[0]):
-                    (found if excerpt.failed is not None else ended).append(excerpt)
+                    if excerpt.failed is not None:
+                        found.append(excerpt)
+                    elif bad[job.name] & OF_THE_END:
+                        ended.append(excerpt)
             if len(found) + len(ended) >= 4 * LOGS:
                 break  # of hundreds of nodes those that come first
     return [*found, *ended][:LOGS]

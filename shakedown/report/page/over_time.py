@@ -126,7 +126,7 @@ def _plot(
     ends = [f"{name} {_range([value * scale for _, value in points])}" for name, points in lines.items()]
     alt = f"{title} over time{few}: {'; '.join(ends)}"
     alt += "".join(f"; {moment.words} at {moment.at:.0f} s" for moment in moments)
-    return Plot(f"{title}{few}", printable(alt, 2000), plots.drawn(draw, legend=len(lines) > 1))
+    return Plot(f"{title}{few}", printable(alt, 2000), plots.drawn(draw, legend=len(lines) > 1, top=0.8))
 
 
 def _range(values: Sequence[float]) -> str:

@@ -108,13 +108,14 @@ def _over_iterations(jobs: Sequence[JobRecord], field: str, label: str, failed: 
     return Plot(label, f"{label} by iteration; {'; '.join(ends)}", drawn(draw, legend=len(lines) > 1))
 
 
-def drawn(draw: Callable[[Axes], None], legend: bool = False, size: tuple[float, float] = (WIDTH, HEIGHT)) -> str:
-    """A plot as a data URI. Text in it is text as it stands: nothing of a node's name is read as TeX."""
+def drawn(draw: Callable[[Axes], None], legend: bool = False, top: float = 0.95) -> str:
+    """A plot as a data URI, up to its `top` (fraction of the height). Text in it is text as it stands: nothing of a
+    node's name is read as TeX."""
     with _plain():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=size)
-        axes = figure.add_axes((0.1, 0.17, 0.88, 0.71))
+        figure = Figure(figsize=(WIDTH, HEIGHT))  # with a layout engine a page takes twice the time
+        axes = figure.add_axes((0.1, 0.17, 0.88, top - 0.17))
         draw(axes)
         axes.grid(True, color=_GRID, linewidth=0.6)
         axes.set_axisbelow(True)
