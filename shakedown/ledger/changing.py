@@ -35,10 +35,19 @@ CHANGING = (
 )
 
 
+THERE = "there"  # of an entry of a list, such as a GPU, at the path that those of its values begin with
+
+
 def settled(state: NodeState) -> dict[str, str]:
     """Dotted path -> value, of all that stays as it is until somebody or something changes the node."""
     leaves = _leaves(state.model_dump(mode="json"), "")
     return {path: value for path, value in leaves if not any(fnmatchcase(path, pattern) for pattern in CHANGING)}
+
+
+def without_missing(one: dict[str, str], two: dict[str, str]) -> dict[str, str]:
+    """The first node's values, of an entry that the other has not only that it is there."""
+    missing = tuple(f"{path}." for path, value in one.items() if value == THERE and path not in two)
+    return {path: value for path, value in one.items() if not path.startswith(missing)}
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -49,7 +58,9 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
         for number, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{_name_of(item, number)}")
+            entry = f"{path}.{_name_of(item, number)}"
+            yield entry, THERE
+            yield from _leaves(item, entry)
     elif isinstance(value, list):
         yield path, ", ".join(str(item) for item in value)
     else:

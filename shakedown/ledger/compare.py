@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.findings import Verdict
-from shakedown.ledger.changing import settled
+from shakedown.ledger.changing import settled, without_missing
 from shakedown.ledger.jobs import key_of, parameters_of
 from shakedown.runs import JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.figures import METRICS
@@ -98,7 +98,8 @@ def compare(first: RunDirectory, second: RunDirectory) -> Comparison:
 def _verdicts(one: _Run, two: _Run) -> Iterator[Difference]:
     """The runs' own, then gates, nodes and findings whose verdict changed."""
     yield from _differ("verdict", {"run": one.record.verdict}, {"run": two.record.verdict})
-    yield from _differ("verdict", _gates(one.record), _gates(two.record))
+    gates = _differ("verdict", _gates(one.record), _gates(two.record))
+    yield from sorted(gates, key=lambda gate: {gate.first, gate.second} <= {Verdict.OK, _NOTHING})  # not ok is first
     nodes = [{node.name: {"node": f"{node.verdict}, {node.part}"} for node in run.record.nodes} for run in (one, two)]
     yield from _folded("verdict", *nodes)
     yield from _folded("verdict", _findings(one.record), _findings(two.record))
@@ -162,7 +163,9 @@ def _not_equals(one: _Run, two: _Run) -> Iterator[str]:
 
 def _states(one: _Run, two: _Run) -> Iterator[Difference]:
     both = [name for name in one.states if name in two.states]
-    before, after = ({name: settled(run.states[name]) for name in both} for run in (one, two))
+    pairs = {name: (settled(one.states[name]), settled(two.states[name])) for name in both}
+    before = {name: without_missing(first, second) for name, (first, second) in pairs.items()}
+    after = {name: without_missing(second, first) for name, (first, second) in pairs.items()}
     yield from sorted(_folded("state", before, after), key=lambda difference: _matters(difference.what))
 
 

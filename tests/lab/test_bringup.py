@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,17 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     assert watched.code == 0, watched.text
     assert "stage: Smoke run\n" in watched.out and "loss " in watched.out and "verdict: ok\n" in watched.out
     assert [node["changes"] for node in product.record()["nodes"]] == [[]] * 3
+
+    remembered = product.run("shakedown", "history", "--node", "node2", "--format", "json")
+    newest, first = json.loads(remembered.out)["runs"]
+    assert (newest["verdict"], first["verdict"], first["node_part"]) == ("ok", "ok", "trained")
+    assert newest["jobs"][0]["figures"].keys() >= {"throughput_per_gpu", "tokens_per_gpu"}
+    kept = product.run("shakedown", "ledger", "export").out
+    (product.folder / "runs/ledger.sqlite").unlink()
+    assert product.run("shakedown", "ledger", "add", "--all").code == 0
+    assert product.run("shakedown", "ledger", "export").out == kept, "made anew from the runs it is the same"
+    compared = product.run("shakedown", "compare", first["run_id"], newest["run_id"])
+    assert "numa_balancing" in compared.out and "not of equals: another parameters" in compared.out, compared.text
 
     lab["node2"].exec(f"echo 1 > {NUMA}")
     changed = product.drift(inventory)
