@@ -181,7 +181,6 @@ def drift(
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
     from shakedown.runner.examine import examine
-    from shakedown.runner.session import keep_check
 
     with to_its_end(state) as keep:
         examination = examine(state)
@@ -193,6 +192,8 @@ def drift(
         document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
         code = show_document(document, form, output, verdict)
         if ledger:
+            from shakedown.runner.session import keep_check
+
             keep_check(state, examination, verdict)
     sys.exit(code)
 

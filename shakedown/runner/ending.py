@@ -231,7 +231,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
         busy=busy_after(current.jobs) if current else {},
-        evidence=str(current.directory.path) if current and current.directory else "",
+        evidence=str(current.directory.path) if current and current.directory else kept.evidence,
         dry=invocation.dry,
         interrupted=invocation.interrupted,
     )

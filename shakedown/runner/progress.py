@@ -32,6 +32,7 @@ class RunProgress:
     under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
     changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
     announced: bool = False  # how it ended was said
+    evidence: str = ""  # the run directory of a drift check that is kept: it has no session
     waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # host -> what it is at, since when (monotonic)
     saying: dict[str, str] = field(default_factory=dict)  # host -> the last line of an operation that tells how it goes
 

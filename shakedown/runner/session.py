@@ -317,8 +317,9 @@ def keep_check(state: State, examination: Examination, verdict: Verdict) -> None
         return
     current.close(verdict)
     assert current.directory is not None
-    for line in (f"kept: {current.directory.path}", *current.notices):
-        current.out.print(line, markup=False, highlight=False)
+    progress(state).evidence = str(current.directory.path)
+    for notice in current.notices:
+        current.out.print(notice, style="yellow", markup=False, highlight=False)
 
 
 def _complain(message: str) -> None:

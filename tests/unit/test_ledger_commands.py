@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from click.testing import CliRunner, Result
 from shakedown.cli import main
 from shakedown.findings import Verdict
 from shakedown.ledger.compare import ORDER
-from shakedown.runs import RunNode
+from shakedown.runs import RunDirectory, RunNode
 from tests.states import DELETED, with_
 from tests.unit.test_ledger import SERIAL, STATES, a_run
 
@@ -107,3 +110,22 @@ def test_runs_of_other_jobs_and_of_lost_states_are_compared_as_far_as_they_go(ru
     assert "not of equals" in found["notes"][-1] and "nodes" in found["notes"][-1]
     assert [each["nodes"] for each in found["differences"] if each["what"] == "node"] == [["node01", "node02"], ["x"]]
     assert "no such run" in shakedown("compare", first.path.name, "nothing", code=2).stderr
+
+
+def test_a_drift_check_is_kept_where_asked_and_a_broken_ledger_changes_no_verdict(runs: Path) -> None:
+    command = [str(Path(sys.executable).with_name("shakedown")), "drift", "@local", "--data", "gpu=cpu", "--ledger"]
+    told = []
+    for place in (runs / "ledger.sqlite", "/proc/nowhere/ledger"):
+        environment = {**os.environ, "SHAKEDOWN_LEDGER": str(place)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        told.append((done.returncode, "not in the ledger: ledger /proc/nowhere/ledger: No such file" in done.stderr))
+        assert f"evidence: {runs}/2" in done.stderr, done.stderr
+    (code, first), (same, second) = told
+    assert code in (0, 3, 4) and code == same, "what this machine is decides"
+    assert (first, second) == (False, True)
+    (row,) = json.loads(shakedown("history", "--format", "json").stdout)["runs"]
+    assert (row["kind"], row["node"], row["nodes"], row["jobs"]) == ("drift", None, 1, [])
+    kept = [RunDirectory(path).load() for path in runs.iterdir() if path.is_dir() and not path.is_symlink()]
+    assert sorted(bool(record.not_in_ledger) for record in kept) == [False, True]
+    assert not (runs / "latest").exists(), "which is the newest run"
+    shakedown("judge", row["run_id"], code=2)
