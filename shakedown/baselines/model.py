@@ -17,6 +17,11 @@ MINIMUM = 5  # earlier runs, below which nothing is judged
 MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
 
 
+def short(value: float) -> str:
+    """An uncertainty as people write it: two digits that count, and no exponent where it can be without."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
 class Baseline(BaseModel):
     """What earlier runs say of a figure, in the metric's own unit.
 
@@ -47,7 +52,8 @@ class Baseline(BaseModel):
             return f"{self.count} of {self.needed} runs"
         who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
         worse = f"{who} worse: " if self.lost else ""
-        known = f"{self.direction} {self.bound:.6g} by {self.earlier} runs around {self.centre:.6g} +- {self.error:.2g}"
+        around = f"{self.centre:.6g} +- {short(self.error)}"
+        known = f"{self.direction} {self.bound:.6g} by {self.earlier} runs around {around}"
         return f"{worse}{known}"
 
 

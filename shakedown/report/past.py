@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from shakedown.baselines.model import short
 from shakedown.findings import Verdict
 from shakedown.hosts import named
 from shakedown.report.terminal import COLOURS, table
@@ -125,7 +126,7 @@ def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
                 _plain(row.job), row.metric, str(found), f"{found.value:.6g}", "-", "-", "not judged yet", unit
             )
             continue
-        numbers = (f"{found.centre:.6g}", f"{found.error:.2g}", f"{found.spread:.2g}")
+        numbers = (f"{found.centre:.6g}", short(found.error), short(found.spread))
         bound = f"{found.direction} {found.bound:.6g}"
         shown.add_row(_plain(row.job), row.metric, str(found.count), *numbers, bound, unit)
     yield shown

@@ -47,7 +47,7 @@ def gates(record: dict[str, Any], node: str | None) -> dict[str, str]:
 
 def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, product: Product) -> None:
     lab = rack(2)
-    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH))
+    inventory = lab.inventory(product.folder / "lab.py", smoke(scope=BOTH, scaling=0.01, baseline="judge"))
     planned = product.run("shakedown", "plan", inventory)
     assert planned.code == 0 and re.findall(r"^(\S+): gpt-small .* on 1 node", planned.out, re.M) == [
         "each/node1",
@@ -77,6 +77,8 @@ def test_each_node_trains_by_itself_and_then_all_together(rack: RackMaker, produ
     assert schemas.problems_of(product.folder / "runs/latest") == []
     for node in ("node1", "node2", None):
         assert set(gates(record, node).values()) == {"ok"}
+    (scaling,) = (gate for gate in record["gates"] if gate["name"] == "scaling_efficiency")
+    assert scaling["job"] == "together" and re.search(r"alone \(node1 [\d.e+]+, node2 [\d.e+]+\)", scaling["evidence"])
     logs = sorted(
         str(path.relative_to(product.folder / "runs/latest"))
         for path in product.folder.glob("runs/latest/**/leader.log")

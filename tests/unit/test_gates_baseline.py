@@ -164,3 +164,8 @@ def test_scaling_fails_where_one_metric_falls_short_whatever_the_other_lacks() -
     )
     assert scaling(given, 300.0).verdict is Verdict.FAIL
     assert scaling(given, 399.0).verdict is Verdict.UNKNOWN
+
+
+def test_a_figure_that_is_rounded_to_nothing_is_not_compared() -> None:
+    gate = scaling(alone(a={"throughput_per_gpu": 0.0}, b={"throughput_per_gpu": 400.0}), 380.0)
+    assert gate.verdict is Verdict.UNKNOWN and "rounded" in gate.evidence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.baselines.model import Baseline, Past
+from shakedown.baselines.model import Baseline, Past, short
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import METRICS, Figures
 from shakedown.smoke.gates.model import Outcome, some
@@ -48,10 +48,8 @@ def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     if found.runs > 1:
         last = some([*runs[found.earlier :], "this one"])
         said.append(f"the last {found.runs} runs ({last}) are at {found.recent:.6g}, this one at {found.value:.6g}")
-    before = (
-        f"{found.earlier} runs before: {found.centre:.6g} +- {found.error:.2g}, one run differs by {found.spread:.2g}"
-    )
-    said.append(f"{before} ({some(runs[: found.earlier][::-1])})")
+    before = f"{found.earlier} runs before: {found.centre:.6g} +- {short(found.error)}"
+    said.append(f"{before}, one run differs by {short(found.spread)} ({some(runs[: found.earlier][::-1])})")
     if peers := past.peers.get(metric):
         said.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")
     said.append(past.epoch)

@@ -30,8 +30,8 @@ def scaling_efficiency(alone: Alone, figures: Figures, ranks: int) -> Outcome:
             missing.append(f"{unit}: {f'nothing of {some(without)} alone' if without else 'no figure together'}")
             continue
         total, of_all = sum(own.values()), together.value * ranks
-        if total <= 0:
-            missing.append(f"{unit}: nothing was done alone")
+        if not (of_all and all(own.values())):
+            said.append(f"{unit}: some print 0, which is rounded, and cannot be compared")
             continue
         shares[metric] = of_all / total
         each = some([f"{name} {value:.6g}" for name, value in own.items()])
