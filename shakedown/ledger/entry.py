@@ -126,11 +126,14 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
 
 
 def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
-    """What the trials of a node measured. A figure that stood out is no history of what is usual."""
+    """What the trials of a node measured. A figure that stood out is no history of what is usual; one that nobody could
+    judge is: where there are no peers there would never be any."""
     if record.trials is None or not job.trials or job.node is None:
         return
     for each in record.trials.judged:
-        if each.node == job.node and each.median is not None and each.standing in ("ok", "notice"):
+        possible = each.ceiling is None or max(each.values, default=0.0) <= each.ceiling
+        usual = possible and each.standing in ("ok", "notice", "unknown")
+        if each.node == job.node and each.median is not None and usual:
             known = metric_of(each.trial, each.figure, each.part)
             count = len(each.values)
             yield {"metric": name(known), "value": each.median, "spread": None, "count": count, "unit": name(each.unit)}

@@ -15,6 +15,8 @@ import pytest
 
 from shakedown.baselines.model import Pass, Past
 from shakedown.findings import Verdict
+from shakedown.ledger.entry import entry_of
+from shakedown.runs import JobRecord, RunDirectory, RunRecord, now
 from shakedown.smoke.plan import PlanError
 from shakedown.trials import judge, plan, trials
 from shakedown.trials.models import Limits, Reading, TrialsRecord
@@ -182,6 +184,22 @@ def test_earlier_runs_decide_where_no_peers_do_and_else_raise_doubt() -> None:
     assert standing(alone, 20.0) == ["named"]
     assert standing(record(EVEN), 20.0) == ["undecided", "ok", "ok", "ok"]
     assert [each.standing for each in judge.judged(alone, {"node1": earlier(20.0, runs=2)}).judged] == ["unknown"]
+
+
+def test_the_ledger_keeps_what_did_not_stand_out(tmp_path: Path) -> None:
+    values = {**EVEN, "node2": [2.5, 2.6, 2.4], "node3": [10.0, 10.0, 500.0]}
+    run = RunRecord(run_id="20260101T000000-000000", started_at=now(), inventory="i", desired_digest="0" * 64)
+    run.trials = record(values, gpu="mi300x")
+    state = states.bare()
+    for node in values:
+        made = plan.plan_alone(states.desired(gpu="cpu"), state, node, "run", ["gemm"], plan.Trials())
+        run.jobs.append(JobRecord(node=node, trials="trials", plan=made))
+    run.finished_at = now()
+    kept = entry_of(run, dict.fromkeys(values, state), RunDirectory(tmp_path), {})
+    assert [(row["job"], row["metric"], row["value"]) for row in kept.figures] == [
+        ("trials/node1", "gemm.fp32.cpu", 10.0),
+        ("trials/node4", "gemm.fp32.cpu", 10.0),
+    ]
 
 
 def test_what_stands_out_is_measured_again_unless_it_is_more_than_a_third() -> None:
