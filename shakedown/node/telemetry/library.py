@@ -158,7 +158,7 @@ def _serve(tree: Tree, requests: int, answers: int) -> None:
                 data = data[os.write(answers, data) :]
             if first:
                 first = False
-                priority.idle()
+                priority.lower()
     finally:
         os._exit(0)
 

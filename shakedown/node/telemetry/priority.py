@@ -10,17 +10,14 @@ _WHO_PROCESS, _CLASS_IDLE, _CLASS_SHIFT = 1, 3, 13  # linux/ioprio.h
 
 
 def lower() -> None:
-    """nice 19, and the idle class of the disk scheduler. What the kernel refuses stays as it was."""
+    """nice 19, the idle class of the disk scheduler, and SCHED_IDLE: only where a CPU has nothing else to do, or a
+    three-hundredth of one that has. What the kernel refuses stays as it was."""
     try:
         os.nice(19)
         number = _IOPRIO_SET[os.uname().machine]
         ctypes.CDLL(None, use_errno=True).syscall(number, _WHO_PROCESS, 0, _CLASS_IDLE << _CLASS_SHIFT)
     except (OSError, KeyError, AttributeError):
         pass
-
-
-def idle() -> None:
-    """SCHED_IDLE: only where a CPU has nothing else to do, or a three-hundredth of one that has."""
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except (OSError, AttributeError):

@@ -88,7 +88,7 @@ class Sampler:
             if time.monotonic() >= due:
                 self.sample()
                 if self._turn == 1:
-                    priority.idle()  # not before: on a node where every CPU is busy it would take half a minute
+                    priority.lower()  # not before: on a node where every CPU is busy it would take half a minute
                 due = time.monotonic() + self._interval
             if os.getppid() != parent:
                 self._why = "the watchdog is gone"
@@ -183,7 +183,6 @@ def main(arguments: List[str]) -> None:
     """--folder PATH --interval SECONDS [--interface NAME] (--kmsg HANDLE | --why TEXT) [--root PATH]"""
     options = dict(zip(arguments[::2], arguments[1::2]))
     os.umask(0o077)
-    priority.lower()
     add_carried_packages()
     tree = Tree(options.get("--root", "/"))
     kmsg = int(options["--kmsg"]) if "--kmsg" in options else None
