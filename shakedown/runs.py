@@ -409,6 +409,8 @@ def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
     """The gates of each job, with what they rest on; the same errors as `judge_run`."""
     if record.kind == "drift":
         raise ValueError(f"{directory.path}: a drift check has no job to be judged: shakedown report shows it")
+    if not record.jobs and record.isolation is not None:
+        raise ValueError(f"{directory.path}: a search for bad nodes is judged as it goes: shakedown report shows it")
     if not record.jobs:
         raise ValueError(f"{directory.path}: the run ended before its plan was made")
     return [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]

@@ -131,15 +131,14 @@ def _resume(current: Session, path: Path) -> None:
         record, isolation = directory.load(), directory.load_isolation()
     except (OSError, ValueError) as error:
         raise PyinfraError(f"no search to go on with: {error}") from error
-    if isolation.result is not None:
+    if isolation.result is not None and not isolation.result.undecided:
         raise PyinfraError(f"{path}: that search has ended: {isolation.result.conclusion}")
     gone = [name for name in isolation.problem.nodes if name not in current.examination.states]
     if gone:
         raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
     asked = invocation.search
-    limits = {"rounds": asked.rounds, "seconds": asked.seconds}
-    limits = {name: limit for name, limit in limits.items() if limit is not None}
-    isolation.problem = isolation.problem.model_copy(update=limits)
+    isolation.result = None
+    isolation.problem = isolation.problem.model_copy(update={"rounds": asked.rounds, "seconds": asked.seconds})
     current.out.print(f"going on with {path} after {len(isolation.rounds)} rounds", markup=False)
     if not invocation.dry:
         record.finished_at, record.verdict = None, Verdict.UNKNOWN
@@ -181,15 +180,26 @@ def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
     isolation = current.record.isolation
     if isolation is None or current.directory is None:
         return
-    if current.record.trials is not None and not isolation.rounds:
-        more = [*isolation.problem.hints, *hints.of_trials(current.record.trials)]
-        found = hints.strongest(more, isolation.problem.nodes)
-        isolation.problem = isolation.problem.model_copy(update={"hints": found})
+    if not isolation.rounds:
+        isolation.problem = _as_they_are(current, isolation.problem)
     launch = _Rounds(current, current.directory, remote, interrupted, isolation)
     ended = search(isolation, launch, lambda each: _keep(current, each), interrupted)
     invocation.interrupted |= interrupted() is not None
     current.record.isolation = ended
     current.save()
+
+
+def _as_they_are(current: Session, problem: Problem) -> Problem:
+    """The problem after what came between it and the first round: trials that speak against nodes, hosts that
+    failed."""
+    active = {host.name for host in current.state.active_hosts}
+    lost = [name for name in problem.nodes if name in current.excluded or name not in active]
+    unfit = {name: short(current.excluded.get(name) or "it failed before the search") for name in lost}
+    nodes = [name for name in problem.nodes if name not in unfit]
+    trials = current.record.trials if current.record is not None else None
+    found = [*problem.hints, *(hints.of_trials(trials) if trials is not None else ())]
+    changed = {"nodes": nodes, "unfit": problem.unfit | unfit, "hints": hints.strongest(found, nodes)}
+    return problem.model_copy(update=changed)
 
 
 class _Rounds:

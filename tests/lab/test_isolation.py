@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import RackMaker
+from tests.lab.machine import run
 from tests.lab.namespaces import Node, Rack
 from tests.lab.processes import inside
 from tests.lab.product import Product, Ran, finish, smoke, until
@@ -129,6 +130,15 @@ def test_a_slow_node_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
     assert ran.code in (1, 4), ran.text
     if ran.code == 1:
         assert "slow" in kept(product)["result"]["suspects"][0]["why"]
+
+
+@pytest.mark.long
+def test_a_node_with_a_slow_cable_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
+    shape = f"tc qdisc add dev {lab['node3'].interface} root tbf rate 4mbit burst 16kb latency 500ms"
+    run(["nsenter", "-t", str(lab["node3"]._up_pid()), "-n", "sh", "-c", shape])
+    ran = isolate(product, inventory(lab, product))
+    assert suspects(product) in ([{"node3"}], []), ran.text
+    assert ran.code in (1, 4), ran.text
 
 
 @pytest.mark.long
