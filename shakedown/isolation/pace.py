@@ -1,19 +1,22 @@
 """Which of the trainings that passed were slow: by the time of an iteration, held against groups of like size.
 
-A slow node slows its whole group, so the group's time is the node's. Each group has the same work for each node; what
-communication adds with size stays small between groups that differ by no more than a factor of two.
+A slow node slows its whole group, so the group's time is the node's, and among few nodes half of all groups have it:
+what is usual is told by the faster half of the others. Each group has the same work for each node; what communication
+adds with size stays small between groups that differ by no more than a half.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 from shakedown.isolation.model import Training, short
 
-SLOW = 1.33  # times the median of the others: as a straggler fails; what is less is no reason to name anybody
+SLOW = 1.33  # times what is usual: as a straggler fails; what is less is no reason to name anybody
 NEAR = 1.2  # from here on it is repeated
 PEERS = 3  # groups to be compared with, at least
+_LIKE = 1.5  # times as many nodes, or as few
 _SPREAD = 6 * 1.4826  # median absolute deviations: a fleet whose groups differ so much by themselves shows nothing
 
 
@@ -30,19 +33,22 @@ def _judged(training: Training, among: Sequence[Training]) -> Training:
     others = [
         each.step_ms
         for each in among
-        if each.step_ms is not None and each.nodes != training.nodes and size / 2 <= len(each.group.nodes) <= size * 2
+        if each.step_ms is not None
+        and each.nodes != training.nodes
+        and size / _LIKE <= len(each.group.nodes) <= size * _LIKE
     ]
     if not others:
         return training
-    median = statistics.median(others)
-    ratio = training.step_ms / median
-    told = f"{training.step_ms:.0f} ms an iteration, {median:.0f} ms in {len(others)} other groups of like size"
+    faster = sorted(others)[: math.ceil(len(others) / 2)]
+    usual = statistics.median(faster)
+    ratio = training.step_ms / usual
+    told = f"{training.step_ms:.0f} ms an iteration, {usual:.0f} ms in the faster of {len(others)} groups of like size"
     if ratio < NEAR:
         return training
     if len(others) < PEERS:
         return training.model_copy(update={"outcome": "unknown", "why": short(f"{told}: too few to compare with")})
-    deviation = statistics.median(abs(each - median) for each in others)
-    if training.step_ms - median <= _SPREAD * deviation:
+    deviation = statistics.median(abs(each - usual) for each in faster)
+    if training.step_ms - usual <= _SPREAD * deviation:
         return training  # they differ as much without it
     if ratio < SLOW:
         return training.model_copy(update={"outcome": "unknown", "why": short(f"{told}: near the threshold")})

@@ -34,6 +34,7 @@ def paced(*steps: float, of: int = 2) -> list[str]:
         ((100, 101, 99, 20), ["pass"] * 4),  # faster is no fault
         ((100, 101, 250), ["pass", "pass", "unknown"]),  # too few to compare with
         ((60, 200, 90, 150, 260, 180), ["pass"] * 6),  # they differ as much by themselves
+        ((100, 300, 101, 300, 99, 300), ["pass", "fail"] * 3),  # of few nodes, half of all groups have the slow one
     ],
 )
 def test_a_slow_group_fails_where_the_others_agree(steps: tuple[float, ...], outcomes: list[str]) -> None:
@@ -47,7 +48,7 @@ def test_groups_of_another_size_are_no_peers_and_earlier_rounds_are() -> None:
     earlier = [training(n, f"n{n}", f"m{n}", step_ms=100) for n in range(4)]
     [slow] = pace.judged([small], earlier)
     assert slow.outcome == "fail"
-    assert slow.why == "slow: 300 ms an iteration, 100 ms in 4 other groups of like size"
+    assert slow.why == "slow: 300 ms an iteration, 100 ms in the faster of 4 groups of like size"
     assert pace.judged([training(9, "a", "b", step_ms=None)], earlier)[0].outcome == "pass"
 
 
