@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -123,8 +123,9 @@ def _filled(known: Knowledge, wanted: list[_Wanted], number: int) -> list[Group]
     spare.sort(key=lambda node: node not in known.cleared)
     pads: dict[int, list[str]] = {}
     for each in short:
-        met = set().union(*(known.partners[node] for node in each.nodes))
-        chosen = sorted(spare, key=lambda node: (node not in known.cleared, node in met))[: smallest - len(each.nodes)]
+        met = sum((known.partners[node] for node in each.nodes), Counter[str]())
+        spare.sort(key=lambda node: (node not in known.cleared, met[node]))
+        chosen = spare[: smallest - len(each.nodes)]
         if len(chosen) + len(each.nodes) < smallest:
             alone.append(each)
             continue

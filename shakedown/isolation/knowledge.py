@@ -3,6 +3,7 @@ is, so that an interrupted search goes on from its file."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,9 @@ from functools import cached_property
 import numpy as np
 
 from shakedown.isolation.belief import marginals
-from shakedown.isolation.model import Problem, Suspect, Training
+from shakedown.isolation.model import Noise, Problem, Suspect, Training
+
+_Beliefs = tuple[dict[str, float], dict[frozenset[str], float]]
 
 PRIOR = 0.02
 """How many nodes are bad, before anything is known: Meta's and others' fleets have a few per cent in repair; what is
@@ -19,6 +22,7 @@ found differs little between 0.005 and 0.05."""
 CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad
 PROBABLE = 0.9
+_SEEN = 20  # trainings that the given noise weighs against what was seen
 FAILURES = 3
 """Failures, each in other company, without which nobody is named, whatever the probability is."""
 
@@ -50,7 +54,34 @@ class Knowledge:
         ]
 
     @cached_property
-    def _beliefs(self) -> tuple[dict[str, float], dict[frozenset[str], float]]:
+    def _beliefs(self) -> _Beliefs:
+        return self._believed(self.problem.noise)
+
+    @cached_property
+    def _sober(self) -> _Beliefs:
+        """The beliefs that names rest on. Where more trainings fail than the noise explains, of those that have nobody
+        in them who would be named, there is more noise than was taken, and a failure tells less."""
+        nodes, between = self._beliefs
+        bad = {node for node, chance in nodes.items() if chance > CONVINCED and self._against_enough(node)}
+        pairs = [pair for pair, chance in between.items() if chance > CONVINCED and self._is_pair(pair)]
+        rest = [
+            each.outcome == "fail"
+            for each in self.trainings
+            if each.outcome != "unknown" and not each.nodes & bad and not any(pair <= each.nodes for pair in pairs)
+        ]
+        noise = self.problem.noise
+        seen = (sum(rest) + noise.false_fail * _SEEN) / (len(rest) + _SEEN)
+        if not (bad or pairs) or seen <= noise.false_fail:
+            return self._beliefs
+        return self._believed(noise.model_copy(update={"false_fail": min(seen, 0.49)}))
+
+    def _is_pair(self, nodes: frozenset[str]) -> bool:
+        return len(nodes) <= self.problem.smallest
+
+    def _against_enough(self, node: str) -> bool:
+        return len(self.against(node)) >= min(FAILURES, len(self.problem.nodes) - 1)
+
+    def _believed(self, noise: Noise) -> _Beliefs:
         problem = self.problem
         count = len(problem.nodes)
         again = [nodes for nodes, (_, fails) in self._counts.items() if fails >= 2]
@@ -66,7 +97,7 @@ class Knowledge:
         if problem.failed:
             groups.append(list(range(count + len(again))))
             failed.append(True)
-        found = marginals(odds / (1 + odds), groups, failed, problem.noise).tolist()
+        found = marginals(odds / (1 + odds), groups, failed, noise).tolist()
         return dict(zip(problem.nodes, found, strict=False)), dict(zip(again, found[count:], strict=True))
 
     @staticmethod
@@ -125,14 +156,14 @@ class Knowledge:
         """Nodes that are said to be bad: the probability says so, and `FAILURES`, each in company of other nodes
         that are cleared."""
         found = {}
-        for node in [node for node, bad in self.probability.items() if bad > CONVINCED]:
+        for node in [node for node, bad in self._sober[0].items() if bad > CONVINCED]:
             against = self.against(node)
-            if len(against) >= min(FAILURES, len(self.problem.nodes) - 1):
+            if self._against_enough(node):
                 found[node] = Suspect(
                     kind="node",
                     nodes=(node,),
                     trainings=tuple(each.group.id for each in against),
-                    probability=self.probability[node],
+                    probability=self._sober[0][node],
                     why=against[0].why,
                 )
         return found
@@ -140,10 +171,10 @@ class Knowledge:
     @cached_property
     def links(self) -> list[Suspect]:
         """Pairs that are said to be unable to train together: the probability says so, after two failures at least, and
-        each of the two is cleared by what it did with others."""
+        each of the two is cleared by what it did with others. A node in two such pairs is not cleared by that."""
         found = []
-        for nodes, bad in self.between.items():
-            if bad > CONVINCED and len(nodes) <= self.problem.smallest and nodes <= self.cleared:
+        for nodes, bad in self._sober[1].items():
+            if bad > CONVINCED and self._is_pair(nodes) and nodes <= self.cleared:
                 failed = [each for each in self.trainings if each.nodes == nodes and each.outcome == "fail"]
                 group = failed[0].group
                 found.append(
@@ -155,7 +186,8 @@ class Knowledge:
                         why=failed[0].why,
                     )
                 )
-        return found
+        ends = Counter(node for link in found for node in link.nodes)
+        return [link for link in found if not any(ends[node] > 1 for node in link.nodes)]
 
     @cached_property
     def open(self) -> list[str]:
@@ -176,11 +208,11 @@ class Knowledge:
         return sum(each.outcome == "unknown" for each in self.trainings if each.nodes == nodes)
 
     @cached_property
-    def partners(self) -> dict[str, set[str]]:
-        """With whom each node has trained in a group of few."""
-        found: dict[str, set[str]] = {node: set() for node in self.problem.nodes}
-        for each in self.trainings:
+    def partners(self) -> dict[str, Counter[str]]:
+        """With whom each node has trained in a group of few, and how often that said something."""
+        found: dict[str, Counter[str]] = {node: Counter() for node in self.problem.nodes}
+        for each in self.told:
             if len(each.nodes) <= 2 * self.problem.smallest:
                 for node in each.nodes:
-                    found[node] |= each.nodes
+                    found[node].update(each.nodes)
         return found
