@@ -7,11 +7,14 @@ from pathlib import Path
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Remedy, Risk, Verdict
+from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.report.formats import Findings, Run
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run, verdict_of
 from shakedown.smoke.figures import measure
 from shakedown.smoke.gates import read_log
 from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.trials.models import Judged as Measured
+from shakedown.trials.models import Matrix, TrialsRecord
 from tests.plans import small
 
 LOGS = Path(__file__).parent / "data" / "logs"
@@ -105,6 +108,35 @@ def a_failed_run(root: Path) -> Run:
     line = "RuntimeError: HIP error: an illegal memory access was encountered"
     frames = 'Traceback (most recent call last):\n  File "/workspace/Megatron-LM/pretrain_gpt.py", line 12, in <module>'
     return a_run(root, nodes=3, line=f"{frames}\n{line}")
+
+
+def a_full_run(root: Path) -> Run:
+    """The same with all else that a run may have been asked for: trials, and a search for bad nodes."""
+    run = a_failed_run(root)
+    odd = Measured(
+        trial="memory",
+        figure="bandwidth",
+        node="node02",
+        part="numa0",
+        unit="GB/s",
+        values=[50.0],
+        median=50.0,
+        of_peers=100.0,
+        standing="named",
+        why="half of its peers",
+    )
+    well = odd.model_copy(update={"node": "node01", "median": 100.0, "standing": "ok"})
+    cells = {"node01": {"node02": [9.0, 9.1]}, "node02": {"node01": [4.0, 4.2]}}
+    nodes = ["node01", "node02"]
+    pairs = Matrix(figure="bandwidth", unit="Gb/s", nodes=nodes, cells=cells, slow=[["node02", "node01"]])
+    run.record.trials = TrialsRecord(asked=["memory"], repetitions=1, judged=[well, odd], matrices=[pairs])
+    whole = Group(id="1.1", nodes=("node01", "node02"), purpose="groups")
+    part = Group(id="2.1", nodes=("node02",), purpose="halves", parent="1.1")
+    tried = [Training(group=whole, outcome="fail", why="exit 1"), Training(group=part, outcome="fail", why="<b>x</b>")]
+    suspect = Suspect(kind="node", nodes=("node02",), trainings=("1.1", "2.1"), probability=0.99)
+    result = Result(suspects=[suspect], cleared=["node01"], conclusion="node02 is suspect.")
+    run.record.isolation = Isolation(problem=Problem(nodes=nodes), rounds=[tried[:1], tried[1:]], result=result)
+    return run
 
 
 def a_rack() -> Findings:

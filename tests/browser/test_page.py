@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import axe_playwright_python
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from shakedown.report.formats import text_of
-from tests.reports import HOSTILE, a_run, drifted, hostile, many
+from shakedown.ledger.history import History, JobRow, RunRow
+from shakedown.report.formats import Remembered, text_of
+from tests.reports import HOSTILE, a_full_run, a_run, drifted, hostile, many
 from tests.system import ensure
 
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
@@ -66,7 +68,23 @@ def rows(page: Page, section: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(open_page: Open, tmp_path: Path, scheme: str) -> None:
-    for text in (failed_run(tmp_path / scheme), text_of(drifted(), "html")):
+    job = JobRow(job="together", recipe="x", verdict="ok", nodes=1, figures={"mem_usage": 1}, units={"mem_usage": ""})
+    row = RunRow(
+        run_id="r1",
+        kind="run",
+        at=datetime(2026, 11, 23, tzinfo=UTC),
+        finished_at=None,
+        verdict="ok",
+        inventory="rack.py",
+        nodes=1,
+        wrong="",
+        not_ok=0,
+        kept_at="",
+        jobs=[job],
+    )
+    full = a_full_run(tmp_path)
+    for document in (full, drifted(), Remembered(History(runs=[row]))):
+        text = text_of(document, "html")
         page = open_page(text, scheme)
         page.evaluate(AXE.read_text())  # beside the page's policy, which lets no script of others in
         found = page.evaluate("axe.run()")

@@ -22,7 +22,6 @@ from shakedown.cli import main
 from shakedown.desired.models import DesiredState
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.findings import Verdict
-from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.ledger.key import Earlier
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
@@ -35,9 +34,7 @@ from shakedown.telemetry.samples import read as read_samples
 from shakedown.telemetry.summary import summary
 from shakedown.telemetry.timing import NodeClock, Timing
 from shakedown.text import printable
-from shakedown.trials.models import Judged as Measured
-from shakedown.trials.models import Matrix, TrialsRecord
-from tests.reports import HOSTILE, a_run, drifted, finding, hostile, keep, many
+from tests.reports import HOSTILE, a_full_run, a_run, drifted, finding, hostile, keep, many
 
 ALL = sorted(FILES)
 CALL = "from shakedown.cli import main; main()"
@@ -260,39 +257,18 @@ def test_what_a_node_did_while_the_job_ran_is_drawn_with_the_failure(tmp_path: P
 
 
 def test_trials_show_what_is_odd_and_every_pair(tmp_path: Path) -> None:
-    run = a_run(tmp_path, nodes=2)
-    odd = Measured(
-        trial="memory", figure="bandwidth", node="node02", part="numa0", unit="GB/s", values=[50.0], median=50.0,
-        of_peers=100.0, standing="named", why="half of its peers",
-    )  # fmt: skip
-    well = odd.model_copy(update={"node": "node01", "median": 100.0, "standing": "ok"})
-    cells = {"node01": {"node02": [9.0, 9.1]}, "node02": {"node01": [4.0, 4.2]}}
-    pairs = Matrix(
-        figure="bandwidth", unit="Gb/s", nodes=["node01", "node02"], cells=cells, slow=[["node02", "node01"]]
-    )
-    run.record.trials = TrialsRecord(asked=["memory"], repetitions=1, judged=[well, odd], matrices=[pairs])
-    text = text_of(run, "html")
-    assert "half of its peers" in text and re.search(
-        r">50</td><td class=\"number\">75</td><td class=\"number\">100<", text
-    )
+    text = text_of(a_full_run(tmp_path), "html")
+    assert "half of its peers" in text
+    assert '>50</td><td class="number">75</td><td class="number">100<' in text, "lowest, median, highest"
     assert "slow in every repetition: node02 to node01" in text
 
 
 def test_a_search_for_bad_nodes_is_a_tree_and_its_suspects_come_first(tmp_path: Path) -> None:
-    run = a_run(tmp_path, nodes=2)
-    whole = Group(id="1.1", nodes=("node01", "node02"), purpose="groups")
-    part = Group(id="2.1", nodes=("node02",), purpose="halves", parent="1.1")
-    tried = [Training(group=whole, outcome="fail", why="exit 1"), Training(group=part, outcome="fail", why="<b>x</b>")]
-    suspect = Suspect(kind="node", nodes=("node02",), trainings=("1.1", "2.1"), probability=0.99)
-    result = Result(suspects=[suspect], cleared=["node01"], conclusion="node02 is suspect.")
-    problem = Problem(nodes=["node01", "node02"])
-    run.record.isolation = Isolation(problem=problem, rounds=[tried[:1], tried[1:]], result=result)
-    run.record.verdict = Verdict.FAIL
-    shown = overview(run)
-    assert shown.sentence == "Failed: the search for bad nodes: node02 is suspect."
+    shown = overview(run := a_full_run(tmp_path))
+    assert shown.sentence.startswith("Failed: the search for bad nodes: node02 is suspect; 1 of 9 gates did not hold")
     assert (shown.actions[0].what, shown.actions[0].nodes) == ("suspect node", ("node02",))
     text = text_of(run, "html")
-    assert "&lt;b&gt;x&lt;/b&gt;" in text and text.index('class="tree"') < text.index("1.1</span>", text.index("tree"))
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
     assert re.search(r"1\.1</span>.*?<ul><li>.*?2\.1</span>", text, re.DOTALL), "a part stands below its group"
 
 
