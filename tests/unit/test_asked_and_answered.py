@@ -84,6 +84,7 @@ _PULL = "how an image is pulled"
 _REBOOT = "how a node may be rebooted"
 _OPERATION = "made and proved by its own operation, whose end the deploy reports; the probe is not told of its paths"
 NO_CHECK = {
+    "reports": "what a run writes on the controller; no node has it",
     "gpu.profile": "which layer is read; gpu_model compares the hardware with what stands in it",
     "rdma.family": "which layer is read; rdma_count compares the hardware with what stands in it",
     "rdma.devices": "which devices are meant: the findings of the section are of these",
