@@ -13,6 +13,7 @@ from shakedown import copies
 from shakedown.findings import Verdict
 from shakedown.report.overview import Overview
 from shakedown.secrets import masked
+from shakedown.smoke.gates.registry import OF_THE_END
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.signatures import FailureScanner, Match
 from shakedown.text import printable
@@ -21,8 +22,6 @@ LOGS = 12  # of one page: the first failure and some of what followed from it
 READ = 1 << 26  # bytes of one log that are looked through
 BEFORE, AFTER = 8, 12  # lines around the one that failed
 LINE = 400  # characters of one
-# Where one of these did not hold and no line shows a failure, the end of the log is worth a look.
-OF_THE_END = {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def of(shown: Overview) -> list[Excerpt]:
                 for excerpt in _of(shown, job.name, node, logs[0]):
                     if excerpt.failed is not None:
                         found.append(excerpt)
-                    elif bad[job.name] & OF_THE_END:
+                    elif bad[job.name] & OF_THE_END:  # no line shows a failure: the end of the log is worth a look
                         ended.append(excerpt)
             if len(found) + len(ended) >= 4 * LOGS:
                 break  # of hundreds of nodes those that come first

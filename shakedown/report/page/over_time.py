@@ -13,6 +13,7 @@ from shakedown.report.overview import Overview
 from shakedown.report.page import plots
 from shakedown.report.page.plots import LINES, Plot
 from shakedown.runs import Evidence, JobRecord
+from shakedown.smoke.gates.registry import OF_THE_END
 from shakedown.telemetry.summary import Point, each_device
 from shakedown.telemetry.timing import Timing
 from shakedown.text import printable
@@ -94,9 +95,7 @@ def _moments(shown: Overview, job: JobRecord, timing: Timing) -> Iterator[_Momen
         where = f" on {printable(first.node, 60)}" if first.node else ""
         yield _Moment(first.at.timestamp() - timing.started_at, f"{printable(first.name, 40)}{where}")
     elif timing.finished_at is not None and any(
-        gate.verdict == Verdict.FAIL and gate.name in ("exit_codes", "iterations_complete", "ran_to_its_end")
-        for gate in shown.gates
-        if gate.job == job.name
+        gate.verdict == Verdict.FAIL and gate.name in OF_THE_END for gate in shown.gates if gate.job == job.name
     ):
         yield _Moment(timing.finished_at - timing.started_at, "the job ended")
 

@@ -52,6 +52,9 @@ ORDER = (
 
 # What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
 OF_LINES = {"iterations", "damaged", "figures", "steps", "total_steps", "reported", "problems"}
+OF_THE_END = frozenset(
+    {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
+)  # whether it came to it
 _OF_EACH = {"metric", "bound", "past"}
 
 Uncertain = Literal[Verdict.FAIL, Verdict.UNKNOWN]
