@@ -189,10 +189,15 @@ class Session:
         """The reports that the desired states ask for, of the run as it has ended; what stands in their way is told,
         and changes no verdict."""
         wanted = dict.fromkeys(form for state in self.examination.desired.values() for form in state.reports)
-        document = self.document()
-        if wanted and isinstance(document, Run) and self.directory is not None:
-            for why in write_reports(self.directory, document, wanted):
-                self.notices.append(why)
+        if not wanted or self.directory is None:
+            return
+        try:
+            document = self.document()
+        except ValueError as error:  # as of a record that could not be saved
+            self.notices.append(f"{self.directory.path}: no report could be written: {error}")
+            return
+        if isinstance(document, Run):
+            self.notices += write_reports(self.directory, document, wanted)
 
     def _write_states(self) -> None:
         """The states that the nodes had before anything was changed."""
