@@ -189,7 +189,8 @@ def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list
         ]
         parts += [_words(step) for step in steps if step.kind != "file"]
         more = f" and {len(parts) - MOST} more" if len(parts) > MOST else ""
-        lines.append(printable(f"{setting}: {', '.join(parts[:MOST])}{more}", 500))
+        if parts:  # a record may be there for its files alone
+            lines.append(printable(f"{setting}: {', '.join(parts[:MOST])}{more}", 500))
     return lines
 
 

