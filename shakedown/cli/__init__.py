@@ -15,7 +15,7 @@ if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["pl
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar  # noqa: E402
 
 import click  # noqa: E402
 
@@ -46,6 +46,15 @@ COMMANDS = {
     "import-cvs": "cvs",
     "init": "site",
 }
+
+
+def unusable(message: object) -> NoReturn:
+    """End with 2: what was given cannot be used, and nothing was done."""
+    from shakedown.text import printable  # the group itself has no use for it
+
+    click.echo(f"shakedown: {printable(str(message), lines=True)}", err=True)
+    sys.exit(2)
+
 
 EXIT_CODES = """
 \b

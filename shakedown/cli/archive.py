@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shakedown.archive import SUFFIX
-from shakedown.cli.logs import _unusable
+from shakedown.cli import unusable
 from shakedown.text import counted, printable
 
 
@@ -48,11 +48,11 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
             with private.create(home) as file:
                 file.write(json.dumps(made.names, indent=1).encode() + b"\n")
     except FileExistsError as error:
-        _unusable(f"{error.filename}: it is there already, and nothing is overwritten: give another --output")
+        unusable(f"{error.filename}: it is there already, and nothing is overwritten: give another --output")
     except OSError as error:
-        _unusable(f"{error.filename or run}: {error.strerror or error}")
+        unusable(f"{error.filename or run}: {error.strerror or error}")
     except ValueError as error:
-        _unusable(str(error))
+        unusable(str(error))
     size = made.path.stat().st_size
     click.echo(f"{printable(str(made.path))}: {counted(len(made.manifest.members), 'file')}, {size} bytes")
     click.echo(f"verdict: {made.manifest.verdict}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli import format_of
+from shakedown.cli import format_of, unusable
 from shakedown.desired.cvs import Choice, CvsError, import_file
 from shakedown.report.formats import SiteLayer, write
 
@@ -34,8 +34,7 @@ def import_cvs(
     try:
         imported = import_file(file, Choice(model, gpu, run, thresholds))
     except CvsError as error:
-        click.echo(f"shakedown: {error}", err=True)
-        sys.exit(2)
+        unusable(error)
     write(SiteLayer(imported), form)
     for remark in imported.remarks:
         click.echo(str(remark), err=True)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from shakedown.cli import format_of
+from shakedown.cli import format_of, unusable
 from shakedown.report.formats import Compared, Remembered, write
-from shakedown.text import printable
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def _unusable(message: object) -> NoReturn:
-    click.echo(f"shakedown: {printable(str(message), lines=True)}", err=True)
-    sys.exit(2)
 
 
 class Since(click.ParamType[datetime]):
@@ -66,7 +59,7 @@ def add(runs: tuple[str, ...], every: bool) -> None:
     from shakedown.runs import RunDirectory, find_run, run_ids
 
     if bool(runs) == every:
-        _unusable("ledger add takes RUNS, or --all")
+        unusable("ledger add takes RUNS, or --all")
     wrong: list[str] = []
     kept = 0
     try:
@@ -80,10 +73,10 @@ def add(runs: tuple[str, ...], every: bool) -> None:
             except (OSError, ValueError) as error:
                 wrong.append(str(error))
     except LedgerError as error:
-        _unusable("\n".join([*wrong, str(error)]))
+        unusable("\n".join([*wrong, str(error)]))
     click.echo(f"{book.place.name}: {kept} run{'' if kept == 1 else 's'} kept", err=True)
     if wrong:
-        _unusable("\n".join(wrong))
+        unusable("\n".join(wrong))
 
 
 @ledger.command()
@@ -101,7 +94,7 @@ def export() -> None:
         for line in lines(open_ledger()):
             click.echo(line)
     except LedgerError as error:
-        _unusable(error)
+        unusable(error)
 
 
 @click.command()
@@ -127,7 +120,7 @@ def history(limit: int, form: str, **asked: Any) -> None:
     try:
         found = ask(open_ledger(), Asked(limit=limit, **asked))
     except LedgerError as error:
-        _unusable(error)
+        unusable(error)
     write(Remembered(found), form)
 
 
@@ -148,5 +141,5 @@ def compare(first: str, second: str, form: str) -> None:
     try:
         found = beside(RunDirectory(find_run(first)), RunDirectory(find_run(second)))
     except (OSError, ValueError) as error:
-        _unusable(error)
+        unusable(error)
     write(Compared(found), form)

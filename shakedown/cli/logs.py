@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from shakedown.cli import OUTPUT, format_of, show, with_all
+from shakedown.cli import OUTPUT, format_of, show, unusable, with_all
 from shakedown.cli.ledger import Since
 from shakedown.findings import Verdict, worst
 from shakedown.report.formats import Judged, Remembered, Run, names
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
 _COUNT = click.IntRange(min=1, max=10**9)
-
-
-def _unusable(message: str) -> NoReturn:
-    click.echo(f"shakedown: {printable(message, lines=True)}", err=True)
-    sys.exit(2)
 
 
 @click.command()
@@ -56,7 +51,7 @@ def parse(log: str) -> None:
     except BrokenPipeError:
         raise  # of standard output, whose reader has seen enough: not the log's
     except (OSError, ValueError) as error:
-        _unusable(_words(log, error))
+        unusable(_words(log, error))
     if source.incomplete:
         click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)
@@ -138,23 +133,23 @@ def judge(
     """
     if len(logs) == 1 and _is_run(logs[0]):
         if any(value is not None for value in said.values()) or expect:
-            _unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
+            unusable(f"a run is judged by its own plan: leave {_OF_LOGS} and --expect out")
         _judge_run(logs[0], baseline, form, output, show_all, ledger)
     if baseline:
-        _unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
+        unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
-        _unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
+        unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
     from shakedown.diagnosis.run import of_logs
     from shakedown.smoke.offline import Asked, judge_logs
 
     if logs.count("-") > 1:
-        _unusable("standard input (-) can be one log only")
+        unusable("standard input (-) can be one log only")
     try:
         asked = Asked(**said, expect=dict(expect))
         nodes, twice = _read_all(_names(logs))
         judged, notes = judge_logs(nodes, asked)
     except ValueError as error:
-        _unusable(str(error))
+        unusable(str(error))
     verdict = gates.verdict(judged.gates)
     died_of = of_logs(nodes) if verdict != Verdict.OK else None
     _finish(judged.gates, verdict, form, output, [*notes, *twice], judged.recorded, show_all, died_of)
@@ -230,7 +225,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
                 if why := keep(directory, record.model_copy(update={"gates": judged, "verdict": verdict})):
                     click.echo(f"shakedown: {why}", err=True)
     except (OSError, ValueError) as error:
-        _unusable(str(error))
+        unusable(str(error))
     each = zip(record.jobs, judgements, strict=True)
     shown = [of_job for job, of_job in each if job.node is None or len(judgements) == 1]
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
@@ -276,11 +271,11 @@ def _report_ledger(since: datetime | None, form: str, output: Path | None) -> No
 
     known = names(Remembered)
     if form not in known:
-        _unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
+        unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
     try:
         found = history(open_ledger(), Asked(since=since, limit=WEEKS))
     except LedgerError as error:
-        _unusable(str(error))
+        unusable(str(error))
     sys.exit(show(Remembered(found), form, output, Verdict.OK))
 
 
@@ -306,7 +301,7 @@ def report(
     shakedown report --ledger --since 4w --format html --output weeks.html
     """
     if ledger == (run is not None) or (since is not None and not ledger):
-        _unusable("report takes a RUN, or --ledger, which alone takes --since")
+        unusable("report takes a RUN, or --ledger, which alone takes --since")
     if run is None:
         _report_ledger(since, form, output)
     from shakedown.archive.run import opened_run
@@ -321,5 +316,5 @@ def report(
             links = "" if told else f"{directory.path.resolve().as_uri()}/"
             code = show(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     except (OSError, ValueError) as error:
-        _unusable(str(error))
+        unusable(str(error))
     sys.exit(code)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shakedown.cli import EXIT_CODES, OUTPUT, format_of, with_all
+from shakedown.cli import EXIT_CODES, OUTPUT, format_of, unusable, with_all
 from shakedown.cli import show as show_document
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Verdict
@@ -50,8 +50,7 @@ def usable_input() -> Iterator[None]:
     try:
         yield
     except (DesiredStateError, InventoryError) as error:
-        click.echo(f"shakedown: {error}", err=True)
-        sys.exit(2)
+        unusable(error)
 
 
 @contextmanager
@@ -138,8 +137,7 @@ def show(
 
         resolved = desired_states(load_state(inventory, limit, data, parallel))
         if host not in resolved.merged:
-            click.echo(f"shakedown: {inventory}: no host {host!r} (there are {', '.join(resolved.merged)})", err=True)
-            sys.exit(2)
+            unusable(f"{inventory}: no host {host!r} (there are {', '.join(resolved.merged)})")
     merged = resolved.merged[host]
     smoke = resolved.states[host].smoke
     values = masked(merged.values, smoke.not_secret if smoke else ())

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from shakedown.cli import EXIT_CODES
+from shakedown.cli import EXIT_CODES, unusable
 from shakedown.text import printable
 
 
@@ -36,8 +36,7 @@ def watch(run: str) -> None:
         click.echo(f"verdict: unknown\n  {printable(str(gone))}")
         sys.exit(4)
     except (OSError, ValueError) as error:
-        click.echo(f"shakedown: {printable(str(error), lines=True)}", err=True)
-        sys.exit(2)
+        unusable(error)
     except KeyboardInterrupt:
         click.echo("the watching ends here; the run goes on", err=True)
         sys.exit(130)
