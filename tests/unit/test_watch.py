@@ -57,9 +57,24 @@ def _all_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notes_module, "EVERY_S", 0.0)
 
 
-def watched(directory: RunDirectory, **terminal: bool) -> str:
-    out = io.StringIO()
+class _Out(io.StringIO):
+    """Where the picture goes. What is to go on while somebody watches begins with the first that is shown."""
+
+    def __init__(self, meanwhile: threading.Thread | None) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def write(self, text: str) -> int:
+        if self._meanwhile is not None and self._meanwhile.ident is None:
+            self._meanwhile.start()
+        return super().write(text)
+
+
+def watched(directory: RunDirectory, meanwhile: threading.Thread | None = None, **terminal: bool) -> str:
+    out = _Out(meanwhile)
     follow(directory.path, Console(file=out, width=100, highlight=False, **terminal), poll_s=0.01)  # type: ignore[arg-type]
+    if meanwhile is not None:
+        meanwhile.join()
     return out.getvalue()
 
 
@@ -78,16 +93,13 @@ def meanwhile(directory: RunDirectory, notes: Notes, record: RunRecord) -> threa
         finally:
             notes.close()  # or the watcher would wait for ever
 
-    thread = threading.Thread(target=goes_on)
-    thread.start()
-    return thread
+    return threading.Thread(target=goes_on)
 
 
 def test_lines_come_while_the_run_goes_on_and_stop_with_its_verdict(tmp_path: Path) -> None:
     directory, notes, record = begun(tmp_path)
     thread = meanwhile(directory, notes, record)
-    lines = watched(directory).splitlines()
-    thread.join()
+    lines = watched(directory, thread).splitlines()
     assert [line.partition(" ")[2].split(":")[0] for line in lines[:4]] == [
         "run began, rack.py",
         "stage",
@@ -104,8 +116,7 @@ def test_a_terminal_gets_one_picture(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm")
     directory, notes, record = begun(tmp_path)
     thread = meanwhile(directory, notes, record)
-    text = watched(directory, force_terminal=True)
-    thread.join()
+    text = watched(directory, thread, force_terminal=True)
     last = text[text.rindex("run 20261123T000000") :]
     assert "iteration 20/40" in last and "█" in last and "0.5000" in last and "FIRST FAILURE a: HF_TOKEN=" in last
 
@@ -115,10 +126,8 @@ def test_a_dumb_terminal_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     directory, notes, record = begun(tmp_path)
     trains(notes, 3)
     notes.note("stage", "the end")
-    thread = threading.Timer(0.2, ends, (directory, notes, record))
-    thread.start()
-    text = watched(directory, force_terminal=True)
-    thread.join()
+    thread = threading.Thread(target=ends, args=(directory, notes, record))
+    text = watched(directory, thread, force_terminal=True)
     assert "stage: the end\n" in text and "\x1b[2K" not in text
 
 
