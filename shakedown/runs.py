@@ -371,18 +371,18 @@ class RunDirectory:
     def load_state(self, node: str) -> NodeState:
         """A node's state before the run; the same errors as `load`."""
         path = self.path / "states" / f"{file_name(node)}.json"
-        return _validated(NodeState, _document(path), path)
+        return _validated(NodeState, read_document(path), path)
 
     def load_isolation(self) -> Isolation:
         """Read isolation.json; the same errors as `load`."""
         path = self.path / "isolation.json"
-        return _validated(Isolation, _document(path), path)
+        return _validated(Isolation, read_document(path), path)
 
     def load_evidence(self) -> dict[str, Evidence]:
         """Read evidence.json, by the jobs' names; the same errors as `load`. Without jobs it is that of one, over all
         nodes."""
         path = self.path / "evidence.json"
-        document = _document(path)
+        document = read_document(path)
         jobs = document.get("jobs", {TOGETHER: document}) if isinstance(document, dict) else None
         if not isinstance(jobs, dict):
             raise ValueError(f"{path}: expected the evidence of each job")
@@ -518,7 +518,7 @@ def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidenc
     return copies.read_kept(directory.path, kept[0])
 
 
-def _document(path: Path) -> Any:
+def read_document(path: Path) -> Any:
     """A JSON document of a run directory. Raises ValueError with its path, OSError."""
     if not path.is_file():
         path.stat()  # says why
@@ -544,7 +544,7 @@ def _validated(model: type[_Model], document: Any, path: Path) -> _Model:
 
 
 def _versioned(path: Path) -> Any:
-    document = _document(path)
+    document = read_document(path)
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         said = printable(repr(version), 80)

@@ -19,15 +19,14 @@ from shakedown.archive.pseudonyms import Pseudonyms
 from shakedown.archive.redact import Redactor, Written
 from shakedown.archive.tar import Writer
 from shakedown.findings import Verdict
-from shakedown.runs import RunDirectory, judge_run, verdict_of
+from shakedown.runs import RunDirectory, judge_run, read_document, verdict_of
 from shakedown.smoke.kept_logs import KeptLog
-from shakedown.text import load_json, printable, shallow
+from shakedown.text import printable
 
 DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
 TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
 # Everything else can be made of these again.
 FOLDERS = ("states", "logs", "each", "benchmark", "trials", "pairs", "isolation")
-_DOCUMENT_LIMIT = 1 << 28
 _KEPT = set(KeptLog.model_fields)
 
 
@@ -47,7 +46,7 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
     in it; OSError, FileExistsError too: nothing is overwritten."""
     record = directory.load()
     files = list(_files(directory.path))
-    states = [_json(directory.path / name) for name in files if name.startswith("states/")]
+    states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
     names = None
     if pseudonyms:
         names = Pseudonyms(harvest.names(record, states), harvest.versions(states), harvest.words())
@@ -104,7 +103,7 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
     for name in sorted(files, key=lambda name: name in DOCUMENTS):
         path = safe_path(redactor.path(name))
         if name.endswith(".json"):
-            document = _json(source / name)
+            document = read_document(source / name)
             if name == "evidence.json":
                 _renew(source, document, logs)
             members.append(_written(run, path, _dump(redactor.document(document))))
@@ -201,15 +200,6 @@ def _versions(states: list[Any]) -> dict[str, Any]:
             shown = value if isinstance(value, str) else "not read"
             nodes.setdefault(name, {})[shown] = nodes.get(name, {}).get(shown, 0) + 1
     return {"controller": {name: version(name) for name in ("shakedown", "pyinfra", "pydantic")}, "nodes": nodes}
-
-
-def _json(path: Path) -> Any:
-    with path.open("rb") as file:
-        content = file.read(_DOCUMENT_LIMIT + 1)
-    try:
-        return shallow(load_json(content, _DOCUMENT_LIMIT))
-    except ValueError as error:
-        raise ValueError(f"{path}: not a whole JSON document ({error})") from error
 
 
 def _dump(document: Any) -> bytes:

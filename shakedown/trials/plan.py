@@ -15,9 +15,9 @@ from shakedown.desired.models import DesiredState, Smoke, Trials
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.options import ResolvedOptions
 from shakedown.smoke.plan.container import equip
-from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft, PlanError, PlannedJob
+from shakedown.smoke.plan.draft import PlanDraft, PlanError, PlannedJob
 from shakedown.smoke.plan.environment import chosen_gpus
-from shakedown.smoke.plan.network import hcas_of, master_port, rendezvous_of
+from shakedown.smoke.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
 from shakedown.smoke.plan.participants import same_smoke
 from shakedown.smoke.plan.runtimes import RUNTIMES
 from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
@@ -160,17 +160,7 @@ def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds:
     job = PlannedJob(draft.run_id, chosen, len(endpoints), 1, address, port, image)
     nodes = []
     for rank, (name, endpoint) in enumerate(endpoints.items()):
-        assignment = NodeAssignment(
-            name=name,
-            node_rank=rank,
-            address=endpoint.address,
-            interface=endpoint.interface,
-            hca=hcas[name].names,
-            gid_index=hcas[name].gid_index,
-            desired=draft.desired[name],
-            state=draft.states[name],
-            equipment=equipment.get(name, Equipment()),
-        )
+        assignment = assignment_of(draft, rank, name, endpoint, hcas, equipment)
         node = RUNTIMES[runtime](job, assignment)
         request = requests[name]
         if "rounds" in request:

@@ -9,10 +9,10 @@ from shakedown.desired.problems import Problem
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.options import ResolvedOptions, choose
 from shakedown.smoke.plan.container import equip
-from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft, PlanError, PlannedJob
+from shakedown.smoke.plan.draft import PlanDraft, PlanError, PlannedJob
 from shakedown.smoke.plan.environment import note_environment, note_rccl_changes
 from shakedown.smoke.plan.expectations import expected
-from shakedown.smoke.plan.network import Endpoint, Hcas, hcas_of, master_port, rendezvous_of
+from shakedown.smoke.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
 from shakedown.smoke.plan.parallelism import division
 from shakedown.smoke.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
 from shakedown.smoke.plan.runtimes import RUNTIMES
@@ -85,7 +85,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     address = endpoints[draft.master].address
     job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port, image, hf_token=token)
     assignments = [
-        _assignment(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
+        assignment_of(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
     ]
     note_rccl_changes(draft, job, assignments)
     return LaunchPlan(
@@ -124,27 +124,6 @@ def _reference(draft: PlanDraft) -> str | None:
     """The image as the desired state names it; None: none, or none of that name."""
     images = draft.desired[draft.master].images
     return images[draft.smoke.image].reference if draft.smoke.image in images else None
-
-
-def _assignment(
-    draft: PlanDraft,
-    rank: int,
-    name: str,
-    endpoint: Endpoint,
-    hcas: Mapping[str, Hcas],
-    equipment: Mapping[str, Equipment],
-) -> NodeAssignment:
-    return NodeAssignment(
-        name=name,
-        node_rank=rank,
-        address=endpoint.address,
-        interface=endpoint.interface,
-        hca=hcas[name].names,
-        gid_index=hcas[name].gid_index,
-        desired=draft.desired[name],
-        state=draft.states[name],
-        equipment=equipment.get(name, Equipment()),
-    )
 
 
 def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> None:

@@ -11,7 +11,7 @@ from shakedown.desired.models import Rdma
 from shakedown.desired.problems import Problem
 from shakedown.gid import NoGid, addresses_of, gid_index
 from shakedown.hca import devices_of, none_there
-from shakedown.smoke.plan.draft import PlanDraft
+from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft
 from shakedown.state import NodeState, is_unreadable
 
 # Below the range that Linux hands to outgoing connections (32768 to 60999), so that a free port stays free.
@@ -244,3 +244,25 @@ def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
         if each.gid_index is not None:
             draft.note(f"{name}: GID index", each.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
     return found
+
+
+def assignment_of(
+    draft: PlanDraft,
+    rank: int,
+    name: str,
+    endpoint: Endpoint,
+    hcas: Mapping[str, Hcas],
+    equipment: Mapping[str, Equipment],
+) -> NodeAssignment:
+    """A node's part of the job: where it is, what it has, and what it should be."""
+    return NodeAssignment(
+        name=name,
+        node_rank=rank,
+        address=endpoint.address,
+        interface=endpoint.interface,
+        hca=hcas[name].names,
+        gid_index=hcas[name].gid_index,
+        desired=draft.desired[name],
+        state=draft.states[name],
+        equipment=equipment.get(name, Equipment()),
+    )
