@@ -8,8 +8,6 @@ known.
 
 from __future__ import annotations
 
-import io
-import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
@@ -17,6 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shakedown.hangs.model import Collective, Rank
+from shakedown.hangs.plain import load_plain
 from shakedown.text import load_json, printable, shallow
 
 LIMIT = 8 << 20  # bytes of one file
@@ -74,31 +73,19 @@ class _Process(_Part):
     stacks: str = ""
 
 
-class _Plain(pickle.Unpickler):
-    """Values without classes and functions: nothing of a pickle is called."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{printable(module, 50)}.{printable(name, 50)} is no plain value")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it refers to something outside")
-
-
 def flight_of(data: bytes) -> _Flight:
     """A flight record in either form. Raises ValueError."""
     if len(data) > LIMIT:
         raise ValueError(f"{len(data)} bytes, where at most {LIMIT} are read")
     try:
-        found = load_json(data, LIMIT) if data[:1] == b"{" else _Plain(io.BytesIO(data)).load()
+        found = load_json(data, LIMIT) if data[:1] == b"{" else load_plain(data)
         return _Flight.model_validate(shallow(found))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise ValueError(
             f"no flight record: {printable('.'.join(map(str, first['loc'])), 100)}: {first['msg']}"
         ) from None
-    except ValueError:
-        raise
-    except Exception as error:  # what a pickle that is none may raise is without number
+    except ValueError as error:
         raise ValueError(f"no flight record: {printable(str(error), 200)}") from None
 
 

@@ -199,6 +199,10 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
         b'{"entries": 7}',
         b'{"entries": [{"process_group": [], "collective_seq_id": 1}]}',
         b"",
+        b"\x80\x02}" + b")" + b"\x85" * 300_000 + b"K\x01s.",  # a key whose digest needs a stack as deep
+        b"\x80\x02]q\x000" + b"".join(b"]q%c(h%ch%ce0" % (n + 1, n, n) for n in range(40)) + b"}(X\x01\0\0\0ah(u.",
+        b"\x80\x02]q\x00h\x00a.",  # a list that holds itself
+        b"\x80\x02}r\xff\xff\xff\x3f0.",  # an index for which the C implementation reserves 16 GiB
     ],
 )
 def test_a_record_that_is_none_is_refused_and_nothing_of_it_is_called(data: bytes) -> None:
