@@ -9,6 +9,7 @@ part is named.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -54,13 +55,22 @@ class Place:
         return "undecided", f"{text}, which is {self.scales:.1f} times their scatter"
 
 
-def places(values: Mapping[Part, Sequence[float]], *, lower_is_better: bool, slower: float) -> dict[Part, Place]:
-    """Where each part stands among all others, by the median of its repetitions. Values are above 0."""
+def places(
+    values: Mapping[Part, Sequence[float]],
+    *,
+    lower_is_better: bool,
+    slower: float,
+    owners: Mapping[Part, Hashable] | None = None,
+) -> dict[Part, Place]:
+    """Where each part stands among all others, by the median of its repetitions. Values are above 0. `owners`: the node
+    of each part. Each node counts alike in what is usual, however many parts it says that it has."""
     rates = {part: [1 / v if lower_is_better else v for v in its if v > 0] for part, its in values.items()}
     rates = {part: its for part, its in rates.items() if its}
     centres = {part: median(its) for part, its in rates.items()}
     scatter = scatter_of(rates, centres)
-    return {part: _place(part, rates, centres, scatter, lower_is_better, slower) for part in rates}
+    counts = Counter(owners[part] for part in rates) if owners else Counter()
+    weights = {part: 1 / counts[owners[part]] for part in rates} if owners and len({*counts.values()}) > 1 else None
+    return {part: _place(part, rates, centres, scatter, lower_is_better, slower, weights) for part in rates}
 
 
 def scatter_of(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
@@ -77,13 +87,15 @@ def _place(
     scatter: float,
     lower_is_better: bool,
     slower: float,
+    weights: Mapping[Part, float] | None,
 ) -> Place:
     peers = [centre for other, centre in centres.items() if other != part]
     if len(peers) < LEAST_PEERS:
         return Place(len(peers))
-    centre = median(peers)
+    of_peers = None if weights is None else [weights[other] for other in centres if other != part]
+    centre = _middle(peers, of_peers)
     lowest = min(min(its) for other, its in rates.items() if other != part)
-    between = _CONSISTENT * _SMALL.get(len(peers), 1.0) * median(abs(each - centre) for each in peers)
+    between = _CONSISTENT * _SMALL.get(len(peers), 1.0) * _middle([abs(each - centre) for each in peers], of_peers)
     scale = max(between, scatter * centre, PRIOR * centre)
     return Place(
         peers=len(peers),
@@ -93,3 +105,15 @@ def _place(
         always=max(rates[part]) <= (1 - slower) * centre,
         apart=max(rates[part]) <= (1 - max(slower, GAP)) * lowest,
     )
+
+
+def _middle(values: Sequence[float], weights: Sequence[float] | None) -> float:
+    """The median; the lower one of two where values have weights."""
+    if weights is None:
+        return median(values)
+    half, come = sum(weights) / 2, 0.0
+    for value, weight in sorted(zip(values, weights, strict=True)):
+        come += weight
+        if come >= half:
+            return value
+    return max(values)

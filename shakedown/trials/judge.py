@@ -62,7 +62,8 @@ def _of(
     unit, limits = trial.unit(figure) or "", record.limits
     name = f"{trial.name}.{figure}"
     lower = unit in LOWER
-    places = fleet.places(values, lower_is_better=lower, slower=limits.slower)
+    owners = {part: part[0] for part in values}
+    places = fleet.places(values, lower_is_better=lower, slower=limits.slower, owners=owners)
     published, ceiling = references().floor(group, name), references().ceiling(group, name)
     bound = limits.floors.get(name, published.bound if published else None)
     source = "the desired state" if name in limits.floors else published.told if published else ""

@@ -12,6 +12,7 @@ from shakedown.trials.models import Reading
 from shakedown.trials.workload.wire import MARK
 
 LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
+PARTS = 128  # of one node by itself: GPUs and memory. Each is held against all others
 _LINE = 4096
 
 
@@ -26,7 +27,7 @@ class Read:
 
 def read_log(node: str, lines: Iterable[str]) -> Read:
     """The readings of one node's log. A line that is none is told in `wrong`, and never read as one."""
-    found = Read()
+    found, parts = Read(), set[str]()
     for number, line in enumerate(lines, 1):
         if line.startswith("trials: over after "):
             found.over = True
@@ -40,6 +41,11 @@ def read_log(node: str, lines: Iterable[str]) -> Read:
                 raise ValueError("too long")
             document = load_json(line[len(MARK) :], _LINE)
             reading = Reading.model_validate(document)
+            if ">" not in reading.part:
+                parts.add(reading.part)
+            if len(parts) > PARTS:
+                found.wrong = f"more than {PARTS} parts"
+                break
             clean = {"node": node, "note": printable(reading.note, 200)}
             found.readings.append(reading.model_copy(update=clean))
         except (ValidationError, ValueError) as error:

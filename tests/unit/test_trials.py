@@ -68,6 +68,12 @@ def test_control_characters_of_a_node_reach_no_terminal() -> None:
     assert reading.note.isprintable()
 
 
+def test_a_node_has_no_more_parts_than_any_node_has() -> None:
+    found = read_log("node1", (line(part=f"gpu{number}") for number in range(1000)))
+    assert len(found.readings) == 128 and found.wrong == "more than 128 parts"
+    assert len(read_log("node1", (line(trial="pairs", part=f"0>{number}") for number in range(1, 512))).readings) == 511
+
+
 def record(values: dict[str, list[float]], gpu: str = "cpu", **more: Any) -> TrialsRecord:
     readings = [
         Reading(node=node, trial="gemm", part="cpu", repetition=n + 1, figure="fp32", value=value)
@@ -101,6 +107,16 @@ def test_the_slow_node_has_a_gate_of_its_own_and_the_others_pass() -> None:
     (slow,) = [each for each in judged.judged if each.standing == "named"]
     assert slow.values == [2.5, 2.6, 2.4] and slow.of_peers == 10.0
     assert list(judge.named_nodes(judged)) == ["node2"]
+
+
+def test_a_node_cannot_outvote_the_others_by_parts_that_it_invents() -> None:
+    """100 parts that are faster than anybody's real ones: who has them would else make all others slow."""
+    invented = [
+        Reading(node="node1", trial="gemm", part=f"cpu{number}", repetition=n, figure="fp32", value=15.0 + n / 10)
+        for number in range(100)
+        for n in (1, 2, 3)
+    ]
+    assert verdicts(record(EVEN, readings=invented)) == [("gemm", None, Verdict.OK)]
 
 
 def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
