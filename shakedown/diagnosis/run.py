@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -109,9 +110,10 @@ def _of_kernel(node: str, name: str, data: bytes, clock: NodeClock | None) -> It
         numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
         sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
         if clock is not None and seconds is not None:
-            at, by = clock.offset_s + seconds, timedelta(seconds=clock.uncertainty_s)
-            moment = datetime.fromtimestamp(at, UTC)
-            sign = sign.model_copy(update={"since": moment - by, "at": moment + by})
+            with suppress(ValueError, OverflowError, OSError):  # a kernel's log may name any time: then it has none
+                by = timedelta(seconds=clock.uncertainty_s)
+                moment = datetime.fromtimestamp(clock.offset_s + seconds, UTC)
+                sign = sign.model_copy(update={"since": moment - by, "at": moment + by})
         yield sign
 
 

@@ -17,6 +17,7 @@ _LINE_LIMIT = 1 << 20
 _FAULTS = 5  # lines that are quoted
 _CHANNELS = 4096
 _LARGEST = float(1 << 64)
+_LEAST_S = 1e-6  # between two samples; what grew in no time at all grew without end
 
 Name = Annotated[str, BeforeValidator(lambda text: printable(text, 200) if isinstance(text, str) else text)]
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
@@ -125,7 +126,7 @@ def _take(series: Series, order: list[list[float | None]], line: bytes) -> None:
         order += series.columns.values()
     elif "v" in document:
         when, values = _sample(document, len(order))
-        if series.times and when <= series.times[-1]:
+        if series.times and when - series.times[-1] < _LEAST_S:
             raise ValueError("its time is not after the one before")
         series.times.append(when)
         for column, value in zip(order, values, strict=True):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Unix seconds of any day, and what brings a clock there: what is beyond cannot be computed with.
+Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
 
 
 class NodeClock(BaseModel):
@@ -11,8 +16,8 @@ class NodeClock(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    offset_s: float
-    uncertainty_s: float
+    offset_s: Seconds
+    uncertainty_s: Seconds
 
     def at(self, monotonic: float) -> float:
         """The controller's time of a moment of the node."""
@@ -24,7 +29,7 @@ class Timing(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    started_at: float | None = None
-    finished_at: float | None = None
+    started_at: Seconds | None = None
+    finished_at: Seconds | None = None
     clocks: dict[str, NodeClock] = {}
-    iterations: list[tuple[int, float]] = []  # (iteration, when its line came)
+    iterations: list[tuple[int, Seconds]] = []  # (iteration, when its line came)

@@ -35,6 +35,8 @@ SILENT_S = 60.0  # without a touch, which comes every few seconds (runner/waitin
 
 Kind = Literal["run", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "verdict"]
 Text = Annotated[str, Field(max_length=4 * TEXT)]
+# Far from the ends of the calendar, where no other time zone has the moment.
+Moment = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 2, tzinfo=UTC), le=datetime(9999, 12, 30, tzinfo=UTC))]
 
 
 class Note(BaseModel):
@@ -42,7 +44,7 @@ class Note(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    at: AwareDatetime
+    at: Moment
     kind: Kind
     text: Text = ""
     job: Annotated[str, Field(max_length=300)] | None = None

@@ -329,6 +329,15 @@ def test_a_line_of_the_kernel_has_its_time_by_the_clock_of_the_node(
         assert found.origin == ("node2",), "what is far from the failure has no part in it"
 
 
+def test_a_line_of_the_kernel_from_no_day_of_the_calendar_has_no_time(tmp_path: Path) -> None:
+    (tmp_path / "logs/node3").mkdir(parents=True)
+    (tmp_path / "logs/node3/kernel.log").write_text("[999999999999.0] Out of memory: Killed process 904 (python)\n")
+    job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
+    clocks = {"node3": NodeClock(offset_s=0, uncertainty_s=0.1)}
+    (sign,) = signs_of(job, Evidence(timing=Timing(clocks=clocks)), logs)
+    assert (sign.name, sign.at, sign.since) == ("kernel_out_of_memory", None, None)
+
+
 def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
     logs = {name: read_log([text]) for name, text in LOGS.items()}
     found = of_logs(logs)

@@ -61,6 +61,12 @@ def test_a_rate_is_that_between_two_samples_and_a_reset_says_nothing() -> None:
     assert [value for _, value in each_device(found, "rdma/*/tx_bytes")["mlx5_0"]] == [4.0, 4.0]
 
 
+def test_what_grew_in_no_time_at_all_has_no_rate() -> None:
+    rows = [{"t": 0, "v": [0]}, {"t": 5e-324, "v": [1 << 63]}]
+    found = told({**BEGIN, "channels": ["rdma/mlx5_0/tx_bytes"]}, *rows, END)
+    assert summary(found, None, None).samples == 1 and "not after the one before" in found.incomplete
+
+
 def test_every_channel_that_the_sampler_writes_is_known() -> None:
     from shakedown.node.telemetry import gpus, machine
     from shakedown.node.telemetry.reading import Files

@@ -219,13 +219,16 @@ def test_hostile_events_are_bounded_cleaned_and_counted(tmp_path: Path, monkeypa
         file.write(b'{"at":"2026-11-23T00:00:00Z","kind":"stage","text":"a\\u001b[2Jb\\u202e"}\n')
         file.write(b"[" * 200_000 + b"\nnull\n\xff\xfe\n{}\n" + b'{"at":1e999,"kind":"stage"}\n')
         file.write(b'{"at":"2026-11-23T00:00:00Z","kind":"failure","text":"x","node":"' + b"n" * 70_000 + b'"}\n')
+        file.write(
+            b'{"at":"0001-01-01T00:00:00+14:00","kind":"run"}\n{"at":"9999-12-31T23:59:59-14:00","kind":"run"}\n'
+        )
     reader = NotesReader(directory.path)
     found = list(reader)
     assert [note.kind for note in found] == ["run", "verdict", "stage"] and "\x1b" not in found[-1].text
-    assert reader.unreadable == 6
+    assert reader.unreadable == 8
     reader.close()
     ran = CliRunner().invoke(main, ["watch"])
-    assert ran.exit_code == 0 and "6 lines of the run's events could not be read" in ran.stdout
+    assert ran.exit_code == 0 and "8 lines of the run's events could not be read" in ran.stdout
 
 
 def test_what_is_noted_is_private_bounded_and_no_reason_to_fail(
