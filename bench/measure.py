@@ -6,11 +6,22 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+
+# A child that is forked from a large process counts as large as that at first (getrusage(2)): a small process between
+# runs the command, and tells what its child has used.
+_BETWEEN = """
+import os, sys
+child = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, status, used = os.wait4(child, 0)
+os.write(int(sys.argv[1]), f"{status} {used.ru_utime + used.ru_stime} {used.ru_maxrss}".encode())
+"""
 
 
 @dataclass(frozen=True)
@@ -37,26 +48,32 @@ class Outcome:
 def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a command to its end. It leads a session of its own, so that an interrupt here ends all that it started."""
     log = cwd / "output.txt"
-    with log.open("wb") as output:
+    reader, writer = os.pipe()
+    with log.open("wb") as output, os.fdopen(reader, "rb") as told:
         began = time.perf_counter()
         process = subprocess.Popen(
-            argv,
+            [sys.executable, "-I", "-S", "-c", _BETWEEN, str(writer), *argv],
             cwd=cwd,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
+            pass_fds=[writer],
         )
+        os.close(writer)
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            process.wait()
         except BaseException:
             _end(process)
             raise
         wall = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    cost = Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
-    return Outcome(cost, process.returncode, log.read_text(errors="replace"))
+        words = told.read().split()
+    text = log.read_text(errors="replace")
+    if len(words) != 3:
+        raise OSError(f"{argv[0]} could not be run: {text}")
+    status, cpu_s, peak_kib = words
+    return Outcome(Cost(wall, float(cpu_s), int(peak_kib) * 1024 / 1e6), os.waitstatus_to_exitcode(int(status)), text)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

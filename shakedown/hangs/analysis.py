@@ -192,9 +192,21 @@ def _made(
 def _facts(rank: Rank) -> list[str]:
     """What is seen of a rank besides its record."""
     state = f"rank {rank.rank} ({rank.node}): its process {_STOPPED[rank.state]}" if rank.state in _STOPPED else ""
-    frames = [line.strip() for line in rank.stacks.splitlines() if _is_frame(line)][:_FRAMES]
+    frames = [line.strip() for line in main_thread(rank.stacks) if _is_frame(line)][:_FRAMES]
     stack = f"rank {rank.rank} ({rank.node}): {'; '.join(frames)}" if frames else ""
     return [fact for fact in (state, stack) if fact]
+
+
+def main_thread(stacks: str) -> list[str]:
+    """The lines of the main thread, which is what a rank is at: py-spy names it, faulthandler writes it as the last
+    one, and one record after the other into the same file."""
+    threads: list[list[str]] = [[]]
+    for line in stacks.splitlines():
+        if line.startswith(("Thread ", "Current thread ")):
+            threads.append([])
+        threads[-1].append(line)
+    named = [thread for thread in threads if thread and thread[0].startswith("Thread ") and "MainThread" in thread[0]]
+    return (named or threads)[-1]
 
 
 def _is_frame(line: str) -> bool:

@@ -94,11 +94,13 @@ def test_a_run_that_did_not_do_its_work_has_no_cost(tmp_path: Path, monkeypatch:
 def test_the_cost_is_that_of_the_command_and_its_children(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass"
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}])"
+    large = bytearray(300 << 20)  # what measures is no part of what is measured
     outcome = measure.run([sys.executable, "-c", child], tmp_path)
+    del large
     assert outcome.code == 0
-    assert 0.3 <= outcome.cost.cpu_s < 2
+    assert 0.3 <= outcome.cost.cpu_s < 5
     assert outcome.cost.wall_s >= 0.3
-    assert 4 < outcome.cost.peak_mb < 500
+    assert 4 < outcome.cost.peak_mb < 150
 
 
 def test_the_desired_state_is_one_that_we_take() -> None:

@@ -105,7 +105,9 @@ def until(wanted):
         if bool(running()) == wanted:
             return True
         gevent.sleep(0.1)
-began, _ = until(True), waits.kill()
+began = until(True)
+gevent.sleep(1)  # it is there before gevent's own start of it is over
+waits.kill()
 result = [began, until(False)]
 """
     assert drive(tmp_path, site, body) == [True, True]

@@ -17,7 +17,7 @@ import pytest
 
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.signs import of_hang
-from shakedown.hangs.analysis import analyse
+from shakedown.hangs.analysis import analyse, main_thread
 from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.node.launcher import standstill
@@ -103,6 +103,23 @@ def test_the_rank_that_the_others_wait_for_is_named(standing: Standing, way: str
     assert all(rank.stacks for rank in ranks if rank.state not in "Tt")
     found = decide(of_hang(hang))
     assert found is not None and (found.origin, found.confidence) == (("node2",), "likely")
+
+
+@pytest.mark.parametrize(
+    "stacks",
+    [
+        'Thread 0x00007f01 (most recent call first):\n  File "threading.py", line 982 in run\n\n'
+        'Current thread 0x00007f00 (most recent call first):\n  File "train.py", line 9 in spin\n',
+        'Thread 0x00007f00 (most recent call first):\n  File "train.py", line 2 in load\n\n'
+        'Thread 0x00007f01 (most recent call first):\n  File "threading.py", line 982 in run\n\n'
+        'Thread 0x00007f00 (most recent call first):\n  File "train.py", line 9 in spin\n',
+        'Process 7: python\nThread 7 (active): "MainThread"\n    spin (train.py:9)\n'
+        'Thread 9 (idle): "Thread-1 (_answer)"\n    run (threading.py:982)\n',
+    ],
+)
+def test_of_several_threads_the_main_one_says_where_a_rank_is(stacks: str) -> None:
+    (frame,) = main_thread(stacks)[1:2]
+    assert "spin" in frame
 
 
 def test_who_waits_in_another_group_is_not_the_one(standing: Standing) -> None:
