@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-
 # A child that is forked from a large process counts as large as that at first (getrusage(2)): a small process between
 # runs the command, and tells what its child has used.
 _BETWEEN = """
 import os, sys
+os.set_inheritable(int(sys.argv[1]), False)
 child = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
 _, status, used = os.wait4(child, 0)
 os.write(int(sys.argv[1]), f"{status} {used.ru_utime + used.ru_stime} {used.ru_maxrss}".encode())
