@@ -6,11 +6,11 @@ import copy
 import difflib
 import getpass
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shakedown.desired import controller, profiles
 from shakedown.desired.home import HOME
@@ -243,7 +243,12 @@ def _validation_problems(error: ValidationError, merged: Merged) -> Iterable[Pro
     values = asked(merged.values)
     for item in error.errors():
         path = ".".join(str(part) for part in _real_path(item, values))
-        grouped[path].append((_expectation(item), item["input"]))
+        expected = _expectation(item)
+        if item["type"] == "extra_forbidden":
+            *section, key = _real_path(item, values)
+            near = difflib.get_close_matches(str(key), _keys_in(section), n=1)
+            expected += f" ({near[0]}?)" if near else ""
+        grouped[path].append((expected, item["input"]))
     for path, items in grouped.items():
         expected = " or ".join(dict.fromkeys(text for text, _ in items))
         missing = expected == "a value"
@@ -260,6 +265,23 @@ def _real_path(item: Any, values: Any) -> Iterable[str | int]:
             values = inside[part]
             path.append(part)
     return [*path, item["loc"][-1]] if item["type"] == "missing" else path
+
+
+def _keys_in(section: Sequence[str | int]) -> list[str]:
+    """The keys that stand in a section of the desired state, by its path. A name that a site gives, or a number in a
+    list, is no section of its own."""
+    models: list[type[BaseModel]] = [DesiredState]
+    for part in section:
+        fields = [model.model_fields[str(part)] for model in models if str(part) in model.model_fields]
+        models = [inside for field in fields for inside in _models_in(field.annotation)] or models
+    return [key for model in models for key in model.model_fields]
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _expectation(item: Any) -> str:

@@ -412,7 +412,7 @@ def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str
     if not record.jobs and record.isolation is not None:
         raise ValueError(f"{directory.path}: a search for bad nodes is judged as it goes: shakedown report shows it")
     if not record.jobs:
-        raise ValueError(f"{directory.path}: the run ended before its plan was made")
+        raise ValueError(f"{directory.path}: it has no plan yet, or ended before it had one: shakedown report shows it")
     return [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
 
 

@@ -64,6 +64,7 @@ Exit codes:
   2  usage, or input that cannot be used
   3  drift
   4  unknown: something could not be read
+  130  Ctrl-C, SIGTERM or SIGHUP
 The worst wins: 1, then 4, then 3.
 """
 
@@ -77,7 +78,8 @@ def format_of(kind: type, none: str | None = None) -> Callable[[Command], Comman
     return click.option("--format", "form", type=click.Choice(known), default=None if none else known[0], help=none)
 
 
-def _in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Of an option with a file to write: refuse it where there is no folder for it."""
     if path is not None and not path.absolute().parent.is_dir():
         raise click.BadParameter(f"there is no folder {path.absolute().parent}")
     return path
@@ -87,7 +89,7 @@ OUTPUT = click.option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=_in_a_folder,  # before the hours of a run, not after them
+    callback=in_a_folder,  # before the hours of a run, not after them
     help="write there, whole or not at all, and not on standard output; a file that is there keeps its mode",
 )
 

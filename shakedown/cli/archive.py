@@ -8,13 +8,19 @@ from pathlib import Path
 import click
 
 from shakedown.archive import SUFFIX
-from shakedown.cli import unusable
+from shakedown.cli import in_a_folder, unusable
 from shakedown.text import counted, printable
 
 
 @click.command()
 @click.argument("run")
-@click.option("--output", type=click.Path(path_type=Path), help=f"the file; otherwise RUN{SUFFIX} in this folder")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    callback=in_a_folder,
+    help=f"the archive; otherwise RUN{SUFFIX} in this folder. Nothing is overwritten",
+)
 @click.option(
     "--pseudonyms",
     is_flag=True,
@@ -35,6 +41,7 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
     from shakedown import private
     from shakedown.archive.make import make
     from shakedown.runs import RunDirectory, find_run
+    from shakedown.watch.reading import unfinished
 
     try:
         directory = RunDirectory(find_run(run))
@@ -53,6 +60,8 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
         unusable(f"{error.filename or run}: {error.strerror or error}")
     except ValueError as error:
         unusable(str(error))
+    if record.finished_at is None:
+        click.echo(f"shakedown: {printable(unfinished(directory.path))}", err=True)
     size = made.path.stat().st_size
     click.echo(f"{printable(str(made.path))}: {counted(len(made.manifest.members), 'file')}, {size} bytes")
     click.echo(f"verdict: {made.manifest.verdict}")

@@ -41,18 +41,24 @@ def isolate(
     shakedown isolate latest --resume                  go on where a search was interrupted
     """
     with usable_input():
+        from shakedown.isolation.suspects import to_resume
         from shakedown.runner import engine
         from shakedown.runner.engine import InventoryError
         from shakedown.runner.invocation import Search, invocation
         from shakedown.runs import RunDirectory, why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=verbose)
-        run = _run(inventory)
+        try:
+            run = _run(inventory)
+        except ValueError as error:
+            raise InventoryError(f"{error}. An inventory is a file, as inventories/rack.py") from error
         if resume and run is None:
             raise InventoryError(f"{inventory}: --resume takes the run whose search is to go on")
         if run is not None:
             try:
                 record = RunDirectory(run).load()
+                if resume:
+                    to_resume(run)
             except (OSError, ValueError) as error:
                 raise InventoryError(str(error)) from error
             inventory, limit = record.inventory, limit or tuple(node.name for node in record.nodes)
@@ -76,8 +82,7 @@ def isolate(
 
 
 def _run(name: str) -> Path | None:
-    """The directory of a run of that name; None: it is an inventory. Raises InventoryError for a name that is
-    neither."""
+    """The directory of a run of that name; None: it is an inventory. Raises ValueError for a name that is neither."""
     from shakedown.runs import find_run
 
     if Path(name).is_file() and Path(name).name != "run.json":
@@ -85,4 +90,6 @@ def _run(name: str) -> Path | None:
     try:
         return find_run(name)
     except ValueError:
-        return None  # pyinfra says what is wrong with it as an inventory
+        if Path(name).suffix == ".py" or any(sign in name for sign in ",@:"):
+            return None  # pyinfra says what is wrong with it as an inventory
+        raise

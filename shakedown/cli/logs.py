@@ -218,6 +218,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             judgements = judge_jobs(directory, record, evidence)
             judged = judge_run(directory, record, evidence, judgements)
             died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
+            told = [*told, *_no_end(directory, record, told)]
             verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if altered else [])])
             if ledger:
                 from shakedown.ledger.keep import keep
@@ -231,6 +232,15 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
     begun = dict.fromkeys(each.past.new_epoch for each in evidence.values() if each.past and each.past.new_epoch)
     _finish(judged, verdict, form, output, [*told, *altered, *begun], recorded, show_all, died_of)
+
+
+def _no_end(directory: RunDirectory, record: RunRecord, told: Sequence[str]) -> list[str]:
+    """A word on a run that is not over, or that was not when it was packed (then something was `told` of it)."""
+    from shakedown.watch.reading import unfinished
+
+    if record.finished_at is not None:
+        return []
+    return ["the run had no end when it was packed" if told else unfinished(directory.path)]
 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
@@ -311,7 +321,7 @@ def report(
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            for line in [*told, *altered]:
+            for line in [*told, *altered, *_no_end(directory, record, told)]:
                 click.echo(f"shakedown: {printable(line)}", err=True)
             links = "" if told else f"{directory.path.resolve().as_uri()}/"
             code = show(Run(record, show_all, directory.path, links=links), form, output, record.verdict)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shakedown.isolation.model import Isolation, Problem
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet
-from shakedown.isolation.strategy import most_rounds
+from shakedown.isolation.strategy import LEAST_NODES, most_rounds
 from shakedown.text import counted
 
 _PLAYS = 12  # of each kind; of large racks fewer
@@ -32,6 +32,10 @@ class Estimate:
 
     def lines(self) -> list[str]:
         """In words, for a person who decides whether to start it."""
+        if self.nodes < LEAST_NODES:
+            return [
+                f"{counted(self.nodes, 'node')}: none can be told from the others, at least {LEAST_NODES} are needed"
+            ]
         kinds = (("if no node is bad", self.good), ("if one is", self.one_bad))
         told = [
             f"{text}: about {counted(rounds, 'round')} and {counted(trainings, 'training')},"

@@ -20,6 +20,7 @@ from shakedown.isolation.groups import next_groups
 from shakedown.isolation.knowledge import PROBABLE, Knowledge
 from shakedown.isolation.model import Group, Isolation, Result
 
+LEAST_NODES = 3  # of fewer none can be told from the others
 _THIRD = 1 / 3
 _DOUBT = 0.3  # probability of something between nodes that is worth looking into
 _NOTHING_PASSED = 6  # trainings without a single pass
@@ -44,8 +45,8 @@ def next_step(isolation: Isolation) -> Step:
     problem = isolation.problem
     number = len(isolation.rounds) + 1
     known = Knowledge(problem, isolation.rounds)
-    if len(problem.nodes) < 3:
-        why = "fewer than 3 nodes: none could be told from the others"
+    if len(problem.nodes) < LEAST_NODES:
+        why = f"fewer than {LEAST_NODES} nodes: none could be told from the others"
         return Step(result=_end(known, why))
     if why := _systemic(known):
         return Step(result=_end(known, why, systemic=True))

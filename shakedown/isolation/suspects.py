@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shakedown.findings import Verdict
-from shakedown.isolation.model import Result
+from shakedown.isolation.model import Isolation, Result
 from shakedown.runs import RunDirectory, runs_folder
 
 
@@ -20,6 +20,17 @@ def standing(name: str, result: Result | None) -> tuple[Verdict, str]:
     if name in result.undecided:
         return Verdict.UNKNOWN, f"undecided: {result.undecided[name]}"
     return (Verdict.OK, "") if name in result.cleared else (Verdict.UNKNOWN, "it was not searched")
+
+
+def to_resume(path: Path) -> Isolation:
+    """The search of a run that can go on. Raises ValueError that says why there is none."""
+    try:
+        isolation = RunDirectory(path).load_isolation()
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no search was begun in it: begin one with: shakedown isolate {path.name}") from None
+    if isolation.result is not None and not isolation.result.undecided:
+        raise ValueError(f"{path}: that search has ended: {isolation.result.conclusion}")
+    return isolation
 
 
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:

@@ -18,7 +18,7 @@ from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded, named
 from shakedown.report.fold import FoldedGate, fold, fold_gates, passing
-from shakedown.text import printable
+from shakedown.text import counted, printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
     from shakedown.baselines.model import Baseline
@@ -256,7 +256,7 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
         verdict = "[green]PASSED[/]" if verdict_of(together) == Verdict.OK else "[red]FAILED[/]"
-        yield f"smoke run: {verdict}, {len(together)} gates"
+        yield f"smoke run: {verdict}, {counted(len(together), 'gate')}"
 
 
 def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:

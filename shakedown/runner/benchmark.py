@@ -25,7 +25,7 @@ from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.token import TOKEN, token
 from shakedown.state import is_unreadable
-from shakedown.text import file_name
+from shakedown.text import counted, file_name
 
 
 def checkout() -> None:
@@ -123,7 +123,9 @@ def _judge_all(current: Session) -> None:
     current.out.print(terminal.gates_table(record.gates))
     show_notes(current)
     passed = verdict_of(record.gates) == Verdict.OK
-    current.out.print(f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {len(record.gates)} gates")
+    current.out.print(
+        f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {counted(len(record.gates), 'gate')}"
+    )
 
 
 def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:

@@ -73,6 +73,8 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     if not hosts:
         narrowed = f" with --limit {' '.join(limit)}" if limit else ""
         there = f" (there are {', '.join(host.name for host in made)})" if limit and len(made) else ""
+        if not len(made) and not Path(inventory).exists():
+            there = ": it is no file; expected an inventory, as inventories/rack.py, or hosts with commas between them"
         raise InventoryError(f"{inventory}{narrowed}: no hosts{there}")
     invocation.inventory = inventory
     return state

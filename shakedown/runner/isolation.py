@@ -19,7 +19,7 @@ from shakedown.isolation import hints, pace
 from shakedown.isolation.estimate import TRAINING_S, estimate
 from shakedown.isolation.model import Group, Hint, Isolation, Problem, Training, short
 from shakedown.isolation.search import search
-from shakedown.isolation.suspects import standing
+from shakedown.isolation.suspects import standing, to_resume
 from shakedown.isolation.trainings import plan_of, training_of
 from shakedown.isolation.tree import lines, round_line
 from shakedown.operations import smoke as smoke_operations
@@ -30,6 +30,7 @@ from shakedown.runs import RunDirectory, RunRecord
 from shakedown.smoke.job import Job
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.remote import Remote
+from shakedown.text import counted
 
 Interrupted = Callable[[], str | None]
 
@@ -128,18 +129,16 @@ def _resume(current: Session, path: Path) -> None:
     """Go on in the directory of a search that was not finished. Raises PyinfraError where that cannot be."""
     directory = RunDirectory(path)
     try:
-        record, isolation = directory.load(), directory.load_isolation()
+        record, isolation = directory.load(), to_resume(path)
     except (OSError, ValueError) as error:
         raise PyinfraError(f"no search to go on with: {error}") from error
-    if isolation.result is not None and not isolation.result.undecided:
-        raise PyinfraError(f"{path}: that search has ended: {isolation.result.conclusion}")
     gone = [name for name in isolation.problem.nodes if name not in current.examination.states]
     if gone:
         raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
     asked = invocation.search
     isolation.result = None
     isolation.problem = isolation.problem.model_copy(update={"rounds": asked.rounds, "seconds": asked.seconds})
-    current.out.print(f"going on with {path} after {len(isolation.rounds)} rounds", markup=False)
+    current.out.print(f"going on with {path} after {counted(len(isolation.rounds), 'round')}", markup=False)
     if not invocation.dry:
         record.finished_at, record.verdict = None, Verdict.UNKNOWN
         current.directory, current.record = directory, record

@@ -265,7 +265,7 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
         out.print()
         out.print(terminal.gates_table(told))
     words = {Verdict.OK: "[green]PASSED[/]", Verdict.FAIL: "[red]FAILED[/]"}
-    out.print(f"trials: {words.get(verdict_of(judged), '[magenta]UNDECIDED[/]')}, {len(judged)} gates")
+    out.print(f"trials: {words.get(verdict_of(judged), '[magenta]UNDECIDED[/]')}, {counted(len(judged), 'gate')}")
 
 
 def conclude() -> None:

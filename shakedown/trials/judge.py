@@ -266,14 +266,29 @@ def _of_trial(record: TrialsRecord, name: str) -> Iterator[Gate]:
     unsure += [_silent(record, node) for node in record.groups if not any(each.node == node for each in its)]
     if unsure:
         count = f"{len(unsure)} are not"
-        wanted = "every figure judged"
-        yield Gate(name=name, verdict=Verdict.UNKNOWN, wanted=wanted, actual=count, evidence=some(unsure), job=NODES)
+        yield Gate(
+            name=name,
+            verdict=Verdict.UNKNOWN,
+            wanted="every figure judged",
+            actual=count,
+            evidence=some(unsure),
+            remedy=_remedy(name, rest),
+            job=NODES,
+        )
     elif rest:
         parts = counted(len({(each.node, each.part) for each in rest}), "part")
         text = f"{counted(len(rest), 'figure')} of {parts} of {counted(len({each.node for each in rest}), 'node')}"
         alone = sum(each.of_peers is None for each in rest)
         text += f"; {alone} by floors or earlier runs, without peers" if alone else ""
         yield Gate(name=name, verdict=Verdict.OK, wanted="as usual", actual="as usual", evidence=text, job=NODES)
+
+
+def _remedy(name: str, figures: Sequence[Judged]) -> str:
+    """What would have the figures of a trial judged."""
+    again = f"shakedown trials INVENTORY --only {name} again"
+    if not any(each.standing == "unknown" and each.peers < fleet.LEAST_PEERS for each in figures):
+        return again
+    return f"{again} with more nodes (each part needs {fleet.LEAST_PEERS} peers), or give floors in trials.floors"
 
 
 def _silent(record: TrialsRecord, node: str) -> str:
@@ -308,6 +323,7 @@ def _of_pairs(record: TrialsRecord) -> Iterator[Gate]:
     read = [each for each in record.matrices if each.median is not None]
     if not read:
         unsure.append("fewer cells than can be compared: at least three nodes are needed")
+        remedy = "shakedown trials INVENTORY --only pairs with at least three nodes, or leave pairs out with --only"
     if unsure:
         yield Gate(**same, verdict=Verdict.UNKNOWN, actual="undecided", evidence=some(unsure), remedy=remedy)
     elif not between:

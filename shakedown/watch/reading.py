@@ -76,3 +76,17 @@ class NotesReader:
     def silent_s(self) -> float:
         """Seconds since the last sign of life; 0 where the clock was set back."""
         return max(0.0, time.time() - os.fstat(self._file.fileno()).st_mtime)
+
+
+def unfinished(folder: Path) -> str:
+    """What there is to say of a run whose record has no end: that it goes on, or that its controller is gone."""
+    try:
+        reader = NotesReader(folder)
+    except (OSError, ValueError):
+        return "the run has no end: its controller was ended before it, or this is no whole copy"
+    try:
+        if reader.writer_is_gone():
+            return "the run has no end: its controller was killed, or the machine went down. What it had kept is here"
+        return f"the run goes on, and this is what it has kept so far; to follow it: shakedown watch {folder.name}"
+    finally:
+        reader.close()

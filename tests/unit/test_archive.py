@@ -277,3 +277,8 @@ def test_every_file_of_a_run_is_packed() -> None:
     named = re.findall(r"runs/<id>/([\w.]+)", str(runs.__doc__))
     assert len(named) > 8
     assert set(named) <= {*FOLDERS, *DOCUMENTS, *TEXTS}
+
+
+def test_no_folder_is_made_for_an_archive(run: RunDirectory, tmp_path: Path) -> None:
+    made = call("bundle", run.path, "--output", tmp_path / "gone" / "sent.tar.gz")
+    assert (made.exit_code, "there is no folder" in made.output, (tmp_path / "gone").exists()) == (2, True, False)

@@ -119,6 +119,22 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["drift", "rack7"], "rack7: no hosts: it is no file; expected an inventory"),
+        (["isolate", "rack7"], "rack7: no such file, and no such run"),
+        (["isolate", "20260101T000000-aaaaaa", "--resume"], "no search was begun in it"),
+    ],
+)
+def test_a_name_that_is_no_inventory_no_run_or_no_search_is_refused_before_a_node_is_asked(
+    tmp_path: Path, argv: list[str], words: str
+) -> None:
+    a_run(tmp_path / "runs", "20260101T000000-aaaaaa")
+    code, _out, err = forks.run([str(Path(sys.executable).with_name("shakedown")), *argv], tmp_path, os.environ)
+    assert (code, words in err, "Traceback" in err) == (2, True, False), err
+
+
 def refused(folder: Path, text: str, *argv: str) -> str:
     """What a command says of an inventory that it refuses, in a process of its own: gevent patches this one."""
     (folder / "site.py").write_text(text)

@@ -196,6 +196,9 @@ def test_a_launcher_that_answers_another_question_is_refused() -> None:
 
 
 def test_the_cost_is_told_beforehand() -> None:
+    assert estimate(Problem(nodes=names(2)), seconds=60).lines() == [
+        "2 nodes: none can be told from the others, at least 3 are needed"
+    ]
     told = estimate(Problem(nodes=names(64)), seconds=60)
     assert told.first_round == 8
     assert told.good[0] <= told.one_bad[0] <= told.at_most

@@ -192,6 +192,7 @@ def earlier(value: float, runs: int = 8) -> Past:
 def test_earlier_runs_decide_where_no_peers_do_and_else_raise_doubt() -> None:
     alone = record({"node1": [10.0, 10.0]})
     assert [each.standing for each in alone.judged] == ["unknown"]
+    assert "with more nodes" in str(judge.gates(alone)[0].remedy)
 
     def standing(record_: TrialsRecord, value: float) -> list[str]:
         return [each.standing for each in judge.judged(record_, {"node1": earlier(value)}).judged]

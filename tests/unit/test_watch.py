@@ -17,7 +17,7 @@ from rich.console import Console
 
 from shakedown.cli import main
 from shakedown.findings import Verdict
-from shakedown.runs import RunDirectory, RunRecord
+from shakedown.runs import JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.job import Event
 from shakedown.smoke.log import Iteration
 from shakedown.watch import notes as notes_module
@@ -321,3 +321,22 @@ def test_ctrl_c_ends_the_watching_alone(tmp_path: Path) -> None:
     assert [note.text for note in reader][-1] == "still there" and not reader.writer_is_gone()
     reader.close()
     notes.close()
+
+
+@pytest.mark.parametrize("command", ["report", "judge", "bundle"])
+def test_a_run_without_an_end_is_said_to_go_on_or_to_have_been_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    directory, notes, record = begun(tmp_path / "runs")
+    record.jobs = [JobRecord(plan=small(iterations=20))]
+    directory.save(record, {})
+    going = CliRunner().invoke(main, [command, str(directory.path)])
+    assert (
+        f"the run goes on, and this is what it has kept so far; to follow it: shakedown watch {directory.path.name}"
+        in (going.output)
+    )
+    notes.close()
+    for path in tmp_path.glob("*.tar.gz"):
+        path.unlink()
+    assert "its controller was killed" in CliRunner().invoke(main, [command, str(directory.path)]).output

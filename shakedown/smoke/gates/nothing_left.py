@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Outcome
 from shakedown.smoke.gates.registry import gate
+from shakedown.text import counted
 
 
 @gate
@@ -19,7 +20,8 @@ def nothing_left(left: Mapping[str, Collection[str]]) -> Outcome:
         verdict=Verdict.UNKNOWN if there else Verdict.OK,
         wanted=0,
         actual=len(there),
-        evidence="; ".join(there) or f"all processes and containers of {len(left)} nodes were seen to be gone",
+        evidence="; ".join(there)
+        or f"all processes and containers of {counted(len(left), 'node')} were seen to be gone",
         remedy="look on the nodes named for processes and containers of the run, end them, and run again"
         if there
         else None,
