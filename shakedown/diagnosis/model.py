@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.signatures import Role
+from shakedown.telemetry.timing import Moment
 
 Confidence = Literal["certain", "likely", "undecided"]
 SHOWN = 8  # signs that a diagnosis keeps as its evidence; the others are counted
@@ -30,8 +30,8 @@ class Sign(_Part):
     text: str
     symptom: bool = False  # it says that something ended there, not why
     common: bool = False  # several nodes that say so say it each of itself
-    since: datetime | None = None
-    at: datetime | None = None
+    since: Moment | None = None
+    at: Moment | None = None
     file: str | None = None  # relative to the run directory
     line_number: int | None = None
     cause: str = ""

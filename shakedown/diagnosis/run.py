@@ -27,6 +27,7 @@ from shakedown.telemetry.timing import NodeClock
 from shakedown.text import file_name
 
 KERNEL = "kernel.log"
+_HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
 class Logs(Protocol):
@@ -113,7 +114,7 @@ def _of_kernel(node: str, name: str, data: bytes, clock: NodeClock | None) -> It
             with suppress(ValueError, OverflowError, OSError):  # a kernel's log may name any time: then it has none
                 by = timedelta(seconds=clock.uncertainty_s)
                 moment = datetime.fromtimestamp(clock.offset_s + seconds, UTC)
-                sign = sign.model_copy(update={"since": moment - by, "at": moment + by})
+                sign = Sign.model_validate({**sign.model_dump(), "since": moment - by, "at": moment + by})
         yield sign
 
 
@@ -122,8 +123,12 @@ def ranks_left(evidence: Evidence, logs: Logs) -> list[Rank]:
     problems: list[str] = []  # of a file that cannot be read nothing is known
     found = []
     for node, every in evidence.logs.items():
-        its = [kept for kept in every if kept.name.startswith(f"{HANG}/")]
-        found += ranks_of(node, {kept.name.partition("/")[2]: logs.of_hang(kept) for kept in its}, problems)
+        files, left = dict[str, bytes](), _HANG_LIMIT
+        for kept in sorted(every, key=lambda kept: kept.kept):
+            if kept.name.startswith(f"{HANG}/") and kept.kept <= left:
+                left -= kept.kept
+                files[kept.name.partition("/")[2]] = logs.of_hang(kept)
+        found += ranks_of(node, files, problems)
     return found
 
 

@@ -15,7 +15,7 @@ from shakedown.desired.models import EACH, TOGETHER
 from shakedown.smoke.kept_logs import KeptLog, LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
-from shakedown.telemetry.timing import Timing
+from shakedown.telemetry.timing import Moment, Timing
 
 Outcome = Literal["completed", "failed", "interrupted", "not started"]
 
@@ -34,8 +34,8 @@ class Failure(_Part):
     node: str | None  # None: not one node's
     kind: str
     text: str  # what a person reads
-    at: datetime  # no later than then it happened
-    since: datetime | None = None  # and no sooner than then; None: nobody can say
+    at: Moment  # no later than then it happened
+    since: Moment | None = None  # and no sooner than then; None: nobody can say
     line: str | None = None  # the line of the node's log that shows it, or the last one before it
     line_number: int | None = None  # from 1, as `grep -n` counts
     cause: str | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 # Unix seconds of any day, and what brings a clock there: what is beyond cannot be computed with.
 Seconds = Annotated[float, Field(ge=-1e11, le=1e11)]
+# Of a known zone, and far from the ends of the calendar: it can be compared, shown in any zone and counted from.
+Moment = Annotated[AwareDatetime, Field(ge=datetime(1900, 1, 1, tzinfo=UTC), le=datetime(9999, 12, 1, tzinfo=UTC))]
 
 
 class NodeClock(BaseModel):

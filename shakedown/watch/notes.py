@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown import private
 from shakedown.hosts import folded
 from shakedown.smoke.job import Event
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.telemetry.timing import Moment
 from shakedown.text import printable
 
 NAME = "events.jsonl"
@@ -35,8 +36,6 @@ SILENT_S = 60.0  # without a touch, which comes every few seconds (runner/waitin
 
 Kind = Literal["run", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "verdict"]
 Text = Annotated[str, Field(max_length=4 * TEXT)]
-# Far from the ends of the calendar, where no other time zone has the moment.
-Moment = Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 2, tzinfo=UTC), le=datetime(9999, 12, 30, tzinfo=UTC))]
 
 
 class Note(BaseModel):

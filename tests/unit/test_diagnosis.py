@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,12 +13,13 @@ from shakedown.diagnosis import words
 from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, signs_of
+from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, ranks_left, signs_of
 from shakedown.diagnosis.signs import not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
 from shakedown.smoke.job import Failure
+from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.smoke.signatures import Match, kernel_log
 from shakedown.telemetry.timing import NodeClock, Timing
 from tests.nodes import launch_plan
@@ -256,8 +257,6 @@ def run(tmp_path: Path) -> tuple[RunDirectory, RunRecord]:
 
 
 def evidence_of(directory: RunDirectory, *failures: Failure) -> dict[str, Evidence]:
-    from shakedown.smoke.kept_logs import LEADER, LogFile, LogQuota
-
     logs = {}
     for node, text in LOGS.items():
         kept = LogFile(LEADER, directory.path / f"{node}.copy", LogQuota())
@@ -336,6 +335,27 @@ def test_a_line_of_the_kernel_from_no_day_of_the_calendar_has_no_time(tmp_path: 
     clocks = {"node3": NodeClock(offset_s=0, uncertainty_s=0.1)}
     (sign,) = signs_of(job, Evidence(timing=Timing(clocks=clocks)), logs)
     assert (sign.name, sign.at, sign.since) == ("kernel_out_of_memory", None, None)
+
+
+@pytest.mark.parametrize("at", ["2026-11-23T04:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+def test_a_failure_of_no_comparable_time_is_refused_by_whoever_reads_it(at: str) -> None:
+    with pytest.raises(ValueError):
+        Failure.model_validate({"node": "a", "kind": "stall", "text": "", "at": at})
+
+
+def test_what_a_node_left_of_a_standstill_is_read_up_to_a_limit() -> None:
+    class Asked(KeptLogs):
+        names: ClassVar[list[str]] = []
+
+        def of_hang(self, kept: KeptLog) -> bytes:
+            self.names.append(kept.name)
+            return b""
+
+    sizes = {"process-1.json": 100, **{f"nccl_{number}": 8 << 20 for number in range(200)}}
+    kept = [KeptLog(name=f"hang/{name}", path="x", size=n, kept=n, sha256="") for name, n in sizes.items()]
+    logs = Asked(RunDirectory(Path("nowhere")), {})
+    assert ranks_left(Evidence(logs={"node1": kept}), logs) == []
+    assert logs.names[0] == "hang/process-1.json" and len(logs.names) == 8
 
 
 def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
