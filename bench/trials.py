@@ -11,7 +11,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown.trials import fleet, matrix, rounds
+from shakedown import peers
+from shakedown.trials import matrix, rounds
 
 SLOWER = 0.10
 
@@ -55,7 +56,7 @@ def of_parts(parts: int, noise: Noise, slow: float, runs: int, seed: int = 1, re
     found = innocent = 0
     for _ in range(runs):
         values = {n: figures(chosen, noise, slow if n == 0 else 1.0, repetitions) for n in range(parts)}
-        places = fleet.places(values, lower_is_better=False, slower=SLOWER)
+        places = peers.places(values, lower_is_better=False, slower=SLOWER)
         named = {n for n, place in places.items() if place.standing(SLOWER)[0] == "named"}
         found += slow < 1 and 0 in named
         innocent += bool(named - ({0} if slow < 1 else set()))

@@ -65,6 +65,7 @@ from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
+from shakedown.stragglers.model import Stragglers
 from shakedown.telemetry.summary import NodeTelemetry
 from shakedown.telemetry.timing import Timing
 from shakedown.text import file_name, load_json, printable, shallow
@@ -114,6 +115,7 @@ class JobRecord(BaseModel):
     figures: Figures | None = None
     baselines: dict[str, Baseline] = {}  # metric -> what earlier runs say of it
     telemetry: dict[str, NodeTelemetry] = {}  # node -> its samples, summed up
+    stragglers: Stragglers | None = None  # nodes that need longer than others; None: not compared
 
     @property
     def name(self) -> str:

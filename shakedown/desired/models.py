@@ -326,6 +326,9 @@ def _a_day(value: str) -> str:
 Day = Annotated[str, AfterValidator(_a_day)]
 
 
+Share = Annotated[float, Field(gt=0, le=10)]
+
+
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
@@ -414,6 +417,15 @@ class Smoke(Section):
     telemetry_s: Annotated[float, Field(ge=0.2, le=60)] | None = key(
         2.0, "time between two samples of each node while the job runs; None: none are taken", 2.0, unit="s"
     )
+    stragglers: Literal["off", "told", "gate"] = key(
+        "told",
+        "measure each rank's own time where the program can: not at all, told, or judged too; of others than the"
+        " small GPT only where it is judged, since Megatron's --log-straggler opens a port",
+        "gate",
+    )
+    straggler_notice: Share = key(0.05, "share by which a node's ranks need longer than their peers: told", 0.05)
+    straggler_warn: Share = key(0.10, "the same, told as a warning", 0.10)
+    straggler_fail: Share = key(0.33, "the same, from which a node fails where it is judged", 0.33)
     start_timeout_s: Positive = key(600, "time to the first iteration", 600, unit="s")
     stall_timeout_s: Positive = key(300, "time between two iterations", 300, unit="s")
     timeout_s: Positive = key(7200, "time of the whole job", 7200, unit="s")

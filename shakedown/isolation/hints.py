@@ -9,6 +9,8 @@ from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict
 from shakedown.isolation.model import Hint
 from shakedown.runs import RunRecord
+from shakedown.stragglers import words
+from shakedown.stragglers.model import Stragglers
 from shakedown.text import printable
 from shakedown.trials.models import TrialsRecord
 
@@ -17,6 +19,7 @@ _ODDS_FINDING = {Verdict.FAIL: 20.0, Verdict.UNKNOWN: 5.0, Verdict.DRIFT: 3.0, V
 _ODDS_GATE = 10.0
 _ODDS_ORIGIN = {"certain": 40.0, "likely": 20.0, "undecided": 5.0}
 _ODDS_AMONG = 4.0
+_ODDS_STRAGGLER = {"fail": 30.0, "warn": 10.0, "undecided": 5.0, "notice": 2.0}
 _ODDS_TRIAL = {"named": 30.0, "undecided": 5.0}
 _FIRST = 20.0  # the node that was first to fail: often the one that noticed
 
@@ -40,6 +43,9 @@ def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterat
         yield from of_trials(record.trials)
     if record.diagnosis is not None:
         yield from of_diagnosis(record.diagnosis)
+    for job in record.jobs:
+        if job.stragglers is not None:
+            yield from of_stragglers(job.stragglers)
     for gate in record.gates:
         if gate.node is not None and gate.verdict == Verdict.FAIL:
             yield _hint(gate.node, f"gate {gate.name}", gate.evidence, _ODDS_GATE)
@@ -53,6 +59,12 @@ def of_diagnosis(diagnosis: Diagnosis) -> Iterator[Hint]:
         yield _hint(node, "diagnosis", diagnosis.why, _ODDS_ORIGIN[diagnosis.confidence])
     for node in diagnosis.among:
         yield _hint(node, "diagnosis", f"one of {len(diagnosis.among)}: {diagnosis.why}", _ODDS_AMONG)
+
+
+def of_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
+    """Nodes whose ranks needed longer than others for the same work."""
+    for each in stragglers.slow:
+        yield _hint(each.node, "straggler", words.sentence(each), _ODDS_STRAGGLER[each.level])
 
 
 def of_trials(trials: TrialsRecord) -> Iterator[Hint]:

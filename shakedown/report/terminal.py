@@ -197,6 +197,10 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
                 made = telemetry.table(job.telemetry)
                 yield from [made] if made else []
                 yield from (safe(line) for line in telemetry.lines(job.telemetry))
+        if job.stragglers is not None:
+            from shakedown.stragglers import words
+
+            yield from (safe(line) for line in words.lines(job.stragglers))
 
 
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:

@@ -210,6 +210,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.iterations, kept.figures = judgement.iterations, judgement.figures
         kept.baselines = judgement.baselines
         kept.telemetry = judgement.telemetry
+        kept.stragglers = judgement.stragglers
         if job.node is not None and judgement.verdict != Verdict.OK:
             wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
             current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)

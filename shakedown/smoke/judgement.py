@@ -19,6 +19,8 @@ from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.watched import Watched
 from shakedown.state import NodeState
+from shakedown.stragglers import judge as of_ranks
+from shakedown.stragglers.model import Stragglers
 from shakedown.telemetry.summary import NodeTelemetry
 
 
@@ -32,6 +34,7 @@ class Judgement:
     recorded: list[Recorded]  # measured and not judged: nothing is expected of them
     baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> what earlier runs say of it
     telemetry: dict[str, NodeTelemetry] = field(default_factory=dict)
+    stragglers: Stragglers | None = None  # None: the ranks' own times are not compared
 
     @property
     def verdict(self) -> Verdict:
@@ -74,6 +77,7 @@ def judge(
     sampled = plan.telemetry_s is not None
     kernel_seen = plan.kernel_log_clean or any(each and not each.unreadable for each in watched.kernel.values())
     counted = any(counters_before.values()) or any(counters_after.values())  # none: the nodes have nothing that counts
+    slow = stragglers_of(plan, read)
     judgement = judged(
         replace(
             of_logs,
@@ -94,10 +98,20 @@ def judge(
             if sampled and kernel_seen
             else None,
             kernel_wanted=plan.kernel_log_clean,
+            stragglers=slow if plan.stragglers and plan.stragglers.gate else None,
         ),
         past,
     )
-    return replace(judgement, telemetry=telemetry)
+    return replace(judgement, telemetry=telemetry, stragglers=slow)
+
+
+def stragglers_of(plan: LaunchPlan, logs: Mapping[str, NodeLog | None]) -> Stragglers | None:
+    """What the ranks' own times come to; None where they are not compared."""
+    if plan.stragglers is None:
+        return None
+    ranks = {node.name: range(node.node_rank * node.ranks, (node.node_rank + 1) * node.ranks) for node in plan.nodes}
+    layout = of_ranks.Layout(ranks, tensor=plan.tensor_parallel, pipeline=plan.pipeline_parallel)
+    return of_ranks.judged({name: log.measured if log else None for name, log in logs.items()}, layout, plan.stragglers)
 
 
 def judge_measured(

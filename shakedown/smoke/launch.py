@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shakedown.node.launcher.folder import OWN
+from shakedown.stragglers.model import Limits
 
 # The label of every container that this project starts, with the run's id as its value: only these are ever removed.
 CONTAINER_LABEL = "io.shakedown.run"
@@ -95,6 +96,7 @@ class LaunchPlan(_Part):
     telemetry_s: float | None = None  # seconds between two samples on each node; None: none are taken
     no_throttling: list[str] = []  # reasons for which no GPU may be throttled in steady iterations
     kernel_log_clean: bool = False  # whether the kernel log of each node has to be seen
+    stragglers: Limits | None = None  # how ranks' own times are held against each other; None: they are not
 
     @property
     def driver(self) -> str:

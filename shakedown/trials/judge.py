@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from shakedown import peers
 from shakedown.baselines.model import MINIMUM, Baseline, Past
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates.model import some
 from shakedown.text import counted
-from shakedown.trials import fleet, matrix
+from shakedown.trials import matrix
 from shakedown.trials.models import NODES, PAIRS, Judged, Limits, Matrix, Reading, Standing, TrialsRecord
 from shakedown.trials.reading import read_log
 from shakedown.trials.references import references
@@ -63,13 +64,13 @@ def _of(
     name = f"{trial.name}.{figure}"
     lower = unit in LOWER
     owners = {part: part[0] for part in values}
-    places = fleet.places(values, lower_is_better=lower, slower=limits.slower, owners=owners)
+    places = peers.places(values, lower_is_better=lower, slower=limits.slower, owners=owners)
     published, ceiling = references().floor(group, name), references().ceiling(group, name)
     bound = limits.floors.get(name, published.bound if published else None)
     source = "the desired state" if name in limits.floors else published.told if published else ""
     disputed = published.disputed if published and name not in limits.floors else ""
     for (node, part), its in values.items():
-        place = places[node, part] if (node, part) in places else fleet.Place(0)
+        place = places[node, part] if (node, part) in places else peers.Place(0)
         before = _before(pasts.get(node), metric(trial.name, figure, part), median(its), lower)
         standing, why = _standing(place, limits, its, bound, ceiling, lower, disputed)
         standing, why = _with_history(standing, why, before)
@@ -94,7 +95,7 @@ def _of(
 
 
 def _standing(
-    place: fleet.Place,
+    place: peers.Place,
     limits: Limits,
     values: Sequence[float],
     floor: float | None,
@@ -286,9 +287,9 @@ def _of_trial(record: TrialsRecord, name: str) -> Iterator[Gate]:
 def _remedy(name: str, figures: Sequence[Judged]) -> str:
     """What would have the figures of a trial judged."""
     again = f"shakedown trials INVENTORY --only {name} again"
-    if not any(each.standing == "unknown" and each.peers < fleet.LEAST_PEERS for each in figures):
+    if not any(each.standing == "unknown" and each.peers < peers.LEAST_PEERS for each in figures):
         return again
-    return f"{again} with more nodes (each part needs {fleet.LEAST_PEERS} peers), or give floors in trials.floors"
+    return f"{again} with more nodes (each part needs {peers.LEAST_PEERS} peers), or give floors in trials.floors"
 
 
 def _silent(record: TrialsRecord, node: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shakedown.trials.fleet import PRIOR, Z, scatter_of
+from shakedown.peers import PRIOR, Z, scatter_of
 from shakedown.trials.models import Named
 
 Cell = tuple[str, str]  # sender, receiver

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,53 +10,13 @@ import pytest
 from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Rack
-from tests.lab.processes import inside
 from tests.lab.product import BIN, Product, Ran
-
-PERIOD_US = 100_000
+from tests.lab.shares import shared
 
 
 @pytest.fixture
 def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
-
-
-@contextlib.contextmanager
-def shared(lab: Rack, quota: dict[str, float]) -> Iterator[None]:
-    """The nodes share evenly what the machine has for them, which is most of it, and not all: other tests go on. They
-    are in control groups of equal weight below one of theirs. `quota`: node -> cores that it may have at most; it has
-    a quarter of the others' weight, too."""
-    first = Path("/sys/fs/cgroup/cpu")
-    legacy = first.is_dir()
-    top = (first if legacy else Path("/sys/fs/cgroup")) / f"shakedown-trials-{os.getpid()}"
-    top.mkdir()
-    if not legacy:
-        (top / "cgroup.subtree_control").write_text("+cpu")
-    (top / ("cpu.shares" if legacy else "cpu.weight")).write_text("16384" if legacy else "1600")
-    folders = []
-    try:
-        for node in lab:
-            folder = top / node.name
-            folder.mkdir()
-            folders.append(folder)
-            most = int(quota[node.name] * PERIOD_US) if node.name in quota else None
-            if most is not None and legacy:
-                (folder / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-                (folder / "cpu.cfs_quota_us").write_text(str(most))
-            elif most is not None:
-                (folder / "cpu.max").write_text(f"{most} {PERIOD_US}")
-            if node.name in quota:
-                (folder / ("cpu.shares" if legacy else "cpu.weight")).write_text("256" if legacy else "25")
-            for process in inside(node._up_pid()):
-                (folder / "cgroup.procs").write_text(str(process.pid))
-        yield
-    finally:
-        for folder in folders:
-            for pid in (folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(OSError):
-                    (top.parent / "cgroup.procs").write_text(pid)
-            folder.rmdir()
-        top.rmdir()
 
 
 def measure(lab: Rack, product: Product, *only: str) -> tuple[Ran, dict[str, Any]]:

@@ -20,6 +20,7 @@ LEVELS = (
     (
         "shakedown.hosts",
         "shakedown.log",
+        "shakedown.peers",
         "shakedown.private",
         "shakedown.secrets",
         "shakedown.site_files",
@@ -31,7 +32,7 @@ LEVELS = (
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs"),
-    ("shakedown.telemetry",),
+    ("shakedown.telemetry", "shakedown.stragglers"),
     ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.lines", "shakedown.smoke.signatures"),
     ("shakedown.smoke.log",),
     ("shakedown.smoke.job",),

@@ -6,13 +6,14 @@ import random
 
 import pytest
 
-from shakedown.trials import fleet, matrix, rounds
+from shakedown import peers
+from shakedown.trials import matrix, rounds
 
 Cells = dict[tuple[str, str], list[float]]
 
 
 def standing(values: dict[str, list[float]], part: str, slower: float = 0.1) -> str:
-    return fleet.places(values, lower_is_better=False, slower=slower)[part].standing(slower)[0]
+    return peers.places(values, lower_is_better=False, slower=slower)[part].standing(slower)[0]
 
 
 def test_a_part_that_is_slow_in_every_repetition_is_named_and_its_peers_are_not() -> None:
@@ -45,7 +46,7 @@ def test_with_fewer_than_three_peers_nobody_knows_what_is_usual() -> None:
 
 def test_of_times_more_is_worse() -> None:
     values = {"a": [10.0, 10], "b": [10.0, 10.1], "c": [9.9, 10], "d": [30.0, 31]}
-    places = fleet.places(values, lower_is_better=True, slower=0.1)
+    places = peers.places(values, lower_is_better=True, slower=0.1)
     assert {part: place.standing(0.1)[0] for part, place in places.items()} == {
         "a": "ok",
         "b": "ok",

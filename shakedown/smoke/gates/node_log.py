@@ -12,6 +12,8 @@ from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.smoke.log_source import LogSource
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
+from shakedown.stragglers.model import Measured
+from shakedown.stragglers.reading import WindowReader
 
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
@@ -35,6 +37,7 @@ class NodeLog(BaseModel):
     harmless: tuple[str, ...] = ()  # tracebacks that are no failure, each kind where it first stood
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
+    measured: Measured = Measured()  # what ranks say of their own time
     incomplete: str = ""
 
 
@@ -45,6 +48,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
     failure, rccl, shape = FailureScanner(), Scanner(load().rccl, rdma=True), JobShapeReader()
+    windows = WindowReader()
     hole = ""
     iterations: list[Iteration] = []
     beyond = 0
@@ -59,6 +63,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         failure.batch(lines)
         rccl.batch(lines)
         shape.batch(lines)
+        windows.batch(lines)
 
     tail = b""
     for chunk in source:
@@ -80,6 +85,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         harmless=tuple(failure.harmless),
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
+        measured=windows.measured(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
     )
 

@@ -29,6 +29,7 @@ from shakedown.smoke.gates.model import Gate, Outcome
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
+from shakedown.stragglers.model import Stragglers
 from shakedown.telemetry.kernel import KernelWindow
 from shakedown.telemetry.summary import NodeTelemetry
 
@@ -47,6 +48,7 @@ ORDER = (
     "counters",
     "throttling",
     "kernel_log",
+    "stragglers",
     "nothing_left",
 )
 
@@ -98,6 +100,7 @@ class Observed:
     not_throttled: Sequence[str] | None = None  # reasons for which no GPU may be throttled
     kernel: Mapping[str, KernelWindow | None] | None = None  # node -> its kernel log of the job's window
     kernel_wanted: bool = False  # whether every node's has to be seen
+    stragglers: Stragglers | None = None  # what the ranks' own times come to, where that is to be judged
 
     ended_with: Mapping[str, int | None] | None = None  # node -> the exit code of a benchmark's container
     reported: Sequence[BenchmarkFigure] | None = None  # the figures of a benchmark, as its report and its log have them

@@ -16,6 +16,7 @@ from shakedown.smoke.plan.network import assignment_of, hcas_of, master_port, re
 from shakedown.smoke.plan.parallelism import division
 from shakedown.smoke.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
 from shakedown.smoke.plan.runtimes import RUNTIMES
+from shakedown.smoke.plan.stragglers import straggler_limits
 from shakedown.smoke.program import gated, of_image
 from shakedown.smoke.recipe import recipes
 from shakedown.smoke.token import TOKEN, where_from
@@ -74,6 +75,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
     note_environment(draft, chosen)
     reference = _reference(draft)
+    stragglers = straggler_limits(draft, chosen, ranks or 0, reference)
     _versions(draft, chosen, reference)
     token = _tokenizer(draft, chosen, reference)
     figures, recorded, derived = expected(chosen, smoke, draft.desired)
@@ -117,6 +119,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         no_throttling=sorted({reason for each in draft.desired.values() for reason in each.gpu.no_throttling}),
         kernel_log_clean=smoke.telemetry_s is not None
         and any(each.system.kernel_log_clean for each in draft.desired.values()),
+        stragglers=stragglers,
     )
 
 

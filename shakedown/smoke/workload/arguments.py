@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, fields
 
-_OTHER_RULES = ("lr", "seed", "samples", "ffn_hidden_size", "fp16", "initial_loss_scale")
+_OTHER_RULES = ("lr", "seed", "samples", "ffn_hidden_size", "fp16", "initial_loss_scale", "log_straggler")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Arguments:
     min_loss_scale: float = 1.0
     loss_scale_window: int = 1000
     hysteresis: int = 2  # overflows in a row before the scale falls for the first time
+    log_straggler: bool = False  # every rank prints its own time; on CPUs
     distributed_timeout_minutes: float = 10.0
 
     @property

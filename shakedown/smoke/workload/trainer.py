@@ -21,6 +21,7 @@ from .arguments import Arguments
 from .data import MockData
 from .flops import training_flops
 from .model import build, seed_everything
+from .own_time import OwnTime
 from .report import Iteration, memory_fraction, say, summary
 
 
@@ -46,6 +47,9 @@ class Trainer:
 
     def __init__(self, arguments: Arguments, device: torch.device) -> None:
         self.arguments, self.device, self.world_size = arguments, device, dist.get_world_size()
+        rank = dist.get_rank()
+        measured = arguments.log_straggler and device.type == "cpu"
+        self.own_time = OwnTime(rank, self.world_size, arguments.train_iters) if measured else None
         seed_everything(arguments.seed)
         self.model, self.optimizer = build(arguments, device)
         self.dtype = next(self.model.parameters()).dtype
@@ -88,6 +92,7 @@ class Trainer:
 
     def step(self, number: int) -> Iteration:
         """One iteration, timed from here to the barrier after it."""
+        waited = self.own_time.waited if self.own_time else 0.0
         started = time.perf_counter()
         self.model.zero_grad_buffer()
         self.optimizer.zero_grad()
@@ -97,6 +102,10 @@ class Trainer:
         torch.cuda.synchronize()
         dist.barrier()
         elapsed_ms = (time.perf_counter() - started) * 1000
+        if self.own_time:
+            line = self.own_time.iteration(number, elapsed_ms / 1000, self.own_time.waited - waited)
+            if line:
+                say(line)
         return Iteration(
             number=number,
             total=self.arguments.train_iters,

@@ -1,0 +1,32 @@
+"""Whether a node needs longer than others for the same work."""
+
+from __future__ import annotations
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates.model import Outcome, some
+from shakedown.smoke.gates.registry import gate
+from shakedown.smoke.signatures import advice
+from shakedown.stragglers.model import Stragglers
+from shakedown.stragglers.words import NOT_SEEN, sentence
+from shakedown.text import counted
+
+
+@gate
+def no_straggler(stragglers: Stragglers) -> Outcome:
+    """No node's ranks need longer for the same work than other nodes', by `smoke.straggler_fail` or more, in every
+    window. One that does so without being apart from their scatter, and ranks that cannot be compared, are unknown."""
+    failed, doubtful = stragglers.named("fail"), stragglers.named("undecided")
+    said = [some([sentence(each) for each in failed])] if failed else []
+    said += [f"undecided: {some([sentence(each) for each in doubtful])}"] if doubtful else []
+    said += [f"not known: {stragglers.unknown}"] if stragglers.unknown else []
+    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if said else Verdict.OK
+    if told := stragglers.named("warn", "notice"):
+        said.append(f"told: {some([sentence(each) for each in told])}")
+    said.append(f"{counted(stragglers.ranks, 'rank')} over {counted(stragglers.windows, 'window')}; {NOT_SEEN}")
+    return Outcome(
+        verdict=verdict,
+        wanted="none",
+        actual=", ".join(each.node for each in failed) or None,
+        evidence="; ".join(said),
+        remedy=None if verdict is Verdict.OK else advice("straggler"),
+    )

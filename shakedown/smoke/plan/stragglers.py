@@ -1,0 +1,57 @@
+"""Whether the ranks of a job tell their own time, and how it is held against that of others."""
+
+from __future__ import annotations
+
+from shakedown.smoke.options import ResolvedOptions, further_option
+from shakedown.smoke.plan.draft import PlanDraft
+from shakedown.smoke.program import of_image
+from shakedown.stragglers.judge import LEAST_NODES
+from shakedown.stragglers.model import Limits
+
+_OWN = "log_straggler"  # of this project's workload, and Primus's name of Megatron's
+_SWITCHES = (_OWN, "log-straggler")
+_COUNTS = ("straggler_minmax_count", "straggler-minmax-count")
+
+
+def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, reference: str | None) -> Limits | None:
+    """The limits, where the job's ranks are compared. Switches on what makes them tell; a site's own options stay.
+    `reference` is the image's."""
+    smoke, nodes = draft.smoke, len(draft.states)
+    gate = smoke.stragglers == "gate"
+    if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):
+        return None
+    limits = Limits(gate=gate, notice=smoke.straggler_notice, warn=smoke.straggler_warn, fail=smoke.straggler_fail)
+    if _OWN in draft.recipe.family.options:
+        chosen.given.setdefault(_OWN, True)
+        return limits
+    if gate:
+        _switch_on(draft, chosen, nodes * ranks, reference)
+    asked = any(chosen.is_given(name) for name in _SWITCHES)
+    return limits if asked or gate else None
+
+
+def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> None:
+    """Megatron's own: the count makes it tell of all ranks, of the lower half and of the upper one. It ignores a count
+    that is not below the world size."""
+    many = (world + 1) // 2
+    wanted: list[tuple[tuple[str, ...], str | int]] = [(_SWITCHES, "true")]
+    if 1 < many < world:
+        wanted.append((_COUNTS, many))
+    for names, value in wanted:
+        name = next((each for each in names if _taken(draft, each, reference)), None)
+        if name is None:
+            draft.note("note: stragglers", "not measured", f"the program has no argument {' or '.join(names)}")
+            return
+        option = chosen.option(name) or further_option(draft.recipe.family, name)
+        if option is not None and name not in chosen.given:
+            if name not in draft.recipe.family.options:
+                chosen.extra[name] = option
+            chosen.given[name] = True if option.type == "flag" else option.parse(value)
+            draft.note(name, str(value), "smoke.stragglers is gate; Megatron listens on a port of rank 0's node for it")
+
+
+def _taken(draft: PlanDraft, name: str, reference: str | None) -> bool:
+    """Does every version of the program that may be in the image have this argument?"""
+    family = draft.recipe.family
+    known = of_image(family, reference)
+    return bool(known) and all(each.takes(name, family.script) for each in known)

@@ -1,0 +1,173 @@
+"""Nodes that need longer than others for the same work: what is read, who is named, and what is unknown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shakedown.findings import Verdict
+from shakedown.isolation.hints import of_stragglers
+from shakedown.smoke.gates import read_log
+from shakedown.smoke.gates.stragglers import no_straggler
+from shakedown.smoke.judgement import stragglers_of
+from shakedown.stragglers.judge import Layout, judged
+from shakedown.stragglers.model import Limits, Measured, Stragglers, Window
+from shakedown.stragglers.reading import MAX_WINDOWS, WindowReader
+from shakedown.stragglers.words import lines
+from tests import plans, torchrun
+
+QUIET = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98)
+# Megatron's own lines (megatron/core/README_STRAGGLER.md), with the halves of eight ranks.
+MEGATRON = """\
+ 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: 3468.20ms/0 | MnPwr/Rnk: \
+601796W/8 | MxPwr/Rnk: 683801W/18 | MnEtpt/Rnk: {low}TF/5 | MxEtpt/Rnk: 297.32TF/7
+ 0: INFO:megatron.core.utils:^^^^ Bottom 4 Ranks with lowest  Etpt(TF): {low}/5, 296.17/2, 296.23/1, 296.23/4,
+ 0: INFO:megatron.core.utils:^^^^ Top    4 Ranks with highest Etpt(TF): 297.28/6, 297.28/3, 297.32/0, 297.32/7,
+"""
+
+
+def fleet(
+    factors: dict[str, float], ranks: int = 1, tensor: int = 1, pipeline: int = 1, base: float = 100.0
+) -> tuple[dict[str, Measured | None], Layout]:
+    """Nodes whose ranks need so many times as long as others."""
+    layout = Layout(
+        {name: range(place * ranks, (place + 1) * ranks) for place, name in enumerate(factors)}, tensor, pipeline
+    )
+    measured: dict[str, Measured | None] = {
+        name: Measured(own=tuple(
+            Window(rank=rank, first=3 + 2 * at, last=4 + 2 * at, own=base * factors[name] * noise)
+            for rank in its
+            for at, noise in enumerate(QUIET[rank % 3 :] + QUIET[: rank % 3])
+        ))
+        for name, its in layout.nodes.items()
+    }  # fmt: skip
+    return measured, layout
+
+
+def found(factors: dict[str, float], **options: int) -> Stragglers:
+    return judged(*fleet(factors, **options), Limits())
+
+
+def verdict(stragglers: Stragglers) -> Verdict:
+    return no_straggler(stragglers).verdict
+
+
+@pytest.mark.parametrize(("factor", "level"), [(1.0, None), (1.03, None), (1.15, "warn"), (1.5, "fail"), (4.0, "fail")])
+def test_the_ladder(factor: float, level: str | None) -> None:
+    its = found({"a": 1, "b": 1, "c": factor, "d": 1, "e": 1}, ranks=2)
+    assert {each.node: each.level for each in its.slow} == ({"c": level} if level else {})
+    assert verdict(its) is (Verdict.FAIL if level == "fail" else Verdict.OK)
+    told = "\n".join(lines(its))
+    assert ("c needs" in told and "windows 3-14" in told) == bool(level)
+
+
+def test_what_cannot_be_compared_is_unknown() -> None:
+    few = found({"a": 1, "b": 1, "c": 4})
+    assert not few.slow and verdict(few) is Verdict.UNKNOWN and "4 are needed" in few.unknown
+    measured, layout = fleet({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1})
+    silent = judged(measured | {"b": None}, layout, Limits())
+    assert verdict(silent) is Verdict.UNKNOWN and "of b " in silent.unknown
+    one = {name: Measured(own=each.own[:1]) for name, each in measured.items() if each}
+    assert "1 window of all ranks" in judged(one, layout, Limits()).unknown
+    assert verdict(judged({}, layout, Limits())) is Verdict.UNKNOWN
+
+
+def test_ranks_are_compared_within_their_role_alone() -> None:
+    stages = dict.fromkeys("abcd", 1.0) | dict.fromkeys("efgh", 2.0)  # the second stage has twice the work
+    assert found(stages, pipeline=2).slow == []
+    (slow,) = found(stages | {"g": 4.0}, pipeline=2).slow
+    assert (slow.node, slow.role, slow.peers) == ("g", "stage 1", 3) and slow.slower == pytest.approx(1.0, rel=0.1)
+
+
+def test_one_slow_rank_makes_its_node_slow_and_a_node_tells_of_no_other() -> None:
+    measured, layout = fleet({"a": 1, "b": 1, "c": 1, "d": 1}, ranks=2)
+    assert measured["d"] and measured["a"]
+    slow = tuple(w.model_copy(update={"own": w.own * (2 if w.rank == 7 else 1)}) for w in measured["d"].own)
+    assert [each.node for each in judged(measured | {"d": Measured(own=slow)}, layout, Limits()).slow] == ["d"]
+    forged = tuple(w.model_copy(update={"rank": 7, "own": 900.0}) for w in measured["a"].own[:6])
+    assert judged(measured | {"a": Measured(own=forged + measured["a"].own)}, layout, Limits()).slow == []
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(0.5, 2.0), min_size=24, max_size=24), st.integers(0, 3), st.floats(1.0, 10.0))
+def test_a_slower_node_never_turns_fail_into_ok(noise: list[float], which: int, more: float) -> None:
+    def its(factor: float) -> Stragglers:
+        measured: dict[str, Measured | None] = {}
+        for node in range(4):
+            times = [noise[6 * node + at] * (factor if node == which else 1.0) for at in range(6)]
+            windows = tuple(Window(rank=node, first=at + 1, last=at + 1, own=time) for at, time in enumerate(times))
+            measured[f"n{node}"] = Measured(own=windows)
+        return judged(measured, Layout({f"n{node}": range(node, node + 1) for node in range(4)}), Limits())
+
+    if any(each.node == f"n{which}" for each in its(1.5).named("fail")):
+        assert verdict(its(1.5 * more)) is Verdict.FAIL
+
+
+def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> None:
+    layout = Layout({f"n{node}": range(2 * node, 2 * node + 2) for node in range(4)})
+    text = (MEGATRON.format(low="150.00") * 3).splitlines(keepends=True)
+    reader = WindowReader()
+    reader.batch(text)
+    assert {(each.rank, each.first) for each in reader.measured().reported} == {
+        (r, n) for r in range(8) for n in (1, 2, 3)
+    }
+    (slow,) = judged({"n0": reader.measured()}, layout, Limits()).slow
+    assert (slow.node, slow.level) == ("n2", "fail") and slow.slower == pytest.approx(0.97, abs=0.02)
+    assert judged({"n1": reader.measured()}, layout, Limits()).unknown == "no rank told its own time"
+    short = WindowReader()
+    short.batch(text[0::3])
+    its = judged({"n0": short.measured()}, layout, Limits())
+    assert not its.slow and "3 reports" in its.unknown and "98% apart" in its.unknown
+
+
+def test_lines_of_anybody_are_bounded() -> None:
+    reader = WindowReader()
+    line = "own time: rank 3 of 8, steps 5 to 6, 28.595 ms each, waiting 7.116 ms\n"
+    odd = [line.replace("28.595", "0.000"), line.replace("3 of", "9999999 of"), line[:-4], line.replace("5 to", "7 to")]
+    reader.batch([*odd, "x" * 100 + line, "own time: \x1b[31mrank\n", "^^^^ Top 4 Ranks with highest Etpt(TF): 1/1,\n"])
+    assert [each.own for each in reader.measured().own] == [28.595] and not reader.measured().reported
+    reader.batch([line] * (MAX_WINDOWS + 1))
+    assert (len(reader.measured().own), reader.measured().beyond) == (MAX_WINDOWS, 2)
+
+
+def test_real_ranks_tell_all_of_their_time(tmp_path: Path) -> None:
+    code, output = torchrun.train(f"{torchrun.TINY} --train-iters 10 --log-straggler")
+    assert code == 0, output
+    log = read_log([output])
+    assert sorted((w.rank, w.first, w.last) for w in log.measured.own) == [
+        (rank, first, first + 1) for rank in (0, 1) for first in (3, 5, 7, 9)
+    ]
+    elapsed = {line.iteration: line.elapsed_ms or 0 for line in log.iterations}
+    for first, own, waiting in re.findall(
+        r"rank 1 of 2, steps (\d+) to \d+, ([\d.]+) ms each, waiting ([\d.]+)", output
+    ):
+        both = (elapsed[int(first)] + elapsed[int(first) + 1]) / 2  # the last rank prints the iterations
+        assert float(own) + float(waiting) == pytest.approx(both, abs=0.2)
+        assert 0 < float(waiting) < both
+
+
+def test_plans_have_ranks_tell_and_megatron_only_where_it_is_judged() -> None:
+    def switched(plan: object) -> bool:
+        return "log-straggler" in str(plan)
+
+    assert plans.small(3).stragglers is None and not switched(plans.small(3).nodes)
+    assert plans.small(4).stragglers == Limits() and switched(plans.small(4).nodes)
+    assert plans.small(4, stragglers="off").stragglers is None
+    gated = plans.small(2, stragglers="gate", straggler_fail=0.5)
+    assert gated.stragglers == Limits(gate=True, fail=0.5)
+    outcome = stragglers_of(gated, {"node01": None, "node02": None})
+    assert outcome is not None and verdict(outcome) is Verdict.UNKNOWN
+    assert plans.rack("llama3.1-8b-fp8", 4).stragglers is None
+    asked = plans.rack("llama3.1-8b-fp8", 4, stragglers="gate")
+    assert asked.stragglers == Limits(gate=True)
+    derived = {each.name: each.value for each in asked.derived if "straggler" in each.name}
+    assert derived == {"log-straggler": "true", "straggler-minmax-count": "16"} and switched(asked.nodes)
+
+
+def test_a_search_begins_with_them() -> None:
+    (hint,) = of_stragglers(found({"a": 1, "b": 1, "c": 3, "d": 1}))
+    assert hint.node == "c" and hint.odds > 10 and "longer" in hint.text
