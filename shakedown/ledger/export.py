@@ -22,7 +22,7 @@ def export(ledger: Ledger) -> Iterator[str]:
     while True:
         with ledger.reading() as connection:
             page = _page(connection, after)
-        yield from (json.dumps(run) for run in page)
+        yield from (json.dumps(run, default=str) for run in page)
         if len(page) < _PAGE:
             return
         after = (page[-1]["started"], page[-1]["run_id"])

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
+from shakedown.findings import Verdict
 from shakedown.ledger import schema
 from shakedown.ledger.parts import plain
 from shakedown.ledger.store import Ledger
-from shakedown.ledger.words import name
+from shakedown.ledger.words import line, name
 
 LIMIT = 20  # runs, unless asked for more
 STAYS = 50  # places of a part at most, the newest
 _PLACES = 500  # sets of parts that a part was seen in, the newest: one changes whenever a part or a firmware of it does
+
+
+Line = Annotated[str, AfterValidator(line)]  # written so, but a file that somebody hands on may hold anything
 
 
 class _Part(BaseModel):
@@ -26,9 +30,9 @@ class _Part(BaseModel):
 class JobRow(_Part):
     """One job of a run. `figures`: metric -> value; `units`: metric -> unit."""
 
-    job: str
-    recipe: str
-    verdict: str
+    job: Line
+    recipe: Line
+    verdict: Verdict
     nodes: int
     figures: dict[str, float] = {}
     units: dict[str, str] = {}
@@ -37,32 +41,32 @@ class JobRow(_Part):
 class RunRow(_Part):
     """One run; with a node or a part asked for, that node's part in it."""
 
-    run_id: str
-    kind: str
+    run_id: Line
+    kind: Line
     at: datetime
     finished_at: datetime | None
-    verdict: str
-    inventory: str
+    verdict: Verdict
+    inventory: Line
     nodes: int
-    wrong: str  # the worst findings and gates, by name
+    wrong: Line  # the worst findings and gates, by name
     not_ok: int
-    kept_at: str
+    kept_at: Line
     jobs: list[JobRow] = []  # over all nodes, and the node's own where one was asked for
-    node: str | None = None
-    node_verdict: str | None = None
-    node_part: str | None = None
-    node_why: str | None = None
+    node: Line | None = None
+    node_verdict: Verdict | None = None
+    node_part: Line | None = None
+    node_why: Line | None = None
 
 
 class Stay(_Part):
     """Where a part sat: first and last run that saw it there, and how many did."""
 
-    kind: str
-    serial: str
-    model: str
-    firmware: str
-    node: str
-    slot: str
+    kind: Line
+    serial: Line
+    model: Line
+    firmware: Line
+    node: Line
+    slot: Line
     first: datetime
     last: datetime
     runs: int

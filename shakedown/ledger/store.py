@@ -156,6 +156,13 @@ class Ledger:
             raise _Clash(self._words(error)) from None
         except SQLAlchemyError as error:
             raise LedgerError(self._words(error)) from None
+        except LedgerError:
+            raise
+        except (TypeError, ValueError, OverflowError, OSError) as error:  # SQLite holds anything in any column
+            why = f"there is a value that no ledger has ({type(error).__name__})"
+            raise LedgerError(
+                f"ledger {self.place.name}: {why}: `shakedown ledger add --all` makes a new one"
+            ) from None
 
     def _words(self, error: SQLAlchemyError) -> str:
         """Never the statement or its values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +128,28 @@ def test_a_drift_check_is_kept_where_asked_and_a_broken_ledger_changes_no_verdic
     assert [kept[lacking].verdict.exit_code for _, lacking in told] == [code for code, _ in told]
     assert not (runs / "latest").exists(), "which is the newest run"
     shakedown("judge", row["run_id"], code=2)
+
+
+HOSTILE: dict[str, object] = {
+    "runs SET started": 10**18,
+    "runs SET finished": -(10**18),
+    "runs SET not_ok": "many",
+    "runs SET verdict": "\x1b[31mok",
+    "jobs SET recipe": b"\xff\xfe",
+    "nodes SET why": "\x1b[31m\u202eall is well",
+    "ledger_version SET version": "",
+}
+
+
+@pytest.mark.parametrize("column", HOSTILE)
+def test_a_ledger_from_elsewhere_is_refused_in_words_and_writes_nothing_on_a_terminal(runs: Path, column: str) -> None:
+    a_run(runs, 1)
+    shakedown("ledger", "add", "--all")
+    with sqlite3.connect(runs / "ledger.sqlite") as connection:
+        connection.execute("PRAGMA ignore_check_constraints = 1")
+        connection.execute(f"UPDATE {column} = ?", (HOSTILE[column],))
+    connection.close()
+    for words in (["history", "--node", "node01"], ["ledger", "export"]):
+        done = CliRunner().invoke(main, words)
+        assert done.exit_code in (0, 2) and isinstance(done.exception, SystemExit | None), done.exception
+        assert "\x1b" not in done.output and "\u202e" not in done.output
