@@ -52,7 +52,12 @@ _KINDS: dict[str, _Seen] = {
     "controller": _Seen(
         "origin", False, "the controller could not go on", "the text says what failed; it is no node's fault"
     ),
-    "interrupted": _Seen("origin", False, "the run was stopped from outside", "run again"),
+    "interrupted": _Seen(
+        "origin",
+        False,
+        "the run was stopped from outside",
+        "run again; where the job had stood still, logs/NODE/ has what each rank was doing",
+    ),
     "early exit": _Seen(
         "echo",
         True,

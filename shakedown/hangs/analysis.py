@@ -65,7 +65,7 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             told = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
             entered = sorted(found)
             missing = sorted(groups.get(group, set()) - set(found))
-            text = f"{counted_ranks(count)} stand in {normal}; {told}"
+            text = f"{_stand(count)} in {normal}; {told}"
             return _made(why, odd if decided else [], known, text, normal, entered, missing, odd + entered)
     return None
 
@@ -103,7 +103,7 @@ def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silen
     first = waited_for[culprits[0]]
     missing = sorted(number for number, each in waited_for.items() if each == first)
     came = sorted(entered[first])
-    text = f"{counted_ranks(len(came))} stand in {first}, to which {_ranks(culprits)} did not come"
+    text = f"{_stand(len(came))} in {first}, to which {_ranks(culprits)} did not come"
     sure = [number for number in culprits if number not in silent or _is_stopped(known.get(number))]
     left = [number for number in culprits if number not in sure]
     if left:  # it may have come there: nobody can say, so it is not said to be the one
@@ -216,6 +216,10 @@ def _is_frame(line: str) -> bool:
 
 def counted_ranks(count: int) -> str:
     return f"{count} rank{'' if count == 1 else 's'}"
+
+
+def _stand(count: int) -> str:
+    return f"{counted_ranks(count)} {'stands' if count == 1 else 'stand'}"
 
 
 def _ranks(numbers: Sequence[int]) -> str:

@@ -24,7 +24,7 @@ class Collective(_Part):
 
     def __str__(self) -> str:
         sizes = " and ".join("x".join(map(str, size)) or "one number" for size in self.sizes)
-        of = f" of {sizes}" if sizes else ""
+        of = f" (inputs: {sizes})" if sizes else ""
         return f"{self.operation} number {self.sequence}{of} in process group {self.group}"
 
 

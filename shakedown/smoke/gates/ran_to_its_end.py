@@ -15,7 +15,9 @@ def ran_to_its_end(stopped: str, never_started: bool = False) -> Outcome:
         wanted="the job ends by itself",
         actual="never started" if never_started else "stopped",
         evidence=stopped,
-        remedy="see the node and the line that were first; its whole log is in the run directory",
+        remedy="mend what is named, and run again"
+        if never_started
+        else "see the node and the line that were first; its whole log is in the run directory",
     )
 
 
