@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,6 +144,27 @@ def test_a_process_that_does_not_listen_gets_no_signal(tmp_path: Path) -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_who_answers_in_the_place_of_ras_cannot_delay_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit in all this would be as long as somebody sends bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(standstill, "_RAS", server.getsockname())
+        monkeypatch.setattr(standstill, "_RAS_S", 0.3)
+
+        def trickle() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                for _ in range(1200):
+                    connection.sendall(b"x")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        said = standstill._ras()
+        assert set(said) <= {"x"} and len(said) < 1200
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), "it was hung up on"
 
 
 def nccl(rank: int, entered: int, operation: str = "nccl:all_reduce", size: int = 1024, over: int = 0) -> bytes:

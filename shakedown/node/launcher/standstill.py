@@ -30,6 +30,7 @@ _FILES = 256  # names in the answer
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 _ESTABLISHED = "01"  # net/tcp_states.h
 _RAS = ("127.0.0.1", 28028)  # NCCL_RAS_ADDR's default: each job's RAS threads listen there, on loopback alone
+_RAS_S = 3.0  # for its answer: any user of the node may listen there, and say a byte now and then
 _ASK, _STACK = signal.SIGUSR2, signal.SIGUSR1  # what a rank that listens has handlers for
 
 
@@ -162,12 +163,12 @@ def _ask_nccl(path: str) -> None:
 
 def _ras() -> str:
     """What RCCL's RAS service says of the job, where one answers."""
+    data, until = b"", time.monotonic() + _RAS_S
     try:
         with socket.create_connection(_RAS, timeout=1) as connection:
             connection.settimeout(2)
             connection.sendall(b"verbose status\n")
-            data = b""
-            while len(data) < _STACKS:
+            while len(data) < _STACKS and time.monotonic() < until:
                 chunk = connection.recv(65536)
                 if not chunk:
                     break
