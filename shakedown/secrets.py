@@ -59,18 +59,19 @@ def masked_model(model: Model, public: Collection[str] = (), more: Collection[st
     return type(model).model_validate(masked(model.model_dump(mode="json"), public, more))
 
 
-# In any text: a name that says what it holds, and a value behind it, as variables, options, JSON, YAML and headers have
-# them. The name's words decide. Then forms that say by themselves what they are (their issuers' documentation).
+# In any text: a name that says what it holds, and a value behind it, as variables, options, JSON (also in JSON), YAML
+# and headers have them. The name decides by its words. Then forms that say by themselves what they are (as issued).
 _NAMED = re.compile(
-    r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>["']?\s{0,4}(?:[=:]|=>)\s{0,4}|(?<=[a-z])\s{1,4})"""
-    r"""(?=(?P<value>"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|(?:Bearer|Basic|Token)\s{1,4}[^\s"',;&)\]}]{1,4096}|[^\s"',;&)\]}]{1,4096}))"""
+    r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>\\{0,3}["']?\s{0,4}(?:[=:]|=>)\s{0,4}|(?<=[a-z])\s{1,4})"""
+    r"""(?=(?P<value>\\{1,3}["'][^"'\\\n]{1,4096}|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|(?:Bearer|Basic|Token)\s{1,4}[^\s"',;&)\]}]{1,4096}|[^\s"',;&)\]}]{1,4096}))"""
 )
 _FORMS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
     r"|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|dckr_pat_[\w-]{20,}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,})"
 )
+KEY_LIMIT = 16384  # characters of a private key
 _PRIVATE_KEY = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.{0,16384}?(?:-----END [A-Z ]{0,40}-----|\Z)", re.DOTALL
+    rf"-----BEGIN [A-Z ]{{0,40}}PRIVATE KEY-----.{{0,{KEY_LIMIT}}}?(?:-----END [A-Z ]{{0,40}}-----|\Z)", re.DOTALL
 )
 _SHOWN = re.compile(
     r"\(?(?:secret: )?not shown\)?|\*{3,}|<[^>]{0,40}>|\$\{?\w+\}?|(?i:null|none|true|false)|[\d.]{1,8}"
@@ -114,9 +115,9 @@ def found_in(text: str) -> Iterator[str]:
 
 def _bare_value(found: re.Match[str]) -> str:
     """The secret in a match of _NAMED; empty: there is none."""
-    name, value = found["name"], found["value"].strip("\"'")
+    name, value = found["name"], found["value"].lstrip("\\").strip("\"'")
     is_option = found.string[max(found.start() - 1, 0) : found.start()] == "-"
-    if not found["between"].strip("\"' \t") and not is_option:
+    if not found["between"].strip("\\\"' \t") and not is_option:
         return ""  # two words of a sentence
     value = re.sub(r"^(?:Bearer|Basic|Token)\s+", "", value)
     if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value) or MASK[1:] in value:

@@ -70,11 +70,13 @@ class Redactor:
 
 
 def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, about a megabyte at a time."""
+    """Whole lines, about a megabyte at a time, and no key in two of them."""
     rest = b""
     while chunk := source.read(_CHUNK):
         whole, newline, rest = (rest + chunk).rpartition(b"\n")
-        if newline:
+        if (begin := _open_key(whole)) is not None:
+            whole, newline, rest = whole[:begin], b"", whole[begin:] + newline + rest
+        if whole or newline:
             yield whole + newline
         if len(rest) > LINE_LIMIT:
             size = len(rest)
@@ -85,3 +87,12 @@ def _blocks(source: BinaryIO) -> Iterator[bytes]:
             rest = newline + rest
     if rest:
         yield rest
+
+
+def _open_key(text: bytes) -> int | None:
+    """Where the line stands that begins a private key whose end is not there yet; None: there is none, or it would be
+    too long for a key."""
+    at = text.rfind(b"PRIVATE KEY-----")
+    line = text.rfind(b"\n", 0, at) + 1
+    is_begin = at >= 0 and b"-----BEGIN " in text[line:at]
+    return line if is_begin and len(text) - line <= secrets.KEY_LIMIT else None

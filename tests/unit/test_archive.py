@@ -8,6 +8,7 @@ import json
 import re
 import stat
 import tarfile
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from shakedown import runs
 from shakedown.archive import read
 from shakedown.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
 from shakedown.archive.read import opened
+from shakedown.archive.redact import Redactor
 from shakedown.archive.tar import Refused, is_archive
 from shakedown.cli import main
 from shakedown.runs import RunDirectory
@@ -282,3 +284,18 @@ def test_every_file_of_a_run_is_packed() -> None:
 def test_no_folder_is_made_for_an_archive(run: RunDirectory, tmp_path: Path) -> None:
     made = call("bundle", run.path, "--output", tmp_path / "gone" / "sent.tar.gz")
     assert (made.exit_code, "there is no folder" in made.output, (tmp_path / "gone").exists()) == (2, True, False)
+
+
+def test_a_private_key_is_masked_wherever_a_portion_of_a_log_ends() -> None:
+    lines = b"".join(b"MIIEsecret%054d\n" % number for number in range(25))
+    key = b"-----BEGIN RSA PRIVATE KEY-----\n" + lines + b"-----END RSA PRIVATE KEY-----\n"
+    for before in ((1 << 20) - 800, (1 << 20) - 20):
+        kept: list[bytes] = []
+        Redactor().copy(BytesIO(b"x" * (before - 1) + b"\n" + key + b"after\n"), kept.append)
+        assert b"MIIE" not in b"".join(kept) and b"".join(kept).endswith(b"\nafter\n")
+
+
+def test_a_secret_of_json_in_json_is_masked_and_the_line_stays_json() -> None:
+    line = json.dumps({"kind": "failure", "text": json.dumps({"api_key": "abcdef123456", "model": "x"})})
+    text = Redactor().text(line)
+    assert "abcdef" not in text and json.loads(json.loads(text)["text"])["model"] == "x"
