@@ -83,8 +83,11 @@ def isolate(
 
 def _run(name: str) -> Path | None:
     """The directory of a run of that name; None: it is an inventory. Raises ValueError for a name that is neither."""
+    from shakedown.archive.run import is_packed
     from shakedown.runs import find_run
 
+    if is_packed(name):
+        raise ValueError(f"{name}: an archive of a run: give the run's directory")
     if Path(name).is_file() and Path(name).name != "run.json":
         return None
     try:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import click
 
 from shakedown.cli import format_of, unusable
 from shakedown.report.formats import Compared, Remembered, write
+from shakedown.text import printable
 
 _AGO = re.compile(r"(\d{1,5})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -130,16 +132,21 @@ def history(limit: int, form: str, **asked: Any) -> None:
 @format_of(Compared)
 def compare(first: str, second: str, form: str) -> None:
     """What differs between two runs: verdicts first, then figures, versions, the nodes' states, the plans, and the
-    rest. RUN is an id, a part that only its id begins with, latest, or a directory.
+    rest. RUN is an id, a part that only its id begins with, latest, a directory, or the file that `shakedown bundle`
+    made of it.
 
     \b
     shakedown compare 20261121T0600 latest
+    shakedown compare theirs.shakedown.tar.gz latest
     """
+    from shakedown.archive.run import opened_run
     from shakedown.ledger.compare import compare as beside
-    from shakedown.runs import RunDirectory, find_run
 
     try:
-        found = beside(RunDirectory(find_run(first)), RunDirectory(find_run(second)))
+        with opened_run(first) as (one, *told), opened_run(second) as (other, *more):
+            for line in chain(*told, *more):
+                click.echo(f"shakedown: {printable(line)}", err=True)
+            found = beside(one, other)
     except (OSError, ValueError) as error:
         unusable(error)
     write(Compared(found), form)

@@ -281,6 +281,14 @@ def test_every_file_of_a_run_is_packed() -> None:
     assert set(named) <= {*FOLDERS, *DOCUMENTS, *TEXTS}
 
 
+def test_an_archive_is_compared_as_its_run_is(run: RunDirectory, tmp_path: Path) -> None:
+    archive = tmp_path / "sent.tar.gz"
+    assert call("bundle", run.path, "--output", archive).exit_code == 0
+    result = call("compare", archive, run.path)
+    assert (result.exit_code, "packed by shakedown" in result.stderr) == (0, True), result.output
+    assert "nothing differs" in result.stdout
+
+
 def test_no_folder_is_made_for_an_archive(run: RunDirectory, tmp_path: Path) -> None:
     made = call("bundle", run.path, "--output", tmp_path / "gone" / "sent.tar.gz")
     assert (made.exit_code, "there is no folder" in made.output, (tmp_path / "gone").exists()) == (2, True, False)

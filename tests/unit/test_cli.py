@@ -125,12 +125,14 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
         (["drift", "rack7"], "rack7: no hosts: it is no file; expected an inventory"),
         (["isolate", "rack7"], "rack7: no such file, and no such run"),
         (["isolate", "20260101T000000-aaaaaa", "--resume"], "no search was begun in it"),
+        (["isolate", "sent.tar.gz"], "an archive of a run: give the run's directory"),
     ],
 )
 def test_a_name_that_is_no_inventory_no_run_or_no_search_is_refused_before_a_node_is_asked(
     tmp_path: Path, argv: list[str], words: str
 ) -> None:
     a_run(tmp_path / "runs", "20260101T000000-aaaaaa")
+    assert call("bundle", tmp_path / "runs/20260101T000000-aaaaaa", "--output", tmp_path / "sent.tar.gz").exit_code == 0
     code, _out, err = forks.run([str(Path(sys.executable).with_name("shakedown")), *argv], tmp_path, os.environ)
     assert (code, words in err, "Traceback" in err) == (2, True, False), err
 
