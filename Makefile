@@ -64,6 +64,7 @@ bench: setup  ## how often a baseline and a search for bad nodes err, by simulat
 	$(BIN)/python -m bench.ledger
 	$(BIN)/python -m bench.sampler
 	$(BIN)/python -m bench.trials
+	$(BIN)/python -m bench.stragglers
 	$(BIN)/python -m bench.page
 	$(BIN)/python bench/run.py
 

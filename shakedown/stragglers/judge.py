@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from shakedown import peers
 from shakedown.stragglers.model import Level, Limits, Measured, Slow, Stragglers, Window
@@ -115,25 +114,27 @@ def _of_role(
         return [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
     # Everybody's slowest rank: one slow GPU slows its node's every window, and equal nodes have equal ones.
     values = {name: [max(told[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
-    rungs: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
-    # The rest of the ladder is looked at from the top, so that a node has one place on it.
+    ladder: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
+    least = min(limit for _, limit in ladder)
+    shortfall = least / (1 + least)  # of the speed, which is what places are of
     found: dict[str, Slow] = {}
-    for level, limit in rungs:
-        shortfall = limit / (1 + limit)  # of the speed, which is what places are of
-        for name, place in peers.places(values, lower_is_better=True, slower=shortfall).items():
-            standing, why = place.standing(shortfall)
-            if name in found or standing not in ("named", "undecided") or (standing != "named" and level != "fail"):
-                continue
-            others = median(median(its) for other, its in values.items() if other != name)
-            found[name] = Slow(
-                node=name,
-                level=level if standing == "named" else "undecided",
-                slower=median(values[name]) / others - 1,
-                peers=place.peers,
-                windows=_spans(spans),
-                role=words,
-                why="" if standing == "named" else why.partition(", ")[2] or why,
-            )
+    for name, place in peers.places(values, lower_is_better=True, slower=shortfall).items():
+        standing, why = place.standing(shortfall)
+        slower = 1 / (1 - place.shortfall) - 1
+        level = next((level for level, limit in ladder if slower >= limit), None)
+        if standing == "undecided":
+            level = "undecided" if level == "fail" else None
+        if level is None or standing not in ("named", "undecided"):
+            continue
+        found[name] = Slow(
+            node=name,
+            level=level,
+            slower=slower,
+            peers=place.peers,
+            windows=_spans(spans),
+            role=words,
+            why="" if standing == "named" else why.partition(", ")[2] or why,
+        )
     return list(found.values()), ""
 
 

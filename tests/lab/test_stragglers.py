@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.docs import schemas
 from tests.lab.conftest import RackMaker
 from tests.lab.product import Product, smoke
@@ -12,6 +14,7 @@ from tests.lab.shares import shared
 MODEL = {"hidden_size": 64, "num_layers": 2, "seq_length": 64, "vocab_size": 128}
 
 
+@pytest.mark.long
 def test_a_node_with_a_quarter_of_its_cpu_is_named_and_nobody_else(rack: RackMaker, tmp_path: Path) -> None:
     lab, product = rack(4), Product(tmp_path)
     wanted = smoke(stragglers="gate", iterations=26, options=MODEL, unreachable_s=60)

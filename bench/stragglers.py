@@ -1,0 +1,101 @@
+"""How often a node that is slow while it trains is named, and how often an innocent one: the product's own judgement
+over drawn runs.
+
+The scatter is either measured (`own_times.toml`: every rank's windows over the median of its run's, drawn as they came)
+or normal on a logarithmic scale, as in bench/trials.py.
+"""
+
+from __future__ import annotations
+
+import random
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.trials import QUIET, USUAL, figures
+from shakedown.stragglers.judge import Layout, judged
+from shakedown.stragglers.model import Limits, Measured, Window
+
+WINDOWS = 8
+Draw = Callable[[random.Random], list[float]]  # one node's own times, around 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: shares of runs."""
+
+    nodes: int
+    noise: str
+    slow: float  # how many times as long one node needs; 1: nobody is slow
+    found: float
+    undecided: float
+    innocent: float
+
+
+def measured() -> list[list[float]]:
+    """The windows of every rank that was measured, over the median of its run's in that window."""
+    document = tomllib.loads(Path(__file__).with_name("own_times.toml").read_text("utf-8"))
+    found = []
+    for run in document["runs"]:
+        middle = [median(window) for window in zip(*run["ranks"], strict=True)]
+        found += [[own / usual for own, usual in zip(rank, middle, strict=True)] for rank in run["ranks"]]
+    return found
+
+
+def draws() -> dict[str, Draw]:
+    """The noises, by name."""
+    pool = measured()
+
+    def of_pool(chosen: random.Random) -> list[float]:
+        its, begin = chosen.choice(pool), chosen.randrange(WINDOWS)
+        return [its[(begin + at) % len(its)] for at in range(WINDOWS)]
+
+    return {
+        QUIET.name: lambda chosen: figures(chosen, QUIET, 1.0, WINDOWS),
+        USUAL.name: lambda chosen: figures(chosen, USUAL, 1.0, WINDOWS),
+        "measured: two cores that other work shared": of_pool,
+    }
+
+
+def row(noise: str, nodes: int, slow: float, runs: int, seed: int = 1) -> Row:
+    """One node needs `slow` times as long, or none (1)."""
+    chosen, draw = random.Random(f"{seed} {nodes} {noise} {slow}"), draws()[noise]
+    layout = Layout({f"n{node}": range(node, node + 1) for node in range(nodes)})
+    found = doubtful = innocent = 0
+    for _ in range(runs):
+        told: dict[str, Measured | None] = {}
+        for node in range(nodes):
+            own = [value * (slow if node == 0 else 1.0) for value in draw(chosen)]
+            windows = (Window(rank=node, first=at, last=at, own=value) for at, value in enumerate(own))
+            told[f"n{node}"] = Measured(own=tuple(windows))
+        its = judged(told, layout, Limits())
+        named = {each.node for each in its.named("fail", "warn", "notice")}
+        found += slow > 1 and "n0" in named
+        doubtful += bool(its.named("undecided"))
+        innocent += bool(named - ({"n0"} if slow > 1 else set()))
+    return Row(nodes, noise, slow, found / runs, doubtful / runs, innocent / runs)
+
+
+def table(runs: int = 1000) -> Iterator[Row]:
+    """Every noise and size."""
+    for noise in draws():
+        for nodes in (4, 8, 32):
+            for slow in (1.0, 1.15, 1 / 0.6, 4.0):
+                yield row(noise, nodes, slow, max(runs * 4 // nodes, 100))
+
+
+def lines(rows: Iterator[Row]) -> Iterator[str]:
+    """As a table of Markdown."""
+    yield "| nodes | noise | one needs | named | undecided | an innocent one named |"
+    yield "|---|---|---|---|---|---|"
+    for each in rows:
+        needs = "nobody is slow" if each.slow == 1 else f"{each.slow:.2f} times as long"
+        found = "-" if each.slow == 1 else f"{each.found:.1%}"
+        yield f"| {each.nodes} | {each.noise} | {needs} | {found} | {each.undecided:.1%} | {each.innocent:.2%} |"
+
+
+if __name__ == "__main__":
+    for line in lines(table()):
+        print(line)
