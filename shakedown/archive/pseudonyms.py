@@ -21,11 +21,13 @@ _GUID = rf"(?<![\w:]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])"
 _UUID = r"(?<![\w-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w-])"
 _IPV4 = rf"(?<![\w.]){_FOUR}(?!\w|\.\d)"
 _IPV6 = rf"(?<![\w:.])(?:[0-9a-fA-F]{{0,4}}:){{2,7}}(?:{_FOUR}|[0-9a-fA-F]{{1,4}}|)(?![\w:]|\.\d)"
-_FORMS = re.compile("|".join([_UUID, _MAC, _IPV6, _GUID, _IPV4]))
+_NETWORK = rf"(?<![\w.])(?P<network>{_FOUR})/(?P<bits>3[0-2]|[12]?\d)(?![\w./])"
+_FORMS = re.compile("|".join([_UUID, _MAC, _IPV6, _GUID, _NETWORK, _IPV4]))
 _HOME = r"(?<=/home/)(?P<home>[A-Za-z0-9_][A-Za-z0-9._-]{0,63})"
 _WORD = r"(?<!\w)@?\w[\w.-]*"
 _JOINTS = re.compile(r"([@.-]+)")
 _V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices (RFC 2544): nobody's
+_NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
 _FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
 
 
@@ -56,7 +58,23 @@ class Pseudonyms:
 
     def text(self, text: str) -> str:
         """The text with every one replaced."""
-        return self._words.sub(self._word, _FORMS.sub(lambda found: self._address(found[0]), text))
+        return self._words.sub(self._word, _FORMS.sub(self._form, text))
+
+    def _form(self, found: re.Match[str]) -> str:
+        if found["network"] is None:
+            return self._address(found[0])
+        try:
+            network = ipaddress.ip_network(found[0])
+        except ValueError:  # an address of an interface, with the bits of its network
+            return f"{self._address(found['network'])}/{found['bits']}"
+        if not 8 <= network.prefixlen < 32 or network.is_loopback or network.is_multicast:
+            return f"{self._address(found['network'])}/{found['bits']}"
+        size = network.num_addresses
+        return self._numbered(
+            found[0],
+            f"network/{network.prefixlen}",
+            lambda n: f"{ipaddress.ip_address(_NETWORKS + n * size % (1 << 28))}/{found['bits']}",
+        )
 
     def value(self, text: str) -> str:
         """A text of a document, which may be a name as a whole."""

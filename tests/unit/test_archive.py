@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import ipaddress
 import json
 import re
 import stat
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from shakedown import runs
 from shakedown.archive import read
 from shakedown.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
+from shakedown.archive.pseudonyms import Pseudonyms
 from shakedown.archive.read import opened
 from shakedown.archive.redact import Redactor
 from shakedown.archive.tar import Refused, is_archive
@@ -307,3 +309,12 @@ def test_a_secret_of_json_in_json_is_masked_and_the_line_stays_json() -> None:
     line = json.dumps({"kind": "failure", "text": json.dumps({"api_key": "abcdef123456", "model": "x"})})
     text = Redactor().text(line)
     assert "abcdef" not in text and json.loads(json.loads(text)["text"])["model"] == "x"
+
+
+def test_a_network_stays_one() -> None:
+    names = Pseudonyms({})
+    made = names.text("10.20.30.0/24 via 10.20.30.1, on 10.20.30.7/24; 10.0.0.0/8, 10.20.31.0/24, 0.0.0.0/0")
+    assert "10." not in made.replace("0.0.0.0/0", "")
+    first, wide, second = (ipaddress.ip_network(word) for word in re.findall(r"240[^ ,]*/\d+|24\d[^ ,]*/\d+", made))
+    assert (first.prefixlen, wide.prefixlen, first != second) == (24, 8, True)
+    assert names.text("10.20.30.0/24") == str(first)
