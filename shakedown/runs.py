@@ -26,6 +26,7 @@ import json
 import os
 import secrets
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -423,7 +424,7 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
     if record.trials is None:
         return None
     readings: list[Reading] = []
-    incomplete: dict[str, str] = {}
+    incomplete: dict[str, dict[str, str]] = defaultdict(dict)
     for job in record.jobs:
         kept = evidence.get(job.name, Evidence())
         if not job.trials or job.plan is None:
@@ -435,8 +436,8 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             readings += found.readings
             why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
             if why:
-                incomplete[node.name] = why
-    fresh = record.trials.model_copy(update={"readings": readings, "incomplete": incomplete})
+                incomplete[job.trials][node.name] = why
+    fresh = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
     kept_of = {job.node: evidence[job.name] for job in record.jobs if job.trials and job.node and job.name in evidence}
     return of_trials.judged(fresh, {node: kept.past for node, kept in kept_of.items() if kept.past})
 

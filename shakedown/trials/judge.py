@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -264,7 +264,7 @@ def _of_trial(record: TrialsRecord, name: str) -> Iterator[Gate]:
         return  # nothing that this trial is of is there, on any node
     rest = [each for each in its if each.node not in named]
     unsure = [f"{each.node} {_figure(each)}: {each.why}" for each in rest if each.standing in ("undecided", "unknown")]
-    unsure += [_silent(record, node) for node in record.groups if not any(each.node == node for each in its)]
+    unsure += _not_whole(record, its, set(named))
     if unsure:
         count = f"{len(unsure)} are not"
         yield Gate(
@@ -292,9 +292,29 @@ def _remedy(name: str, figures: Sequence[Judged]) -> str:
     return f"{again} with more nodes (each part needs {peers.LEAST_PEERS} peers), or give floors in trials.floors"
 
 
-def _silent(record: TrialsRecord, node: str) -> str:
-    why = record.incomplete.get(node)
-    return f"{node}: no figure{f' ({why})' if why else ''}"
+def _not_whole(record: TrialsRecord, its: Sequence[Judged], named: Collection[str]) -> Iterator[str]:
+    """Nodes of which something is missing: a part or a repetition whose reading was lost could be the one that is
+    slow. A part is asked for where most nodes of the same GPUs have it."""
+    incomplete = record.incomplete.get(NODES, {})
+    own: dict[str, set[tuple[str, str]]] = {node: set() for node in record.groups}
+    for each in its:
+        own.setdefault(each.node, set()).add((each.part, each.figure))
+    for node, has in own.items():
+        if not has:
+            why = incomplete.get(node)
+            yield f"{node}: no figure{f' ({why})' if why else ''}"
+            continue
+        if node in named:
+            continue
+        alike = [own[other] for other in own if record.groups.get(other, "") == record.groups.get(node, "")]
+        usual = Counter(figure for figures in alike for figure in figures)
+        lacks = sorted(figure for figure, count in usual.items() if 2 * count > len(alike) and figure not in has)
+        few = [each for each in its if each.node == node and each.values and len(each.values) < record.repetitions]
+        said = [f"{' '.join(figure).strip()}: no figure" for figure in lacks]
+        said += [f"{_figure(each)}: {len(each.values)} of {record.repetitions} repetitions" for each in few]
+        said += [incomplete[node]] if node in incomplete else []
+        if said:
+            yield f"{node}: {some(said)}"
 
 
 def _figure(each: Judged) -> str:

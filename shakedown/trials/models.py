@@ -102,4 +102,4 @@ class TrialsRecord(_Part):
     readings: Annotated[list[Reading], FailFast()] = []
     judged: Annotated[list[Judged], FailFast()] = []
     matrices: list[Matrix] = []
-    incomplete: dict[str, str] = {}  # node -> why its readings are not whole
+    incomplete: dict[str, dict[str, str]] = {}  # kind of job -> node -> why its readings are not whole

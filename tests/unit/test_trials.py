@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def test_a_node_cannot_outvote_the_others_by_parts_that_it_invents() -> None:
 
 
 def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
-    two = {"node1": [10.0, 10], "node2": [10.0, 10]}
+    two = {"node1": [10.0, 10, 10], "node2": [10.0, 10, 10]}
     assert verdicts(record(two)) == [("gemm", None, Verdict.UNKNOWN)]
     assert verdicts(record(two, limits=Limits(floors={"gemm.fp32": 9.0}))) == [("gemm", None, Verdict.OK)]
     below = record(two, limits=Limits(floors={"gemm.fp32": 11.0}))
@@ -146,13 +146,38 @@ def test_wrong_results_name_a_node_however_fast_it_was() -> None:
 
 def test_a_part_that_hung_costs_its_own_figure_and_a_silent_node_is_unknown() -> None:
     hung = [Reading(node="node1", trial="memory", part="cpu", repetition=1, state="timeout", note="nothing for 60 s")]
-    judged = record(EVEN, readings=hung, asked=["gemm", "memory"], incomplete={"node2": "stopped"})
+    judged = record(
+        EVEN,
+        readings=hung,
+        asked=["gemm", "memory"],
+        incomplete={"pairs": {"node3": "cut"}, "trials": {"node2": "stopped"}},
+    )
     assert verdicts(judged) == [
-        ("gemm", None, Verdict.OK),
+        ("gemm", None, Verdict.UNKNOWN),
         ("memory", "node1", Verdict.FAIL),
         ("memory", None, Verdict.UNKNOWN),
     ]
+    assert judge.gates(judged)[0].evidence == "node2: stopped", "what was lost could have been one of its figures"
     assert "node2: no figure (stopped)" in judge.gates(judged)[2].evidence
+
+
+def test_a_part_or_a_repetition_that_is_missing_on_one_node_is_no_pass() -> None:
+    """A reading that was lost, or that a node keeps to itself, could be the slow one."""
+
+    def of_second(nodes: Sequence[str], repetitions: Sequence[int]) -> list[Reading]:
+        return [
+            Reading(node=node, trial="gemm", part="cpu1", repetition=number, figure="fp32", value=10.0 + number / 10)
+            for node in nodes
+            for number in repetitions
+        ]
+
+    all_nodes, whole = list(EVEN), (1, 2, 3)
+    assert verdicts(record(EVEN, readings=of_second(all_nodes, whole))) == [("gemm", None, Verdict.OK)]
+    one_less = record(EVEN, readings=of_second(all_nodes[1:], whole))
+    assert verdicts(one_less) == [("gemm", None, Verdict.UNKNOWN)]
+    assert judge.gates(one_less)[0].evidence == "node1: cpu1 fp32: no figure"
+    late = record(EVEN, readings=[*of_second(all_nodes[1:], whole), *of_second(all_nodes[:1], (1, 3))])
+    assert judge.gates(late)[0].evidence == "node1: cpu1 fp32: 2 of 3 repetitions"
 
 
 def between(nodes: int, slow: Callable[[int, int], bool]) -> list[Reading]:

@@ -49,7 +49,9 @@ def of(record: TrialsRecord | None) -> Trials | None:
         odd=odd[:ODD],
         beyond=max(len(odd) - ODD, 0),
         pairs=[_pairs(matrix) for matrix in record.matrices if matrix.cells],
-        incomplete=[printable(f"{node}: {why}", 500) for node, why in record.incomplete.items()],
+        incomplete=[
+            printable(f"{node}: {why}", 500) for its in record.incomplete.values() for node, why in its.items()
+        ],
     )
 
 
