@@ -64,9 +64,13 @@ def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, pr
     ran = product.run("shakedown", "run", site, timeout=400)
     assert ran.code == 1, ran.text
     assert "search for bad nodes" in ran.err
-    assert suspects(product) == [{"node4"}], ran.text
     record = product.record()
     result = record["isolation"]["result"]
+    if not suspects(product):  # iterations of some milliseconds: where other work scatters them, no group is cleared
+        assert "node4" in result["undecided"], ran.text
+        assert "too few to compare with" in ran.err, ran.text
+        return
+    assert suspects(product) == [{"node4"}], ran.text
     assert set(result["cleared"]) == {node.name for node in lab} - {"node4"}
     failed = result["suspects"][0]["trainings"]
     assert len(failed) >= 3
