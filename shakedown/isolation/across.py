@@ -7,17 +7,16 @@ fails, twice over, the failure shows only at size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from shakedown.hosts import folded
-from shakedown.isolation.knowledge import Knowledge
+from shakedown.isolation.knowledge import SILENT, Knowledge
 from shakedown.isolation.model import Group, Purpose
 
 _Side = tuple[str, ...]
 _DOUBTED = 7  # trainings of a pair that fails, and passes, by turns
-_REPEATED = 3  # trainings of one group at most
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,9 @@ def within(known: Knowledge, nodes: frozenset[str], number: int) -> Found:
     return _within(known, _ordered(known, nodes), number)
 
 
-def _status(known: Knowledge, nodes: frozenset[str], need: int) -> Literal["pass", "fail"] | None:
-    """What a group has come to; None: try it (again). A failure counts from the second on, `need` passes are asked."""
+def _status(known: Knowledge, nodes: frozenset[str], need: int) -> Literal["pass", "fail", "unknown"] | None:
+    """What a group has come to; None: try it (again), of three times two decide. A failure counts from the second on,
+    `need` passes are asked. Unknown: its trainings came to nothing."""
     if len(nodes) < known.problem.smallest:
         return "pass"  # each of its nodes is cleared
     passes, fails = known.of(nodes)
@@ -60,14 +60,15 @@ def _status(known: Knowledge, nodes: frozenset[str], need: int) -> Literal["pass
         return "fail"
     if passes >= need and passes > fails:
         return "pass"
-    tried = passes + fails + known.unanswered(nodes)
-    return "pass" if tried >= _REPEATED + need else None
+    return "unknown" if len(known.came_to_nothing(nodes)) >= SILENT else None
 
 
 def _within(known: Knowledge, nodes: _Side, number: int) -> Found:
     """The nodes fail together. Which half of them does, or is it between the halves?"""
     if len(nodes) <= known.problem.smallest:
-        if known.of(frozenset(nodes))[0] + known.of(frozenset(nodes))[1] < _DOUBTED:
+        if silent := _silence(known, [frozenset(nodes)]):
+            return Found(why=f"{folded(nodes)} fail together now and then: {silent}")
+        if sum(known.of(frozenset(nodes))) < _DOUBTED:
             return Found(groups=_disjoint(known, [frozenset(nodes)], number, "again"))
         return Found(why=f"{folded(nodes)} fail together now and then")
     sides = _halves(known, nodes)
@@ -78,6 +79,8 @@ def _within(known: Knowledge, nodes: _Side, number: int) -> Found:
     pending = [frozenset(side) for side, came_to in zip(sides, status, strict=True) if came_to is None]
     if pending:
         return Found(groups=_disjoint(known, pending, number, "across"))
+    if silent := _silence(known, (frozenset(side) for side, it in zip(sides, status, strict=True) if it == "unknown")):
+        return Found(why=f"{folded(nodes)} fail together, though each passes with others: {silent}")
     return _cross(known, sides[0], sides[1], number)
 
 
@@ -87,24 +90,40 @@ def _cross(known: Knowledge, one: _Side, other: _Side, number: int) -> Found:
         pair = frozenset(one + other)
         if _status(known, pair, 2) is None:
             return Found(groups=_disjoint(known, [pair], number, "across"))
+        if silent := _silence(known, [pair]):
+            return Found(why=f"between {folded(one)} and {folded(other)}: {silent}")
         return Found(why=f"between {folded(one)} and {folded(other)}, and the two alone do not show it")
     mine, theirs = _halves(known, one), _halves(known, other)
     cells = [(a, b) for turn in range(2) for a, b in _turn(mine, theirs, turn)]
     for need in (1, 2):
-        pending = []
+        pending, unknown = [], []
         for a, b in cells:
             status = _status(known, frozenset(a + b), need)
             if status == "fail":
                 return _cross(known, a, b, number)
             if status is None:
                 pending.append(frozenset(a + b))
+            elif status == "unknown":
+                unknown.append(frozenset(a + b))
         if pending:
             return Found(groups=_disjoint(known, pending, number, "across"))
+    if silent := _silence(known, unknown):
+        return Found(why=f"between {folded(one)} and {folded(other)}: {silent}")
     count = len(one) + len(other)
     return Found(
         why=f"between {folded(one)} and {folded(other)}: each side passes, and so does every part across;"
         f" it fails only with all {count} (a link that needs more load, or the scale itself)"
     )
+
+
+def _silence(known: Knowledge, groups: Iterable[frozenset[str]]) -> str:
+    """Which of the groups it is that nothing can be said of, and why."""
+    for nodes in groups:
+        tries = known.came_to_nothing(nodes)
+        if len(tries) >= SILENT:
+            ids = ", ".join(each.group.id for each in tries)
+            return f"the trainings of {folded(sorted(nodes))} came to nothing ({ids}: {tries[-1].why})"
+    return ""
 
 
 def _turn(mine: list[_Side], theirs: list[_Side], turn: int) -> Iterator[tuple[_Side, _Side]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import pairwise
 
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.model import Group, Problem, Purpose
 
+_ATTEMPTS = 12  # to mix groups of which none has said already what it can
 _EVEN = math.log(2)  # of -log(all good): a group that is as likely to fail as to pass tells most
 
 
@@ -38,12 +39,34 @@ def parts(nodes: Sequence[str], count: int) -> list[list[str]]:
 
 
 def next_groups(known: Knowledge, number: int) -> list[Group]:
-    """The groups of a round that asks about all nodes that are still open, each once, filled with cleared nodes."""
+    """The groups of a round that asks about all nodes that are still open, each once, filled with cleared nodes. None
+    is a group that has said what it can: its nodes are mixed anew, and wait where that leads to no other."""
     if not known.rounds:
-        wanted = [_Wanted(part, "groups", None) for part in _by_hints(known)]
-    else:
-        wanted = _by_family(known, number)
-    return _filled(known, wanted, number)
+        return _numbered(
+            _filled(known, [_Wanted(part, "groups", None) for part in _by_hints(known)], f"{number}"), number
+        )
+    again = [each.group for each in known.near if any(node in known.open for node in each.group.asked)]
+    held = {node for group in again for node in group.nodes}
+    remix: set[str] = set()
+    best: list[Group] = []
+    for attempt in range(_ATTEMPTS):
+        salt = f"{number}/{attempt}" if attempt else f"{number}"
+        made = _filled(known, _by_family(known, held, remix, salt, attempt + 1), salt, held)
+        good = [group for group in made if known.worth_trying(frozenset(group.nodes))]
+        if not best or _asked(good) > _asked(best):
+            best = good
+        if len(good) == len(made):
+            break
+        remix |= {node for group in made if group not in good for node in group.asked}
+    return _numbered([*again, *best], number)
+
+
+def _asked(groups: Sequence[Group]) -> int:
+    return sum(len(group.asked) for group in groups)
+
+
+def _numbered(groups: Sequence[Group], number: int) -> list[Group]:
+    return [group.model_copy(update={"id": f"{number}.{index}"}) for index, group in enumerate(groups, 1)]
 
 
 class _Wanted:
@@ -66,20 +89,28 @@ def _by_hints(known: Knowledge) -> list[list[str]]:
     return [*found, *filter(None, groups)]
 
 
-def _by_family(known: Knowledge, number: int) -> list[_Wanted]:
+def _by_family(known: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
     """Those of a group that failed last are divided; those that passed last are mixed anew, which tells a bad node that
-    was missed from the company that it was in."""
+    was missed from the company that it was in. So are those whose last training came to nothing, in smaller groups:
+    one node that cannot be tried takes fewer others with it."""
     families: dict[str | None, list[str]] = defaultdict(list)
+    longest = len(known.problem.nodes)
     for node in known.open:
-        last = known.last.get(node)
-        families[last.group.id if last is not None and last.outcome == "fail" else None].append(node)
+        if node in held or node in known.given_up:
+            continue
+        last = known.latest.get(node)
+        if last is not None and last.outcome == "unknown" and last.doubt is None:
+            longest = min(longest, math.ceil(len(last.nodes) / 2))
+        failed = last is not None and last.outcome == "fail" and node not in remix
+        families[last.group.id if last is not None and failed else None].append(node)
     mixed = families.pop(None, [])
-    random.Random(f"{known.problem.seed}/{number}").shuffle(mixed)
+    random.Random(f"{known.problem.seed}/{salt}").shuffle(mixed)
     found = []
     for family, nodes in families.items():
         nodes.sort(key=lambda node: -known.probability[node])
         found += [_Wanted(part, "halves", family) for part in _divided(known, nodes, least=2)]
-    found += [_Wanted(part, "regroup", None) for part in _divided(known, mixed, least=1)]
+    least = max(least, math.ceil(len(mixed) / max(longest, known.problem.smallest)))
+    found += [_Wanted(part, "regroup", None) for part in _divided(known, mixed, min(least, len(mixed)))]
     for each in found:
         if len(each.nodes) == 1 and known.probability[each.nodes[0]] > 0.2:
             each.purpose = "confirm"
@@ -106,11 +137,11 @@ def _divided(known: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
     return found
 
 
-def _filled(known: Knowledge, wanted: list[_Wanted], number: int) -> list[Group]:
+def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
     """Each group with as many nodes as a training needs: first such that are cleared, and with whom its node has not
     trained before. Who finds nobody joins another that is alone too, or waits for the next round."""
     smallest = known.problem.smallest
-    busy = {node for each in wanted for node in each.nodes}
+    busy = {node for each in wanted for node in each.nodes} | held | known.given_up.keys()
     spare = sorted(
         (node for node in known.problem.nodes if node not in busy and node not in known.named),
         key=lambda node: known.probability[node],
@@ -119,7 +150,7 @@ def _filled(known: Knowledge, wanted: list[_Wanted], number: int) -> list[Group]
     alone: list[_Wanted] = []
     short = [each for each in wanted if len(each.nodes) < smallest]
     short.sort(key=lambda each: -max(known.probability[node] for node in each.nodes))
-    random.Random(f"{known.problem.seed}/pads/{number}").shuffle(spare)
+    random.Random(f"{known.problem.seed}/pads/{salt}").shuffle(spare)
     spare.sort(key=lambda node: node not in known.cleared)
     pads: dict[int, list[str]] = {}
     for each in short:
@@ -146,7 +177,7 @@ def _filled(known: Knowledge, wanted: list[_Wanted], number: int) -> list[Group]
         fill = tuple(pads.get(id(each), ()))
         groups.append(
             Group(
-                id=f"{number}.{len(groups) + 1}",
+                id=f"{len(groups) + 1}",
                 nodes=tuple(sorted((*each.nodes, *fill), key=known.place.__getitem__)),
                 pads=fill,
                 purpose=each.purpose,

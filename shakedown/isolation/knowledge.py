@@ -23,6 +23,11 @@ CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad
 PROBABLE = 0.9
 _SEEN = 20  # trainings that the given noise weighs against what was seen
+ANSWERS = 3  # of one group: two of three decide
+SILENT = 2
+"""Trainings of one group that come to nothing, where no other nodes can be asked the same: the second time may be the
+lock of another job that is gone. Where others can, the group is not tried again."""
+GIVEN_UP = 3  # trainings of a node, in different company, that came to nothing
 FAILURES = 3
 """Failures, each in other company, without which nobody is named, whatever the probability is."""
 
@@ -203,15 +208,48 @@ class Knowledge:
         """How often exactly these nodes have passed and failed together."""
         return self._counts.get(nodes, (0, 0))
 
-    def unanswered(self, nodes: frozenset[str]) -> int:
-        """How often a training of exactly these nodes came to nothing."""
-        return sum(each.outcome == "unknown" for each in self.trainings if each.nodes == nodes)
+    def came_to_nothing(self, nodes: frozenset[str]) -> list[Training]:
+        """The trainings of exactly these nodes that said nothing. One near the threshold is none of them: it counts
+        towards two of three."""
+        return [each for each in self.silent if each.nodes == nodes]
+
+    @cached_property
+    def silent(self) -> list[Training]:
+        return [each for each in self.trainings if each.outcome == "unknown" and each.doubt != "near"]
+
+    @cached_property
+    def latest(self) -> dict[str, Training]:
+        """The last training of each node, whatever it said."""
+        return {node: each for each in self.trainings for node in each.nodes}
+
+    @cached_property
+    def near(self) -> list[Training]:
+        """Those near the threshold that are to be tried again as they are."""
+        last = {each.nodes: each for each in self.trainings}
+        return [each for each in last.values() if each.doubt == "near"]
+
+    @cached_property
+    def given_up(self) -> dict[str, Training]:
+        """Nodes that no training says anything about, with the last that did not: groups of few, each with others."""
+        company: dict[str, set[frozenset[str]]] = {}
+        for each in self.trainings:
+            for node in each.nodes:
+                if each.outcome != "unknown":
+                    company.pop(node, None)
+                elif each.doubt != "near" and node in each.group.asked and len(each.nodes) <= 2 * self.problem.smallest:
+                    company.setdefault(node, set()).add(each.nodes)
+        return {node: self.latest[node] for node, groups in company.items() if len(groups) >= GIVEN_UP}
+
+    def worth_trying(self, nodes: frozenset[str]) -> bool:
+        """Whether a group of these nodes may still say something that it has not said."""
+        tried = sum(each.nodes == nodes for each in self.trainings)
+        return max(self.of(nodes)) < 2 and tried < ANSWERS and not self.came_to_nothing(nodes)
 
     @cached_property
     def partners(self) -> dict[str, Counter[str]]:
-        """With whom each node has trained in a group of few, and how often that said something."""
+        """With whom each node has trained in a group of few, and how often."""
         found: dict[str, Counter[str]] = {node: Counter() for node in self.problem.nodes}
-        for each in self.told:
+        for each in self.trainings:
             if len(each.nodes) <= 2 * self.problem.smallest:
                 for node in each.nodes:
                     found[node].update(each.nodes)

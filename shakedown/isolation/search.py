@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shakedown.isolation import pace
 from shakedown.isolation.model import Isolation, Launcher, Training
 from shakedown.isolation.strategy import next_step, stopped
 
@@ -15,7 +16,8 @@ def search(
     interrupted: Callable[[], str | None] = lambda: None,
 ) -> Isolation:
     """Go on with a search until it has a result, and return it. `keep` is called after each round and at the end; an
-    interrupted round is forgotten, so that it is played again by whoever goes on."""
+    interrupted round is forgotten, so that it is played again by whoever goes on. Which trainings were slow is judged
+    here, of earlier rounds too, where there were too few to compare with."""
     while isolation.result is None:
         step = next_step(isolation)
         if step.result is not None:
@@ -27,7 +29,7 @@ def search(
         if why := interrupted():
             keep(isolation)
             return isolation.model_copy(update={"result": stopped(isolation, why)})
-        isolation.rounds.append(trainings)
+        isolation.rounds = pace.judged([*isolation.rounds, trainings])
         keep(isolation)
     keep(isolation)
     return isolation

@@ -15,16 +15,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shakedown.hosts import folded
 from shakedown.isolation import across
 from shakedown.isolation.groups import next_groups
-from shakedown.isolation.knowledge import PROBABLE, Knowledge
+from shakedown.isolation.knowledge import PROBABLE, SILENT, Knowledge
 from shakedown.isolation.model import Group, Isolation, Result
+from shakedown.text import counted
 
 LEAST_NODES = 3  # of fewer none can be told from the others
 _THIRD = 1 / 3
 _DOUBT = 0.3  # probability of something between nodes that is worth looking into
 _NOTHING_PASSED = 6  # trainings without a single pass
-_UNANSWERED = 3  # times that a group is tried which comes to nothing
+_SILENT_ROUNDS = 3  # one after another, in which no training said anything
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,8 @@ def next_step(isolation: Isolation) -> Step:
     if problem.seconds is not None and isolation.rounds and _no_time(isolation):
         return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
     if known.open:
-        if groups := _answerable(known, next_groups(known, number)):
-            return Step(groups=groups)
-        return Step(result=_end(known, "the trainings of the nodes that are left came to nothing"))
+        groups = () if _nothing_said(isolation) else tuple(next_groups(known, number))
+        return Step(groups=groups) if groups else Step(result=_end(known, _why_none(known)))
     explained = [set(link.nodes) for link in known.links]
     doubted = [
         nodes
@@ -72,9 +73,22 @@ def next_step(isolation: Isolation) -> Step:
     return _close(known, number)
 
 
-def _answerable(known: Knowledge, groups: list[Group]) -> tuple[Group, ...]:
-    """Without those whose training came to nothing again and again, or the search would never end."""
-    return tuple(group for group in groups if known.unanswered(frozenset(group.nodes)) < _UNANSWERED)
+def _nothing_said(isolation: Isolation) -> bool:
+    """More of the same would say as little."""
+    last = isolation.rounds[-_SILENT_ROUNDS:]
+    silent = all(each.outcome == "unknown" and each.doubt != "near" for trainings in last for each in trainings)
+    return len(last) == _SILENT_ROUNDS and silent
+
+
+def _why_none(known: Knowledge) -> str:
+    """Why nothing more is tried though nodes are open, with the figures."""
+    if not known.silent:
+        return f"no group of {folded(known.open)} is left that could say something new"
+    last = known.silent[-1]
+    return (
+        f"{len(known.silent)} of {counted(len(known.trainings), 'training')} came to nothing, and no others are left to"
+        f" try: the last was {last.group.id}, {folded(last.group.nodes)}: {last.why}"
+    )
 
 
 def _no_time(isolation: Isolation) -> bool:
@@ -105,8 +119,8 @@ def _close(known: Knowledge, number: int) -> Step:
     passes, fails = known.of(frozenset(rest))
     if passes > fails:
         return Step(result=_end(known, ""))
-    if known.unanswered(frozenset(rest)) >= _UNANSWERED:
-        return Step(result=_end(known, "the closing run came to nothing"))
+    if len(silent := known.came_to_nothing(frozenset(rest))) >= SILENT:
+        return Step(result=_end(known, f"the closing run came to nothing: {silent[-1].why}"))
     if passes + fails < 3 and fails < 2:
         return Step(groups=(group,))
     return Step(result=_end(known, "all together fail, and no part of them does"))
@@ -115,7 +129,7 @@ def _close(known: Knowledge, number: int) -> Step:
 def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
     """The sentence at the end. A closing run that has not passed leaves no node cleared by it, and is said."""
     suspects = [] if systemic else [*known.named.values(), *known.links]
-    undecided = {node: f"bad with a probability of {known.probability[node]:.2g}" for node in known.open}
+    undecided = {node: _undecided(known, node) for node in known.open}
     cleared = [node for node in known.problem.nodes if node in known.cleared]
     if systemic:
         undecided |= dict.fromkeys(known.named, "suspect, as too many are")
@@ -128,6 +142,12 @@ def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
     else:
         conclusion = "no node was found bad: all train together"
     return Result(suspects=suspects, cleared=cleared, undecided=undecided, conclusion=conclusion, systemic=systemic)
+
+
+def _undecided(known: Knowledge, node: str) -> str:
+    told = f"bad with a probability of {known.probability[node]:.2g}"
+    last = known.given_up.get(node)
+    return told if last is None else f"{told}: its trainings came to nothing, the last was {last.group.id}: {last.why}"
 
 
 def stopped(isolation: Isolation, why: str) -> Result:

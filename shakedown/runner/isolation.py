@@ -15,7 +15,7 @@ from pyinfra.operations import python
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
-from shakedown.isolation import hints, pace
+from shakedown.isolation import hints
 from shakedown.isolation.estimate import TRAINING_S, estimate
 from shakedown.isolation.model import Group, Hint, Isolation, Problem, Training, short
 from shakedown.isolation.search import search
@@ -182,7 +182,17 @@ def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
     if not isolation.rounds:
         isolation.problem = _as_they_are(current, isolation.problem)
     launch = _Rounds(current, current.directory, remote, interrupted, isolation)
-    ended = search(isolation, launch, lambda each: _keep(current, each), interrupted)
+    told = len(isolation.rounds)
+
+    def keep(each: Isolation) -> None:
+        nonlocal told
+        _keep(current, each)
+        for trainings in each.rounds[told:]:
+            for line in round_line(trainings):
+                current.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        told = len(each.rounds)
+
+    ended = search(isolation, launch, keep, interrupted)
     invocation.interrupted |= interrupted() is not None
     current.record.isolation = ended
     current.save()
@@ -224,10 +234,7 @@ class _Rounds:
             training = training_of(group, job, self._directory)
             ended = job.result.finished_at if job.result is not None else datetime.now(UTC)
             found.append(training.model_copy(update={"seconds": max((ended - began).total_seconds(), 0.0)}))
-        judged = pace.judged(found, self._isolation.trainings)
-        for line in round_line(judged):
-            self._current.out.print(line, markup=False, highlight=False, soft_wrap=True)
-        return judged
+        return found
 
     def _job(self, group: Group) -> Job:
         """With an id and a folder that no earlier try of the same group had."""

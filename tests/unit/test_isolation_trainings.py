@@ -20,9 +20,13 @@ def training(number: int, *nodes: str, step_ms: float | None = 100, outcome: str
     return Training.model_validate({"group": group, "outcome": outcome, "step_ms": step_ms})
 
 
+def newest(trainings: list[Training], earlier: list[Training]) -> Training:
+    return pace.judged([earlier, trainings])[-1][0]
+
+
 def paced(*steps: float, of: int = 2) -> list[str]:
     made = [training(n, *(f"n{n}-{m}" for m in range(of)), step_ms=step) for n, step in enumerate(steps)]
-    return [each.outcome for each in pace.judged(made, [])]
+    return [each.outcome for each in pace.judged([made])[0]]
 
 
 @pytest.mark.parametrize(
@@ -44,12 +48,37 @@ def test_a_slow_group_fails_where_the_others_agree(steps: tuple[float, ...], out
 def test_groups_of_another_size_are_no_peers_and_earlier_rounds_are() -> None:
     large = [training(n, *(f"n{n}-{m}" for m in range(9)), step_ms=100) for n in range(4)]
     small = training(9, "a", "b", step_ms=300)
-    assert pace.judged([small], large)[0].outcome == "pass"
+    assert newest([small], large).outcome == "pass"
     earlier = [training(n, f"n{n}", f"m{n}", step_ms=100) for n in range(4)]
-    [slow] = pace.judged([small], earlier)
+    slow = newest([small], earlier)
     assert slow.outcome == "fail"
     assert slow.why == "slow: 300 ms an iteration, 100 ms in the faster of 4 groups of like size"
-    assert pace.judged([training(9, "a", "b", step_ms=None)], earlier)[0].outcome == "pass"
+    assert newest([training(9, "a", "b", step_ms=None)], earlier).outcome == "pass"
+
+
+def test_near_the_threshold_two_of_three_decide() -> None:
+    usual = [training(n, f"n{n}", f"m{n}", step_ms=100) for n in range(4)]
+
+    def decided(*steps: float) -> list[tuple[str, str | None]]:
+        rounds = [usual]
+        for step in steps:
+            rounds = pace.judged([*rounds, [training(9, "a", "b", step_ms=step)]])
+        return [(each.outcome, each.doubt) for [each] in rounds[1:]]
+
+    near = ("unknown", "near")
+    assert decided(125, 140, 125) == [near, near, ("pass", None)]
+    assert decided(125, 140, 150) == [near, near, ("fail", None)]
+    assert decided(140, 140) == [near, ("fail", None)]
+    assert decided(125, 101) == [near, ("pass", None)]
+
+
+def test_what_had_too_few_beside_it_is_judged_again_when_there_are_more() -> None:
+    first = [training(1, "a", "b", step_ms=100), training(2, "c", "d", step_ms=300)]
+    rounds = pace.judged([first])
+    assert (rounds[0][1].outcome, rounds[0][1].doubt) == ("unknown", "few")
+    rounds = pace.judged([*rounds, [training(3, "a", "e", step_ms=99), training(4, "b", "f", step_ms=101)]])
+    assert [each.outcome for each in rounds[0]] == ["pass", "fail"]
+    assert rounds[0][1].why == "slow: 300 ms an iteration, 100 ms in the faster of 3 groups of like size"
 
 
 def finding(node: str, verdict: Verdict, name: str = "pcie.width") -> Finding:
