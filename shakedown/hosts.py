@@ -1,4 +1,4 @@
-"""What an inventory file needs: ranges of hosts.
+"""What an inventory file needs: ranges of hosts, and the nodes that Slurm has.
 
     from shakedown.hosts import nodes
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -30,6 +31,42 @@ def nodes(*patterns: str) -> list[str]:
     if not names:
         raise ValueError(f"nodes({', '.join(map(repr, patterns))}): no host is named")
     return list(dict.fromkeys(names))
+
+
+def slurm(*conditions: str, allow_allocated: bool = False) -> list[str]:
+    """The nodes that Slurm has in service and free; those that are not are left out, and named on standard error with
+    their reason.
+
+    + conditions: all of them hold: "partition=mi300x", "reservation=maintenance", "feature=rack7", "nodes=node[01-08]"
+    + allow_allocated: take nodes on which jobs run as well. Nothing is changed there all the same unless the desired
+      state allows it, `slurm.allow_allocated`
+
+    Raises ValueError where Slurm does not answer, or has no such node to give.
+    """
+    from shakedown.schedulers.slurm import inventory
+
+    why_not = inventory.chosen(conditions, allow_allocated)
+    free = [name for name, why in why_not.items() if not why]
+    lines = _left_out({name: why for name, why in why_not.items() if why})
+    if not free:
+        told = ", ".join(map(repr, conditions))
+        raise ValueError(f"slurm({told}): none of these nodes can be used: {'; '.join(lines)}")
+    _tell(tuple(lines))
+    return free
+
+
+def _left_out(why: dict[str, str]) -> list[str]:
+    """A line for each reason, with the nodes that have it."""
+    having: dict[str, list[str]] = {}
+    for name, reason in why.items():
+        having.setdefault(reason, []).append(name)
+    return [f"{named(names)}: {reason}" for reason, names in having.items()]
+
+
+@functools.cache  # an inventory may be read more than once
+def _tell(lines: tuple[str, ...]) -> None:
+    for line in lines:
+        print(f"left out, as Slurm has it: {line}", file=sys.stderr)
 
 
 # What is folded: ordinary names with at most four numbers (an IPv4 address has as many); more would cost seconds.

@@ -18,7 +18,6 @@ ROOT = PACKAGE.parent
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     (
-        "shakedown.hosts",
         "shakedown.log",
         "shakedown.peers",
         "shakedown.private",
@@ -26,6 +25,8 @@ LEVELS = (
         "shakedown.site_files",
         "shakedown.text",
     ),
+    ("shakedown.schedulers",),
+    ("shakedown.hosts",),
     ("shakedown.transport", "shakedown.secret_file"),
     ("shakedown.findings", "shakedown.hangs", "shakedown.ledger.key", "shakedown.state"),
     ("shakedown.baselines", "shakedown.isolation.model"),

@@ -1,0 +1,169 @@
+"""The only place that runs Slurm's commands: scontrol, squeue, sbatch, srun, scancel.
+
+Without a controller they hang for minutes instead of failing, so each has a time limit of ours. What they print is
+bounded. They get no more of this process' environment than they need: they hand it on to the job, secrets and all, and
+the variables of a job that this process may itself run in would change what they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from shakedown.text import printable
+
+LIMIT_S = 20.0  # for one command: a controller that is there answers in well under a second, a busy one in a few
+OUTPUT_BYTES = 128 << 20  # of one command: `scontrol show nodes --json` has some 4 kB for each node
+_ERRORS = 64 << 10  # bytes of standard error that are read
+_TURN_S = 0.05
+
+# What goes on from our own environment: where Slurm is and who asks it. SLURM_CONF as `module load slurm` sets it.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TZ", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+_ABSENT = re.compile(r"invalid job id specified|invalid node name specified|node \S+ not found", re.IGNORECASE)
+
+
+class SlurmError(Exception):
+    """A command of Slurm that failed, did not end, or said what cannot be read; the text names command, host and
+    remedy."""
+
+
+class Absent(SlurmError):
+    """Slurm answers, and does not know the job or the node that it was asked for."""
+
+
+class Unknown(SlurmError):
+    """The command does not know an option: a build or version that has it not."""
+
+
+def environment() -> dict[str, str]:
+    """Of Slurm's commands, and so of what they start."""
+    path = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+    return path | {name: os.environ[name] for name in _KEPT if name in os.environ}
+
+
+def run(
+    *argv: str, limit_s: float = LIMIT_S, stdin: str | None = None, variables: Mapping[str, str] | None = None
+) -> str:
+    """Run one command to its end and return what it printed. Raises SlurmError."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment() | dict(variables or {}),
+                start_new_session=True,  # Ctrl-C is ours: what it means for the job is decided here
+            )
+        except OSError as error:
+            raise _not_there(argv, error) from error
+        try:
+            if process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
+                    pipe.write((stdin or "").encode())
+            why = _wait(process, out, limit_s)
+        finally:
+            end(process)
+        return _said(argv, process.returncode, why, out, err)
+
+
+def _wait(process: subprocess.Popen[bytes], out: IO[bytes], limit_s: float) -> str:
+    """Until it has ended; otherwise why it has to be."""
+    until = time.monotonic() + limit_s
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_TURN_S)
+        if os.fstat(out.fileno()).st_size > OUTPUT_BYTES:
+            return f"it printed more than {OUTPUT_BYTES >> 20} MiB"
+        if time.monotonic() > until and process.poll() is None:
+            return (
+                f"no answer within {limit_s:g} s: the controller (slurmctld) is down, busy or not reachable from here;"
+                " see: scontrol ping"
+            )
+    return ""
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a command, and what it has started here."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _said(argv: Sequence[str], code: int, why: str, out: IO[bytes], err: IO[bytes]) -> str:
+    if why:
+        raise SlurmError(f"{_place(argv)}: {why}")
+    err.seek(0)
+    complaint = err.read(_ERRORS).decode("utf-8", "replace")
+    out.seek(0)
+    text = out.read(OUTPUT_BYTES + 1)
+    if len(text) > OUTPUT_BYTES:
+        raise SlurmError(f"{_place(argv)}: it printed more than {OUTPUT_BYTES >> 20} MiB")
+    said = text.decode("utf-8", "replace")
+    if code == 0:
+        return said
+    words = printable((complaint or said[-2000:]).strip(), 600) or f"exit code {code}"
+    if "unrecognized option" in complaint or "invalid option" in complaint:
+        raise Unknown(f"{_place(argv)}: {words}")
+    if _ABSENT.search(f"{complaint}\n{said[-2000:]}"):
+        raise Absent(f"{_place(argv)}: {words}")
+    raise SlurmError(f"{_place(argv)}: {words}{_remedy(words)}")
+
+
+def _place(argv: Sequence[str]) -> str:
+    return f"{printable(shlex.join(argv), 200)} (on {socket.gethostname()})"
+
+
+def _not_there(argv: Sequence[str], error: OSError) -> SlurmError:
+    remedy = "run this where Slurm's commands are (a login node), or have them in PATH (module load slurm)"
+    return SlurmError(f"{_place(argv)}: {error.strerror or error}; {remedy}")
+
+
+def _remedy(words: str) -> str:
+    known = {
+        "Unable to contact slurm controller": "is slurmctld up? see: scontrol ping",
+        "Invalid user id": "this user may not do that: an operator or administrator of Slurm may (sacctmgr show user)",
+        "Access/permission denied": "this user may not do that: ask for it, or for a reservation with this user",
+        "Invalid partition name": "the partitions are shown by: sinfo",
+        "reservation is invalid": "the reservations are shown by: scontrol show reservation",
+        "Requested node configuration is not available": "what nodes have is shown by: scontrol show nodes",
+        "configuration source": "SLURM_CONF names it, where it is not /etc/slurm/slurm.conf",
+        "Protocol authentication error": "is munged up here, with the cluster's key?",
+    }
+    return next((f"; {remedy}" for said, remedy in known.items() if said.lower() in words.lower()), "")
+
+
+def names(text: str) -> list[str]:
+    """The nodes of a list in Slurm's notation ("node[01-08],login1"); empty for none. Raises SlurmError."""
+    if text in ("", "(null)", "None assigned"):
+        return []
+    try:
+        return [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
+    except NodeSetException as error:
+        raise SlurmError(f"Slurm's list of nodes {printable(text, 200)!r} cannot be read: {error}") from None
+
+
+def as_list(nodes: Iterable[str]) -> str:
+    """Nodes in Slurm's notation, for --nodelist and NodeName=. Raises SlurmError for a name that is none."""
+    found = list(nodes)
+    for name in found:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", name, re.ASCII):
+            raise SlurmError(f"{printable(name, 100)!r} is no name of a node that Slurm could have")
+    return str(NodeSet.fromlist(found, resolver=RESOLVER_NOGROUP))
+
+
+def update_nodes(nodes: Iterable[str], *settings: str) -> None:
+    """`scontrol update NodeName=... SETTINGS`, as "State=DRAIN", "Reason=...". Raises SlurmError."""
+    run("scontrol", "update", f"NodeName={as_list(nodes)}", *settings)

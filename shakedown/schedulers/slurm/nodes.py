@@ -1,0 +1,259 @@
+"""Slurm's nodes as typed values, from whatever the build there is prints.
+
+`scontrol show nodes --json` is there from 23.02 on, where the build has it; its shapes differ. In 23.02 and later
+`state` is a list of words and a number may be {"set", "infinite", "number"}; in the document of 22.05 (`sinfo --json`)
+`state` is a word, its flags stand apart, and numbers are numbers. `scontrol --oneliner show nodes` is there on all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shakedown.schedulers.slurm import commands
+from shakedown.schedulers.slurm.commands import SlurmError, Unknown
+from shakedown.text import load_json, printable, sound
+
+DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
+GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "POWER_DOWN"})
+GONE |= {"POWERING_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_ISSUED", "REBOOT_REQUESTED", "FUTURE", "BLOCKED"}
+TAKEN = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+IDLE = frozenset({"IDLE"})
+# Behind a state in `sinfo`'s and older `scontrol`'s text: slurm, sinfo.1, "NODE STATE CODES".
+_MARKS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
+_MARKS |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
+
+
+def _number(value: Any) -> Any:
+    """A number, or what newer versions write for one; None where it is not set."""
+    if isinstance(value, dict):
+        return value.get("number") if value.get("set") and not value.get("infinite") else None
+    return value
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, str):
+        return [part for part in value.split(",") if part and part != "(null)"]
+    return value or []
+
+
+def _text(value: Any) -> Any:
+    return "" if value is None else printable(value, 500) if isinstance(value, str) else value
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$")]
+Text = Annotated[str, BeforeValidator(_text)]
+Count = Annotated[int, BeforeValidator(lambda value: _number(value) or 0), Field(ge=0, le=1 << 40)]
+
+
+class Node(BaseModel):
+    """A node as Slurm has it. `states`: its base state first, in capitals, then its flags."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    address: Text = ""
+    states: Annotated[list[str], Field(min_length=1, max_length=32)]
+    reason: Text = ""
+    reason_by: Text = ""  # the user who set it
+    reason_at: datetime | None = None
+    partitions: list[Text] = []
+    reservation: Text = ""
+    features: list[Text] = []
+    gres: Text = ""
+    cpus: Count = 0
+    allocated_cpus: Count = 0
+    version: Text = ""
+
+    @property
+    def drained(self) -> bool:
+        """Whether it takes no new jobs, because somebody (or a health check) says so."""
+        return bool(DRAINING & set(self.states))
+
+    @property
+    def down(self) -> bool:
+        """Whether it cannot take jobs now: down, without an answer, powered down, or with a wrong registration."""
+        return bool(GONE & set(self.states))
+
+    @property
+    def allocated(self) -> bool:
+        """Whether somebody's job is on it, or is just ending there."""
+        return bool(TAKEN & set(self.states)) or self.allocated_cpus > 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is free and in service: everything else is told as `why_not` has it."""
+        return not self.why_not()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the node is configured with, of all types: "gpu:mi300x:8(S:0-1)" has 8."""
+        found = re.findall(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d{1,4})(?=[(,]|$)", self.gres)
+        return sum(int(number) for number in found)
+
+    def why_not(self, allow_allocated: bool = False) -> str:
+        """Why the node cannot be used, for a person to read; empty: it can."""
+        state = "+".join(self.states).lower()
+        if self.drained or self.down:
+            return f"{state}{self._why()}"
+        if self.allocated and not allow_allocated:
+            return f"{state}: a job is on it"
+        if not (self.allocated or IDLE & set(self.states)):
+            return f"{state}: not a state in which a node is free"
+        return ""
+
+    def _why(self) -> str:
+        who = f" [{self.reason_by}]" if self.reason_by else ""
+        return f": {self.reason}{who}" if self.reason else ""
+
+
+def read(names: Iterable[str] = ()) -> list[Node]:
+    """The nodes, all or those named, in Slurm's own order. Raises SlurmError, and Absent for a name that Slurm does not
+    have."""
+    wanted = list(names)
+    which = ["show", "nodes", *([commands.as_list(wanted)] if wanted else [])]
+    try:
+        found = of_json(commands.run("scontrol", "--json", *which))
+    except Unknown:
+        found = of_text(commands.run("scontrol", "--oneliner", *which))
+    except SlurmError as error:
+        if "json" not in str(error).split(": ", 1)[-1].lower():
+            raise
+        found = of_text(commands.run("scontrol", "--oneliner", *which))  # a build without its JSON serializer
+    there = {node.name for node in found}
+    if absent := [name for name in wanted if name not in there]:  # 24.11 leaves them out of its JSON without a word
+        raise commands.Absent(f"Slurm has no node {', '.join(absent)}; what it has is shown by: scontrol show nodes")
+    return found
+
+
+def of_json(text: str) -> list[Node]:
+    """From `scontrol show nodes --json` or, of 22.05, `sinfo --json`. Raises SlurmError."""
+    try:
+        document = sound(load_json(text, commands.OUTPUT_BYTES))
+    except ValueError as error:
+        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {error}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
+        raise SlurmError("Slurm's JSON of its nodes cannot be read: it has no list of nodes")
+    if document.get("errors"):
+        raise SlurmError(f"Slurm could not tell its nodes: {printable(str(document['errors']), 400)}")
+    return _unique(_made(_of_json(each)) for each in document["nodes"])
+
+
+def _of_json(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {printable(repr(found), 100)} is no node")
+    state, flags = found.get("state"), found.get("state_flags") or []
+    words = state if isinstance(state, list) else [state]
+    changed = _number(found.get("reason_changed_at"))
+    reason = found.get("reason") or ""
+    return {
+        "name": found.get("name"),
+        "address": found.get("address"),
+        "states": _states([*words, *(flags if isinstance(flags, list) else [flags])]),
+        "reason": reason,
+        "reason_by": found.get("reason_set_by_user") if reason else "",
+        "reason_at": _moment(changed) if reason and changed else None,
+        "partitions": _listed(found.get("partitions")),
+        "reservation": found.get("reservation"),
+        "features": _listed(found.get("active_features", found.get("features"))),
+        "gres": found.get("gres"),
+        "cpus": found.get("cpus"),
+        "allocated_cpus": found.get("alloc_cpus"),
+        "version": found.get("version", found.get("slurmd_version")),
+    }
+
+
+# A field of a line of `scontrol -o show nodes`; the reason goes to "[who@when]", since anything may stand in it.
+_FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
+_REASON = re.compile(r"\sReason=(.*?) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
+
+
+def of_text(text: str) -> list[Node]:
+    """From `scontrol --oneliner show nodes`. Raises SlurmError."""
+    return _unique(_made(_of_line(line)) for line in _lines(text))
+
+
+def _lines(text: str) -> Iterator[str]:
+    """One for each node: a reason may have line ends in it."""
+    parts: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("NodeName=") and parts:
+            yield " ".join(parts)
+            parts = []
+        if line.strip():
+            parts.append(line)
+    if parts:
+        yield " ".join(parts)
+
+
+def _of_line(line: str) -> dict[str, Any]:
+    reason = _REASON.search(line)
+    if reason is None and (begin := re.search(r"\sReason=(.*)$", line)):
+        reason = begin
+    rest = line if reason is None else line[: reason.start()] + line[reason.end() :]
+    known: dict[str, str] = {}
+    for field, value in _FIELD.findall(rest):
+        known.setdefault(field, "" if value in ("(null)", "N/A") else value)
+    told = reason.groups() if reason is not None else ("",)
+    return {
+        "name": known.get("NodeName"),
+        "address": known.get("NodeAddr"),
+        "states": _states(re.split(r"\+", known.get("State", ""))),
+        "reason": told[0].strip(),
+        "reason_by": told[1] if len(told) > 1 else "",
+        "reason_at": _local(told[2]) if len(told) > 2 else None,
+        "partitions": _listed(known.get("Partitions", "")),
+        "reservation": known.get("ReservationName", ""),
+        "features": _listed(known.get("ActiveFeatures", "")),
+        "gres": known.get("Gres", ""),
+        "cpus": known.get("CPUTot", "0"),
+        "allocated_cpus": known.get("CPUAlloc", "0"),
+        "version": known.get("Version", ""),
+    }
+
+
+def _states(words: Iterable[Any]) -> list[str]:
+    found: list[str] = []
+    for word in words:
+        text = str(word or "").upper()
+        marks = [_MARKS[mark] for mark in text if mark in _MARKS]
+        found += [each for each in (text.rstrip("*~#!%$@^-"), *marks) if each and each not in found]
+    return [printable(word, 40) for word in found]
+
+
+def _moment(seconds: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC)
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+
+
+def _local(text: str) -> datetime | None:
+    """The text of a client, in its own time zone, which is ours."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def _made(found: dict[str, Any]) -> Node:
+    try:
+        return Node.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        name = printable(repr(found.get("name")), 100)
+        raise SlurmError(f"what Slurm says of its node {name} cannot be read: {where}: {first['msg']}") from None
+
+
+def _unique(nodes: Iterable[Node]) -> list[Node]:
+    found: dict[str, Node] = {}
+    for node in nodes:
+        if node.name in found:
+            raise SlurmError(f"what Slurm says of its nodes cannot be read: {node.name} is there twice")
+        found[node.name] = node
+    return list(found.values())

@@ -1,0 +1,157 @@
+"""Slurm's nodes as 22.05.8 (Debian 12) and 24.11.5 (Debian 13) print them: what stands in tests/data/slurm is what
+slurmctld of each said of four slurmd, one idle, one drained, one down, one with a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shakedown import hosts
+from shakedown.schedulers.slurm import commands, nodes
+from shakedown.schedulers.slurm.commands import Absent, SlurmError
+
+DATA = Path(__file__).parents[1] / "data/slurm"
+REASON = "GPU 3: XGMI errors, State=IDLE? see ticket [17] = 5"
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch):
+    """Put a program of Slurm's name first in PATH: a shell script."""
+
+    def put(name: str, script: str) -> None:
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.defpath}")
+
+    return put
+
+
+@pytest.mark.parametrize("file", ["22.05.8.json", "22.05.8.txt", "24.11.5.json", "24.11.5.txt"])
+def test_both_versions_say_the_same_in_both_forms(file, monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    text = (DATA / file).read_text()
+    found = nodes.of_json(text) if file.endswith("json") else nodes.of_text(text)
+    assert [node.name for node in found] == ["node1", "node2", "node3", "node4"]
+    idle, drained, down, busy = found
+    assert [node.states for node in found] == [["IDLE"], ["IDLE", "DRAIN"], ["DOWN"], ["MIXED"]]
+    assert idle.idle and not (drained.idle or down.idle or busy.idle)
+    assert drained.drained and drained.reason == REASON and drained.reason_by == "root"
+    assert drained.reason_at is not None and datetime(2026, 11, 23, tzinfo=UTC) < drained.reason_at
+    assert drained.why_not() == f"idle+drain: {REASON} [root]"
+    assert down.down and down.why_not() == "down: No power [root]"
+    assert busy.allocated and busy.allocated_cpus == 1 and busy.why_not() == "mixed: a job is on it"
+    assert not busy.why_not(allow_allocated=True)
+    assert {node.version for node in found} == {file[: file.rindex(".")]}
+    assert all(node.partitions == ["main"] and node.cpus == 2 for node in found)
+
+
+def test_marks_flags_and_gpus():
+    """Flags as NODE STATE CODES of sinfo(1) has them; GRES as in SchedMD's rest_api.html (24.11)."""
+    line = "NodeName=n1 State={} Gres={} CPUAlloc=0 Partitions=a,b"
+
+    def one(state: str, gres: str = "(null)") -> nodes.Node:
+        return nodes.of_text(line.format(state, gres))[0]
+
+    assert one("IDLE*").states == ["IDLE", "NOT_RESPONDING"] and one("IDLE*").down
+    assert one("IDLE+POWERED_DOWN").down and one("IDLE~").down
+    assert one("IDLE+PLANNED").idle and one("IDLE+MAINTENANCE+RESERVED").idle
+    assert "not a state" in one("NEWEST").why_not(), "what this does not know is not free"
+    assert one("IDLE", "gpu:fake1:1(S:0),gpu:fake2:1(S:0)").gpus == 2
+    assert one("IDLE", "gpu:8,nic:2").gpus == 8 and one("IDLE", "gpu:mi300x:8(S:0-1)").gpus == 8
+    assert one("IDLE").partitions == ["a", "b"] and one("IDLE").gpus == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no node", "NodeName=n1 State=", "NodeName=../x State=IDLE", "NodeName=a State=IDLE\nNodeName=a State=IDLE"],
+)
+def test_what_cannot_be_read_is_no_node_that_is_free(text):
+    with pytest.raises(SlurmError):
+        nodes.of_text(text)
+
+
+@pytest.mark.parametrize(
+    "document", ["[]", "{}", '{"nodes": [1]}', '{"nodes": [{"name": "a"}]}', '{"nodes": [], "errors": ["down"]}', "{"]
+)
+def test_json_that_is_no_list_of_nodes_is_an_error(document):
+    with pytest.raises(SlurmError, match=r"cannot be read|could not tell"):
+        nodes.of_json(document)
+
+
+def test_a_reason_cannot_move_the_terminal():
+    document = json.loads((DATA / "24.11.5.json").read_text())
+    document["nodes"][1]["reason"] = "\x1b[2Jgone\nNodeName=node1 State=DOWN"
+    reason = nodes.of_json(json.dumps(document))[1].reason
+    assert reason == "gone NodeName=node1 State=DOWN"
+
+
+def test_a_build_without_json_is_asked_for_text(program):
+    program(
+        "scontrol",
+        f"""case "$1" in --json) echo "scontrol: unrecognized option '--json'" >&2; exit 1;; esac
+cat {DATA}/22.05.8.txt""",
+    )
+    assert len(nodes.read()) == 4
+    with pytest.raises(Absent, match="node9"):
+        nodes.read(["node1", "node9"])
+
+
+def test_a_command_that_hangs_is_ended_and_named_with_its_remedy(program):
+    program("scontrol", "sleep 600")
+    with pytest.raises(SlurmError, match=r"scontrol ping \(on .*\): no answer within 0.2 s: .*slurmctld"):
+        commands.run("scontrol", "ping", limit_s=0.2)
+
+
+def test_a_command_that_is_not_there_or_says_too_much(program, monkeypatch):
+    program("sinfo", "yes")
+    monkeypatch.setattr(commands, "OUTPUT_BYTES", 1 << 20)
+    with pytest.raises(SlurmError, match="more than 1 MiB"):
+        commands.run("sinfo")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(SlurmError, match="module load slurm"):
+        commands.run("squeue")
+
+
+def test_slurm_does_not_get_what_a_job_must_not_have(program, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_CONF", "/etc/elsewhere.conf")
+    program("squeue", "env")
+    said = commands.run("squeue")
+    assert "hf_secret" not in said and "SLURM_JOB_ID" not in said and "SLURM_CONF=/etc/elsewhere.conf" in said
+
+
+@pytest.fixture
+def controller(program):
+    """A scontrol that says what 22.05.8 said, of four nodes more that are free."""
+    idle = (DATA / "22.05.8.txt").read_text().splitlines()[0]
+    more = "\n".join(idle.replace("node1", f"node{number}").replace("=main", "=spare") for number in (5, 6))
+    reserved = idle.replace("node1", "node7").replace("State=IDLE", "State=IDLE+RESERVED")
+    text = f"{(DATA / '22.05.8.txt').read_text()}{more}\n{reserved} ReservationName=sd"
+    program("scontrol", f"[ $1 = --json ] && echo \"unrecognized option\" >&2 && exit 1\ncat <<'EOF'\n{text}\nEOF")
+
+
+def test_an_inventory_has_the_free_nodes_and_names_the_others(controller, capsys):
+    assert hosts.slurm() == ["node1", "node5", "node6"]
+    said = capsys.readouterr().err
+    assert f"node2: idle+drain: {REASON} [root]" in said and "node3: down: No power [root]" in said
+    assert "node4: mixed: a job is on it" in said and "node7: idle+reserved: in the reservation sd" in said
+    assert hosts.slurm("partition=main", allow_allocated=True) == ["node1", "node4"]
+    assert hosts.slurm("reservation=sd") == ["node7"]
+    assert hosts.slurm("partition=spare", "nodes=node[1-5]") == ["node5"]
+
+
+def test_an_inventory_without_nodes_is_an_error(controller):
+    with pytest.raises(ValueError, match=r"none of these nodes can be used: node2: idle.drain"):
+        hosts.slurm("nodes=node[2-3]")
+    with pytest.raises(ValueError, match="no such node"):
+        hosts.slurm("partition=nothing")
+    with pytest.raises(ValueError, match='expected one of "partition='):
+        hosts.slurm("partitions=main")
