@@ -3,7 +3,7 @@ them tried first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict
@@ -11,6 +11,8 @@ from shakedown.isolation.model import Hint
 from shakedown.runs import RunRecord
 from shakedown.stragglers import words
 from shakedown.stragglers.model import Stragglers
+from shakedown.telemetry.odd import odd
+from shakedown.telemetry.summary import NodeTelemetry
 from shakedown.text import printable
 from shakedown.trials.models import TrialsRecord
 
@@ -21,6 +23,7 @@ _ODDS_ORIGIN = {"certain": 40.0, "likely": 20.0, "undecided": 5.0}
 _ODDS_AMONG = 4.0
 _ODDS_STRAGGLER = {"fail": 30.0, "warn": 10.0, "undecided": 5.0, "notice": 2.0}
 _ODDS_TRIAL = {"named": 30.0, "undecided": 5.0}
+_ODDS_TELEMETRY = 8.0
 _FIRST = 20.0  # the node that was first to fail: often the one that noticed
 
 
@@ -36,8 +39,8 @@ def of_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
 
 
 def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
-    """From a run: the findings of then, gates that failed for one node, trials, the diagnosis, and who failed first
-    (`stopped`: node and why)."""
+    """From a run: the findings of then, gates that failed for one node, trials, the diagnosis, stragglers, samples, and
+    who failed first (`stopped`: node and why)."""
     yield from of_findings(record.findings)
     if record.trials is not None:
         yield from of_trials(record.trials)
@@ -46,6 +49,7 @@ def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterat
     for job in record.jobs:
         if job.stragglers is not None:
             yield from of_stragglers(job.stragglers)
+        yield from of_telemetry(job.telemetry)
     for gate in record.gates:
         if gate.node is not None and gate.verdict == Verdict.FAIL:
             yield _hint(gate.node, f"gate {gate.name}", gate.evidence, _ODDS_GATE)
@@ -65,6 +69,12 @@ def of_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
     """Nodes whose ranks needed longer than others for the same work."""
     for each in stragglers.slow:
         yield _hint(each.node, "straggler", words.sentence(each), _ODDS_STRAGGLER[each.level])
+
+
+def of_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
+    """Nodes whose samples stand apart from those of their peers in a job: clocks, throttling, errors, pressure."""
+    for each in odd(telemetry):
+        yield _hint(each.node, "telemetry", str(each), _ODDS_TELEMETRY)
 
 
 def of_trials(trials: TrialsRecord) -> Iterator[Hint]:

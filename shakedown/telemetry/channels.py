@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 # As a desired state names them: gpu.no_throttling.
 THROTTLE = "throttle_"
@@ -23,6 +23,13 @@ class Channel(BaseModel):
     kind: Literal["gauge", "rate", "count"]
     source: str
     scale: float = 1.0
+    odd: Literal["high", "low"] | None = None
+    least: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def odd_unit(self) -> str:
+        """Of what is compared between nodes: of throttling that is its share of the time."""
+        return "% of the time" if self.reason is not None else self.unit
 
     @property
     def reason(self) -> str | None:

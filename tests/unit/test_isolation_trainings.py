@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,25 @@ def test_a_diagnosis_and_trials_are_hints() -> None:
     matrix = Matrix(figure="bandwidth", unit="GB/s", nodes=["n4", "n5"], cells={}, named=[link])
     trials = TrialsRecord(asked=["gemm"], repetitions=1, judged=judged, matrices=[matrix])
     assert {hint.node for hint in hints.of_trials(trials)} == {"n1", "n4", "n5"}
+
+
+def test_a_node_whose_samples_stand_apart_from_those_of_its_peers_is_a_hint() -> None:
+    from shakedown.telemetry.summary import NodeTelemetry, Spread
+
+    def sampled(clock: float, pressure: float = 0.2, **more: Any) -> NodeTelemetry:
+        at = {"gpu/*/gfx_clock_mhz": clock, "pressure/cpu_some_s": pressure}
+        channels = {name: Spread(min=value, median=value, max=value) for name, value in at.items()}
+        return NodeTelemetry(window="steady iterations", seconds=100, samples=50, channels=channels, gpus=8, **more)
+
+    nodes = {f"n{number}": sampled(1900 + number) for number in range(5)}
+    assert list(hints.of_telemetry(nodes | {"n5": sampled(1890, pressure=2.0)})) == []
+    (slow,) = hints.of_telemetry(nodes | {"n5": sampled(1400)})
+    assert (slow.node, slow.source) == ("n5", "telemetry")
+    assert slow.text == "gpu/*/gfx_clock_mhz: 1400 MHz, the median of 5 others is 1902"
+    (hot,) = hints.of_telemetry(nodes | {"n5": sampled(1903, throttled={"gpu3": {"thermal": 30.0}})})
+    assert hot.text == "gpu/*/throttle_thermal_s: 30 % of the time, the median of 5 others is 0"
+    (busy,) = hints.of_telemetry(nodes | {"n5": sampled(1903, pressure=60)})
+    assert "pressure/cpu_some_s: 60 % of the time" in busy.text
+    unread = sampled(1903, throttle_unread={"thermal": [f"gpu{number}" for number in range(8)]})
+    assert list(hints.of_telemetry(nodes | {"n5": unread})) == []
+    assert list(hints.of_telemetry({"n1": sampled(1900), "n2": sampled(1900), "n3": sampled(900)})) == []  # too few
