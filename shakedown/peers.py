@@ -73,6 +73,12 @@ def places(
     return {part: _place(part, rates, centres, scatter, lower_is_better, slower, weights) for part in rates}
 
 
+def spread(values: Sequence[float], centre: float, weights: Sequence[float] | None = None) -> float:
+    """The scale of values around a centre: their median absolute deviation, as a standard deviation."""
+    deviation = _middle([abs(each - centre) for each in values], weights)
+    return _CONSISTENT * _SMALL.get(len(values), 1.0) * deviation
+
+
 def scatter_of(rates: Mapping[Part, Sequence[float]], centres: Mapping[Part, float]) -> float:
     """How far the repetitions on one part scatter, as a fraction of its centre."""
     deviations = [abs(v - centres[part]) / centres[part] for part, its in rates.items() if len(its) > 1 for v in its]
@@ -95,7 +101,7 @@ def _place(
     of_peers = None if weights is None else [weights[other] for other in centres if other != part]
     centre = _middle(peers, of_peers)
     lowest = min(min(its) for other, its in rates.items() if other != part)
-    between = _CONSISTENT * _SMALL.get(len(peers), 1.0) * _middle([abs(each - centre) for each in peers], of_peers)
+    between = spread(peers, centre, of_peers)
     scale = max(between, scatter * centre, PRIOR * centre)
     return Place(
         peers=len(peers),

@@ -65,14 +65,17 @@ class Knowledge:
     @cached_property
     def _sober(self) -> _Beliefs:
         """The beliefs that names rest on. Where more trainings fail than the noise explains, of those that have nobody
-        in them who would be named, there is more noise than was taken, and a failure tells less."""
+        in them who would be named, there is more noise than was taken, and a failure tells less. Step times that
+        scatter so much that they do not tell are of that noise."""
         nodes, between = self._beliefs
         bad = {node for node, chance in nodes.items() if chance > CONVINCED and self._against_enough(node)}
         pairs = [pair for pair, chance in between.items() if chance > CONVINCED and self._is_pair(pair)]
         rest = [
-            each.outcome == "fail"
+            each.outcome != "pass"
             for each in self.trainings
-            if each.outcome != "unknown" and not each.nodes & bad and not any(pair <= each.nodes for pair in pairs)
+            if (each.outcome != "unknown" or each.doubt)
+            and not each.nodes & bad
+            and not any(pair <= each.nodes for pair in pairs)
         ]
         noise = self.problem.noise
         seen = (sum(rest) + noise.false_fail * _SEEN) / (len(rest) + _SEEN)

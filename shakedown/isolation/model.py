@@ -88,9 +88,9 @@ class Training(_Part):
     why: Annotated[str, StringConstraints(max_length=600)] = ""  # the evidence in a line
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     step_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # an iteration's time
-    doubt: Literal["near", "few"] | None = None
+    doubt: Literal["near", "peers"] | None = None
     """Why the time of an iteration did not decide it: near the threshold, where the same group is tried again and two
-    of three decide; or too few groups to compare with, where it is judged again once there are more."""
+    of three decide; or its peers are too few, or differ too much, where it is judged again once there are more."""
     logs: Annotated[str, StringConstraints(max_length=4096)] = ""  # folder, relative to the run directory
 
     @property

@@ -2,7 +2,8 @@
 
 A slow node slows its whole group, so the group's time is the node's, and among few nodes half of all groups have it:
 what is usual is told by the faster half of the others. Each group has the same work for each node; what communication
-adds with size stays small between groups that differ by no more than a half.
+adds with size stays small between groups that differ by no more than a half. Larger groups than that are peers too
+where there are few: a group has no reason to be slower than those that have more to tell each other.
 """
 
 from __future__ import annotations
@@ -10,46 +11,52 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Literal
 
+from shakedown import peers
 from shakedown.isolation.model import Training, short
 
 SLOW = 1.33  # times what is usual: as a straggler fails; what is less is no reason to name anybody
 NEAR = 0.1  # of it, to both sides: what is as near is repeated, and two of three decide
-_TRIES = 3  # of a group near the threshold
 PEERS = 3  # groups to be compared with, at least
+_TRIES = 3  # of a group near the threshold
 _LIKE = 1.5  # times as many nodes, or as few
-_SPREAD = 6 * 1.4826  # median absolute deviations: a fleet whose groups differ so much by themselves shows nothing
+_SPREAD = 6  # scales by which groups differ: a fleet that differs so much by itself shows nothing
 
 
 def judged(rounds: Sequence[Sequence[Training]]) -> list[list[Training]]:
     """The rounds, with what passed in the last one and was slow as failed. One that is near the threshold is `unknown`
-    and tried again; one that has too few others beside it is judged again after the rounds that follow."""
+    and tried again; one whose peers do not tell is judged again after the rounds that follow."""
     among = [each for trainings in rounds for each in trainings if each.step_ms is not None]
     newest = len(rounds) - 1
     return [
-        [_judged(each, among) if number == newest or each.doubt == "few" else each for each in trainings]
+        [_judged(each, among) if number == newest or each.doubt == "peers" else each for each in trainings]
         for number, trainings in enumerate(rounds)
     ]
 
 
 def _judged(training: Training, among: Sequence[Training]) -> Training:
     step = training.step_ms
-    if step is None or not (training.outcome == "pass" or training.doubt == "few"):
+    if step is None or not (training.outcome == "pass" or training.doubt == "peers"):
         return training
     passed = training.model_copy(update={"outcome": "pass", "why": "", "doubt": None})
-    others = _others(training, among)
+    size = len(training.nodes)
+    of_others = [each for each in among if each.nodes != training.nodes]
+    larger = [each for each in of_others if len(each.nodes) >= size / _LIKE]
+    like = [each for each in larger if len(each.nodes) <= size * _LIKE]
+    others = like if len(like) >= PEERS else larger
     if not others:
-        return passed
-    faster = sorted(others)[: math.ceil(len(others) / 2)]
-    usual = statistics.median(faster)
+        return _beside_smaller(training, passed, of_others)
+    usual, scale, count = _usual(others)
     if step < SLOW * (1 - NEAR) * usual:
         return passed
-    told = f"{step:.0f} ms an iteration, {usual:.0f} ms in the faster of {len(others)} groups of like size"
-    if len(others) < PEERS:
-        return _undecided(training, "few", f"{told}: too few to compare with")
-    deviation = statistics.median(abs(each - usual) for each in faster)
-    if step - usual <= _SPREAD * deviation:
-        return passed  # they differ as much without it
+    told = f"{step:.0f} ms an iteration, {usual:.0f} ms in the faster of {count} groups"
+    told += " of like size" if others is like else " of as many nodes or more"
+    if count < PEERS:
+        return _undecided(training, "peers", f"{told}: too few to compare with")
+    if step - usual <= _SPREAD * scale:
+        # Within their scatter: nobody is slow for it, and one that would be slow without it is not fine either.
+        return passed if step < SLOW * usual else _undecided(training, "peers", f"{told}: they differ as much")
     before = [each.step_ms or 0 for each in among if each.doubt == "near" and each.nodes == training.nodes]
     slow = [each >= SLOW * usual for each in (*before, step)]
     ahead = 2 * sum(slow) - len(slow)
@@ -60,16 +67,28 @@ def _judged(training: Training, among: Sequence[Training]) -> Training:
     return training.model_copy(update={"outcome": "fail", "why": short(f"slow: {told}"), "doubt": None})
 
 
-def _others(training: Training, among: Sequence[Training]) -> list[float]:
-    size = len(training.group.nodes)
-    return [
-        each.step_ms
-        for each in among
-        if each.step_ms is not None
-        and each.nodes != training.nodes
-        and size / _LIKE <= len(each.group.nodes) <= size * _LIKE
-    ]
+def _usual(others: Sequence[Training]) -> tuple[float, float, int]:
+    """What is usual, how far it scatters, and of how many groups."""
+    steps = sorted(each.step_ms for each in others if each.step_ms is not None)
+    faster = steps[: math.ceil(len(steps) / 2)]
+    usual = statistics.median(faster)
+    return usual, peers.spread(faster, usual), len(steps)
 
 
-def _undecided(training: Training, doubt: str, why: str) -> Training:
+def _beside_smaller(training: Training, passed: Training, smaller: Sequence[Training]) -> Training:
+    """A group that is larger than all others, as the closing run is. A ring of n nodes sends (n - 1) / n of the data
+    twice, so it may take as much longer as it sends more; what is beyond that nobody can tell from a slow node."""
+    if len(smaller) < PEERS:
+        return passed
+    largest = max(len(each.nodes) for each in smaller)
+    usual, _, count = _usual([each for each in smaller if len(each.nodes) >= largest / _LIKE])
+    size, step = len(training.nodes), training.step_ms or 0
+    growth = (1 - 1 / size) / (1 - 1 / max(largest, 2))
+    if step < SLOW * growth * usual:
+        return passed
+    told = f"{step:.0f} ms an iteration of {size} nodes, {usual:.0f} ms in the faster of {count} smaller groups"
+    return _undecided(training, "peers", f"{told}: none of like size to compare with")
+
+
+def _undecided(training: Training, doubt: Literal["near", "peers"], why: str) -> Training:
     return training.model_copy(update={"outcome": "unknown", "why": short(why), "doubt": doubt})

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import RackMaker
-from tests.lab.machine import run
+from tests.lab.machine import require, run
 from tests.lab.namespaces import Node, Rack
 from tests.lab.processes import inside
 from tests.lab.product import Product, Ran, finish, smoke, until
@@ -40,8 +40,8 @@ def lab(rack: RackMaker) -> Rack:
     return made
 
 
-def inventory(lab: Rack, product: Product, **changes: object) -> Path:
-    site = smoke(venv=VENV, unreachable_s=60, **changes) | {"tuning": {"numa_balancing": None}}
+def inventory(lab: Rack, product: Product, layer: dict[str, object] | None = None, **changes: object) -> Path:
+    site = smoke(venv=VENV, unreachable_s=60, **changes) | {"tuning": {"numa_balancing": None}} | (layer or {})
     return lab.inventory(product.folder / "lab.py", site)
 
 
@@ -136,12 +136,47 @@ def test_a_slow_node_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
         assert "slow" in kept(product)["result"]["suspects"][0]["why"]
 
 
+def in_network(node: Node, command: str) -> str:
+    """Run the machine's own command in the node's network namespace."""
+    return run(["nsenter", "-t", str(node._up_pid()), "-n", "sh", "-c", command]).stdout
+
+
 @pytest.mark.long
 def test_a_node_with_a_slow_cable_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
-    shape = f"tc qdisc add dev {lab['node3'].interface} root tbf rate 4mbit burst 16kb latency 500ms"
-    run(["nsenter", "-t", str(lab["node3"]._up_pid()), "-n", "sh", "-c", shape])
+    in_network(lab["node3"], f"tc qdisc add dev {lab['node3'].interface} root tbf rate 4mbit burst 16kb latency 500ms")
     ran = isolate(product, inventory(lab, product))
     assert suspects(product) in ([{"node3"}], []), ran.text
+    assert ran.code in (1, 4), ran.text
+
+
+@pytest.mark.long
+def test_a_node_that_loses_packets_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
+    require("nft")
+    node = lab["node5"]
+    others = ", ".join(str(other.address) for other in lab if other is not node)
+    rules = (
+        "add table inet lossy",
+        "add chain inet lossy input { type filter hook input priority 0 ; }",
+        f"add rule inet lossy input ip saddr {{ {others} }} numgen random mod 100 < 15 counter drop",
+    )
+    in_network(node, " && ".join(f"nft '{rule}'" for rule in rules))
+    ran = isolate(product, inventory(lab, product))
+    assert "packets 0 " not in in_network(node, "nft list ruleset"), "nothing was lost"
+    assert suspects(product) in ([{"node5"}], []), ran.text
+    assert ran.code in (1, 4), ran.text
+
+
+@pytest.mark.long
+def test_a_node_with_another_provider_library_is_named_by_its_trainings_and_before_by_a_finding(
+    lab: Rack, product: Product
+) -> None:
+    for node in lab:
+        node.write("/usr/local/lib/libbnxt_re-rdmav34.so", "another build" if node.name == "node2" else "the build")
+    provider = {"rdma": {"count": 0, "provider": {"name": "bnxt_re"}}}
+    told = isolate(product, inventory(lab, product, layer=provider), "--dry")
+    assert "node2 is not searched: fleet.provider_library.bnxt_re" in told.err, told.text
+    ran = isolate(product, inventory(lab, product))
+    assert suspects(product) in ([{"node2"}], []), ran.text
     assert ran.code in (1, 4), ran.text
 
 

@@ -36,9 +36,10 @@ def paced(*steps: float, of: int = 2) -> list[str]:
         ((100, 101, 99, 250), ["pass", "pass", "pass", "fail"]),
         ((100, 101, 99, 125), ["pass", "pass", "pass", "unknown"]),  # near the threshold: again
         ((100, 101, 99, 115), ["pass"] * 4),
-        ((100, 101, 99, 20), ["pass"] * 4),  # faster is no fault
+        ((100, 101, 99, 98, 102, 20), ["pass"] * 6),  # faster is no fault
         ((100, 101, 250), ["pass", "pass", "unknown"]),  # too few to compare with
-        ((60, 200, 90, 150, 260, 180), ["pass"] * 6),  # they differ as much by themselves
+        # They differ as much by themselves: that tells neither good nor bad.
+        ((60, 200, 90, 150, 260, 180), ["pass", "unknown", "pass", "unknown", "unknown", "unknown"]),
         ((100, 300, 101, 300, 99, 300), ["pass", "fail"] * 3),  # of few nodes, half of all groups have the slow one
     ],
 )
@@ -46,10 +47,20 @@ def test_a_slow_group_fails_where_the_others_agree(steps: tuple[float, ...], out
     assert paced(*steps) == outcomes
 
 
-def test_groups_of_another_size_are_no_peers_and_earlier_rounds_are() -> None:
+def test_groups_of_another_size_tell_what_they_can_and_earlier_rounds_are_peers() -> None:
     large = [training(n, *(f"n{n}-{m}" for m in range(9)), step_ms=100) for n in range(4)]
     small = training(9, "a", "b", step_ms=300)
+    told = newest([small], large)  # it has less to tell each other, and no reason to be slower
+    assert told.outcome == "fail"
+    assert told.why == "slow: 300 ms an iteration, 100 ms in the faster of 4 groups of as many nodes or more"
+    small = training(9, "a", "b", step_ms=100)
     assert newest([small], large).outcome == "pass"
+    whole = [f"n{n}" for n in range(64)]
+    assert newest([training(1, *whole, step_ms=145)], large).outcome == "pass"  # a larger ring, and little more
+    far = newest([training(1, *whole, step_ms=300)], large)
+    assert (far.outcome, far.doubt) == ("unknown", "peers")
+    assert "300 ms an iteration of 64 nodes, 100 ms in the faster of 4 smaller groups" in far.why
+    small = training(9, "a", "b", step_ms=300)
     earlier = [training(n, f"n{n}", f"m{n}", step_ms=100) for n in range(4)]
     slow = newest([small], earlier)
     assert slow.outcome == "fail"
@@ -76,7 +87,7 @@ def test_near_the_threshold_two_of_three_decide() -> None:
 def test_what_had_too_few_beside_it_is_judged_again_when_there_are_more() -> None:
     first = [training(1, "a", "b", step_ms=100), training(2, "c", "d", step_ms=300)]
     rounds = pace.judged([first])
-    assert (rounds[0][1].outcome, rounds[0][1].doubt) == ("unknown", "few")
+    assert (rounds[0][1].outcome, rounds[0][1].doubt) == ("unknown", "peers")
     rounds = pace.judged([*rounds, [training(3, "a", "e", step_ms=99), training(4, "b", "f", step_ms=101)]])
     assert [each.outcome for each in rounds[0]] == ["pass", "fail"]
     assert rounds[0][1].why == "slow: 300 ms an iteration, 100 ms in the faster of 3 groups of like size"
