@@ -234,6 +234,15 @@ class Gid(_Part):
     ipv4: Address | None  # of an IPv4-mapped GID
 
 
+class Lossless(_Part):
+    """What RoCE needs of a port to lose nothing: DCB of the device's interface, and the driver's congestion control."""
+
+    pfc: Reading[list[int]]  # priorities with priority flow control
+    dscp: Reading[dict[str, int]]  # DSCP -> priority, the application table
+    trust: Reading[list[str] | None]  # ["dscp"]; None: the kernel does not tell (Linux before 6.3, most drivers)
+    congestion: Reading[dict[str, Reading[int]]]  # the driver's own names -> values: {"enable_cc": 1, "tos_dscp": 26}
+
+
 class RdmaDevice(_Part):
     """One device of /sys/class/infiniband, port 1."""
 
@@ -254,6 +263,7 @@ class RdmaDevice(_Part):
     netdev: Reading[str]
     gids: Reading[list[Gid]]
     max_read_request: Reading[int]  # bytes; PCI config space, needs root
+    lossless: Reading[Lossless] = NOT_READ
 
 
 class Interface(_Part):

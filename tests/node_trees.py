@@ -49,6 +49,7 @@ class NicFamily:
     driver: str
     counters: tuple[str, ...]
     gid_types: tuple[str, ...]  # of the filled entries; each address (link-local, then IPv4) has one of each
+    congestion: dict[str, int] = field(default_factory=dict)
 
 
 GPUS = {
@@ -62,6 +63,7 @@ NICS = {
     "thor2": NicFamily(
         "14e4", "1760", "bnxt_en", "bnxt_re", "bnxt_re", "231.2.63.0", "/usr/local/lib/libbnxt_re-rdmav{abi}.so",
         "bnxt_re", ("rx_pkts", "tx_pkts", "to_retransmits", "seq_err_naks_rcvd", "rx_roce_discards"), _V1_V2,
+        {"enable_cc": 1, "tos_ecn": 1, "tos_dscp": 26, "cc_mode": 1, "init_cr": 200},
     ),
     "cx7": NicFamily(
         "15b3", "1021", "mlx5_core", "mlx5_ib", "mlx5_", "28.43.1014",
@@ -232,6 +234,8 @@ def _nic(tree: Tree, index: int) -> None:
         tree.write(path, content)
     for counter in nic.counters:
         tree.write(f"{port}/hw_counters/{counter}", 0)
+    for parameter, value in nic.congestion.items():
+        tree.write(f"/sys/kernel/debug/{nic.module}/{bdf}/cc_config/{parameter}", value)
     tree.write(f"{port}/counters/port_rcv_errors", 0)
     tree.link(f"{device}/device", folder)
     tree.link(tree.hca(index), device)
@@ -262,6 +266,7 @@ def _interface(tree: Tree, folder: str, index: int, device: str) -> None:
     tree.link(f"{folder}/device", device)
     tree.link(f"/sys/class/net/{name}", folder)
     tree.recorded.setdefault("addresses", {})[name] = {"ipv4": [f"{tree.address(index)}/24"], "ipv6": []}
+    tree.recorded.setdefault("dcb", {})[name] = {"pfc": [3], "dscp": {"26": 3, "48": 7}, "trust": None}
     tree.recorded.setdefault("ethtool", {})[name] = {"rx_total_discard_pkts": 0, "tx_fifo_underruns_err": 0}
 
 

@@ -216,6 +216,12 @@ def hca(index: int, host: int = 1) -> dict[str, Any]:
             for number, (gid, ipv4, kind) in enumerate(rows)
         ],
         "max_read_request": 4096,
+        "lossless": {
+            "pfc": [3],
+            "dscp": {"26": 3, "48": 7},
+            "trust": None,
+            "congestion": {"enable_cc": 1, "tos_ecn": 1, "tos_dscp": 26},
+        },
     }
 
 

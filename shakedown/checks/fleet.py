@@ -8,13 +8,13 @@ of, so an odd one out is a fail.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from shakedown import images as references
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState, Reading, Unreadable, is_unreadable
+from shakedown.state import NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 from shakedown.verbs import library_digest
 
 Values = dict[str, Reading[str]]  # subject -> what this node has
@@ -71,12 +71,29 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
     devices = [] if is_unreadable(state.rdma) else state.rdma
     if devices:
         values["nic_firmware"] = _set(device.firmware for device in devices)
+        values |= _lossless(devices)
     if devices or (desired and desired.rdma.count):  # without a NIC nothing loads libibverbs
         abi = state.verbs.abi
         values["libibverbs"] = abi if is_unreadable(abi) else f"provider ABI {abi}"
     if desired:
         values |= _declared(state, desired)
     return values
+
+
+def _lossless(devices: Sequence[RdmaDevice]) -> Values:
+    """How the ports keep RoCE from losing packets, as far as any port of the node tells it: no driver tells all, and
+    what nobody asks for is no reason to call a node unknown."""
+    ports = [device.lossless for device in devices if not is_unreadable(device.lossless)]
+    told: dict[str, set[str]] = defaultdict(set)
+    for port in ports:
+        if not is_unreadable(port.pfc):
+            told["nic_pfc"].add(f"priorities {port.pfc}")
+        if not is_unreadable(port.dscp):
+            told["nic_dscp"].add(" ".join(f"{dscp}:{priority}" for dscp, priority in port.dscp.items()) or "none")
+        if not is_unreadable(port.congestion):
+            read = {name: value for name, value in sorted(port.congestion.items()) if not is_unreadable(value)}
+            told["nic_congestion"].add(" ".join(f"{name}={value}" for name, value in read.items()))
+    return {subject: "; ".join(sorted(values)) for subject, values in told.items()}
 
 
 def _declared(state: NodeState, desired: DesiredState) -> Values:

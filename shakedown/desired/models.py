@@ -16,7 +16,7 @@ from pydantic.config import JsonDict
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
-from shakedown.node import question
+from shakedown.node import lossless, question
 from shakedown.node.settings import SETTINGS
 
 Positive = Annotated[int, Field(gt=0)]
@@ -213,6 +213,16 @@ class Provider(Section):
     )
 
 
+def _congestion(name: str) -> str:
+    if name not in lossless.PARAMETERS:
+        raise ValueError(f"one of those that are read: {', '.join(lossless.PARAMETERS)}")
+    return name
+
+
+Priority = Annotated[int, Field(ge=0, le=7)]
+Dscp = Annotated[str, Field(pattern=r"^([0-9]|[1-5][0-9]|6[0-3])$")]
+
+
 class Rdma(Section):
     """The RDMA devices of a node. `family` names a file of profiles/nic; None where the node has none."""
 
@@ -235,6 +245,15 @@ class Rdma(Section):
     usual_gid_index: int | None = key(
         None, "GID index that is published for the family: shown when the node's own differs; the node's own is used", 3
     )
+    pfc: list[Priority] | None = key(None, "priorities with priority flow control on every port, and no others", [3])
+    dscp: dict[Dscp, Priority] = key(
+        {}, "priority that packets with a DSCP are given on every port; other DSCPs may have any", {"26": 3, "48": 7}
+    )
+    congestion: dict[Annotated[str, AfterValidator(_congestion)], Annotated[int, Field(ge=0)]] = key(
+        {}, "congestion control (ECN, DCQCN) of every port, by the driver's own names", {"enable_cc": 1}
+    )
+    usual_pfc: list[Priority] = key([], "what is published for the family: told where pfc asks for nothing", [3])
+    usual_dscp: dict[Dscp, Priority] = key({}, "the same for dscp", {"26": 3, "48": 7})
     modules: list[Module] = key([], "kernel modules of the NIC and of RDMA", ["bnxt_re", "ib_uverbs", "rdma_ucm"])
     environment: Environment = key({}, "variables of every job over these NICs", {"RDMAV_DRIVERS": "bnxt_re"})
     provider: Provider | None = key(None, "the libibverbs provider library of the family", {"name": "bnxt_re"})

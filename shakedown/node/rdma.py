@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from . import pci
+from . import lossless, pci
 from .tree import Part, Tree, Unreadable, attempt
 
 TYPE_CHECKING = False
@@ -81,6 +81,7 @@ def _one(tree: Tree, name: str) -> Part:
     hardware = pci.is_bdf(bdf)
     vendor = attempt(tree.text, folder + "/device/vendor") if hardware else None
     filled = attempt(gids, tree, port)
+    netdev = attempt(_netdev, tree, folder, filled)
     return {
         "name": name,
         "bdf": bdf if hardware else None,
@@ -96,9 +97,10 @@ def _one(tree: Tree, name: str) -> Part:
         "phys_state": attempt(lambda: parse_state(tree.text(port + "/phys_state"))),
         "rate_gbps": attempt(lambda: parse_rate(tree.text(port + "/rate"))),
         "link_layer": attempt(tree.text, port + "/link_layer"),
-        "netdev": attempt(_netdev, tree, folder, filled),
+        "netdev": netdev,
         "gids": filled,
         "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
+        "lossless": lossless.read(tree, name, bdf or "", netdev) if hardware else _no_pci(),
     }
 
 

@@ -176,8 +176,10 @@ def test_it_ends_when_its_parent_is_gone(tmp_path: Path, sampled: Sampled) -> No
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        sampled.until_samples(2)
-        parent.kill()
+        try:
+            sampled.until_samples(2)
+        finally:
+            parent.kill()
     until(lambda: not Path(f"/proc/{pid}").exists() or sampled.series().end, 60)
     until(lambda: sampled.series().end, 60)
     end = sampled.series().end

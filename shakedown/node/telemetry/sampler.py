@@ -18,6 +18,7 @@ import time
 
 from ..tree import Tree, Unreadable
 from . import network, priority
+from .congestion import Congestion
 from .gpus import Gpus
 from .kernel import KernelLog
 from .machine import Machine
@@ -54,6 +55,7 @@ class Sampler:
             self._gpus,
             network.rates(self._files, interface),
             self._errors,
+            Congestion(self._files, network.interfaces(self._files, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
         self._told: Dict[str, str] = {}
