@@ -36,7 +36,7 @@ COMMANDS = {
     "trials": "trials",
     "watch": "watch",
     "isolate": "isolation",
-    "parse": "logs",
+    "parse": "parse",
     "judge": "logs",
     "report": "logs",
     "bundle": "archive",

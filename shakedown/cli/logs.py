@@ -1,9 +1,9 @@
-"""Commands over logs and run directories, offline: parse, judge, report."""
+"""Commands over logs and run directories, offline: judge, report."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,49 +22,9 @@ from shakedown.text import printable
 if TYPE_CHECKING:
     from shakedown.diagnosis.model import Diagnosis
     from shakedown.runs import Evidence, RunDirectory, RunRecord
-    from shakedown.smoke.log import Iteration
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
 _COUNT = click.IntRange(min=1, max=10**9)
-
-
-@click.command()
-@click.argument("log")
-def parse(log: str) -> None:
-    """One JSON object per iteration line of a training LOG (- for standard input); null where the line has no value.
-
-    Reads every dialect: upstream Megatron-LM, the ROCm fork, Primus and the forks that print tokens per second; plain,
-    gzip, bzip2 or UTF-16. A log that is not whole is reported, and exits with 4.
-
-    \b
-    shakedown parse train.log
-    zcat train.log.gz | shakedown parse - | jq .lm_loss
-    """
-    from shakedown.smoke.log import LogReader
-    from shakedown.smoke.log_source import LogSource
-
-    reader, source, found = LogReader(), LogSource(log), False
-    try:
-        for chunk in source:
-            found |= _show(reader.feed(chunk))
-        found |= _show(reader.close())
-    except BrokenPipeError:
-        raise  # of standard output, whose reader has seen enough: not the log's
-    except (OSError, ValueError) as error:
-        unusable(_words(log, error))
-    if source.incomplete:
-        click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
-        sys.exit(Verdict.UNKNOWN.exit_code)
-    if not found:
-        click.echo(f"shakedown: {source.name}: no iteration line in it", err=True)
-
-
-def _show(iterations: Iterable[Iteration]) -> bool:
-    shown = False
-    for iteration in iterations:
-        click.echo(iteration.model_dump_json())
-        shown = True
-    return shown
 
 
 def _words(name: str, error: OSError | ValueError) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.smoke.lines import as_text
 from shakedown.text import strip_escapes
 
 RANKS_PER_NODE = 8  # where nothing is said of it: one for each GPU of an Instinct board
@@ -19,7 +20,10 @@ _MAX_HOSTS = 4096
 _MAX_LINE = 4096  # characters that are looked at
 _MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
 
-_HINTS = ("....", "world size", "nnodes", "nproc", "node_rank", " NCCL ")
+MARKS = ("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ")
+"""A line that says something holds one of these, but for the host that every line of RCCL names."""
+_RCCL = b" NCCL "
+_MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
 _ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) \.{3,80} (\d{1,12})\s{0,20}$")
 _WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
 _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
@@ -53,16 +57,28 @@ class JobShapeReader:
         self._found: dict[str, int] = {}
         self._counted: set[int] = set()  # ranks of the communicators whose nodes are known
         self._hosts: set[str] = set()
+        self._beginnings: set[bytes] = set()
         self._looked_at = 0
 
-    def batch(self, lines: Sequence[str]) -> None:
-        """Many lines at once: most batches have nothing of it."""
-        text = "".join(lines)
-        if self._looked_at < _MAX_LINES and any(hint in text for hint in _HINTS):
-            for line in lines:
-                if any(hint in line for hint in _HINTS):
-                    self._looked_at += 1
-                    self._line(strip_escapes(line[:_MAX_LINE]))
+    def line(self, line: str) -> None:
+        """A line that may hold one of MARKS."""
+        if self._looked_at < _MAX_LINES and any(mark in line for mark in MARKS):
+            self._looked_at += 1
+            self._line(strip_escapes(line[:_MAX_LINE]))
+
+    def hosts(self, block: bytes) -> None:
+        """The hosts that RCCL's lines of a block of lines name. There may be millions of such lines, and those of one
+        thread begin alike: each beginning is looked at once."""
+        start, at = 0, block.find(_RCCL)
+        while at >= 0 and self._looked_at < _MAX_LINES:
+            start = block.rfind(b"\n", start, at) + 1 or start
+            beginning = block[start : at + len(_RCCL)]
+            if beginning in self._beginnings or len(beginning) > _MAX_LINE or self._names_host(beginning):
+                self._looked_at += 1
+                at = block.find(b"\n", at)  # the rest of the line says no more of it
+            else:
+                at += 1
+            at = block.find(_RCCL, at) if at >= 0 else -1
 
     def shape(self) -> JobShape:
         """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
@@ -84,14 +100,20 @@ class JobShapeReader:
                 self._note(name if name == "nnodes" else "ranks_per_node", int(number))
                 if name == "nnodes":
                     self._note("nodes", int(number))
-        if " NCCL " in line:
-            if found := _RANKS.search(line):
-                self._note("world_size", int(found[1]))
-                self._note("nodes", int(found[2]))
-                self._counted.add(int(found[1]))
-            found = _HOST.search(line)
-            if found and not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
-                self._hosts.add(found[1])
+        if " NCCL " in line and (found := _RANKS.search(line)):
+            self._note("world_size", int(found[1]))
+            self._note("nodes", int(found[2]))
+            self._counted.add(int(found[1]))
+
+    def _names_host(self, beginning: bytes) -> bool:
+        found = _HOST.search(strip_escapes(as_text(beginning)))
+        if found is None:
+            return False
+        if len(self._beginnings) < _MAX_BEGINNINGS:
+            self._beginnings.add(beginning)
+        if not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
+            self._hosts.add(found[1])
+        return True
 
     def _note(self, name: str, number: int) -> None:
         if number > 0:

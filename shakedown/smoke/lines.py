@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
-
-MAX_LINE = 1 << 20  # characters: a stream without line ends (a core dump on stdout) must not fill the memory
+MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
 
 class LineSplitter:
@@ -15,35 +13,47 @@ class LineSplitter:
     """
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._rest: list[str] = []
+        self._rest: list[bytes] = []
         self._length = 0
 
     def feed(self, chunk: bytes | str) -> list[str]:
         """The lines that this chunk completes."""
-        return split(self.block(chunk))
+        return split(as_text(self.block(chunk)))
 
-    def block(self, chunk: bytes | str) -> str:
-        """The same lines as one text."""
-        text = self._decoder.decode(chunk) if isinstance(chunk, bytes) else chunk
-        end = text.rfind("\n") + 1
+    def block(self, chunk: bytes | str) -> bytes:
+        """The same lines as they came, in one piece: most of a large log need never become text."""
+        data = chunk if isinstance(chunk, bytes) else chunk.encode("utf-8", "surrogatepass")
+        end = data.rfind(b"\n") + 1
         if not end:
-            self._rest.append(text)
-            self._length += len(text)
-            return self.rest() if self._length > MAX_LINE else ""
-        complete = "".join([*self._rest, text[:end]])
-        self._rest, self._length = [text[end:]], len(text) - end
+            self._rest.append(data)
+            self._length += len(data)
+            return self._long() if self._length > MAX_LINE else b""
+        complete = b"".join([*self._rest, data[:end]])
+        self._rest, self._length = [data[end:]], len(data) - end
         return complete
 
     def close(self) -> list[str]:
         """What is left at the end of the log: a line that was cut, or nothing."""
-        return split(self.rest(final=True))
+        return split(as_text(self.rest()))
 
-    def rest(self, final: bool = False) -> str:
-        """What there is of a line that is not complete; at the end of the log with what is left of a character."""
-        line = "".join([*self._rest, self._decoder.decode(b"", final=True) if final else ""])
+    def rest(self) -> bytes:
+        """What there is of a line that is not complete."""
+        line = b"".join(self._rest)
         self._rest, self._length = [], 0
         return line
+
+    def _long(self) -> bytes:
+        """What there is of a line that is too long, but for a character that it ends within."""
+        line = self.rest()
+        begun = next((n for n in (1, 2, 3) if line[-n] >= 0xC0), 0)
+        if begun:
+            self._rest, self._length = [line[-begun:]], begun
+        return line[: len(line) - begun]
+
+
+def as_text(data: bytes) -> str:
+    """Lines of a log as text: what is no UTF-8 becomes U+FFFD."""
+    return data.decode("utf-8", "replace")
 
 
 def split(text: str) -> list[str]:

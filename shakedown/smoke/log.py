@@ -12,15 +12,15 @@ Whatever the log holds, a line takes time and memory in proportion to its length
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
-from importlib import resources
-from typing import NamedTuple
+from functools import cache
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.smoke.lines import LineSplitter
+from shakedown.smoke.lines import LineSplitter, as_text
+from shakedown.smoke.log_fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
+from shakedown.smoke.log_layout import Layout, layout
+from shakedown.smoke.marks import Marks
 from shakedown.text import strip_escapes
 
 
@@ -62,56 +62,9 @@ class Summary(BaseModel):
     mem_usage: float | None = None  # fraction
 
 
-NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
-_VALUES = {
-    "integer": re.compile(r"(\d{1,18})"),
-    "number": re.compile(f"({NUMBER})"),
-    "instant": re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?"),  # Primus: "instant/average"
-    "usage": re.compile(rf"(?:{NUMBER}\s*[KMGT]?i?B/){{3}}({NUMBER})%"),  # Primus: "used/free/total/ratio"
-    "tflops": re.compile(rf"({NUMBER})\s?TFLOPS"),  # GPT-NeoX
-}
 MAX_ITERATIONS = 100_000  # lines of one log that are kept (0.1 GB); a smoke run has some tens
-_MAX_FIELDS = 100  # of one line, and
-_MAX_FIELD = 200  # characters of one: the most that any dialect has are 20 and 60. What is beyond is somebody else's
+_MAX_FORMS = 8  # of lines, that are learned of one log
 
-
-class _Field(NamedTuple):
-    """How one `name: value` is read, and where it goes."""
-
-    target: str  # of Iteration, or global_step
-    value: str  # of _VALUES
-    scale: float
-    preference: int  # two names for one target on the same line: the lowest wins
-    open: bool  # may stand last in a dialect that does not close its last field with "|"
-
-    def match(self, text: str) -> re.Match[str] | None:
-        """The value alone, and nothing beside it."""
-        return _VALUES[self.value].fullmatch(text)
-
-    def read(self, text: str) -> float:
-        """The value in the target's unit."""
-        if self.value == "integer":
-            return int(text)
-        return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
-
-
-@cache
-def _fields() -> dict[str, _Field]:
-    """The fields that come with the package, by name."""
-    text = resources.files("shakedown.smoke").joinpath("log_fields.toml").read_text(encoding="utf-8")
-    return {
-        entry["name"]: _Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
-        for target, entries in tomllib.loads(text).items()
-        for preference, entry in enumerate(entries)
-    }
-
-
-def field_names() -> tuple[str, ...]:
-    """The names of all fields that are read, in lower case."""
-    return tuple(_fields())
-
-
-_ITERATION = "iteration"
 # NeMo's header has the epoch in front, and counts from 0.
 _HEADER = re.compile(
     r"(?:\bTraining epoch (\d{1,9}), )?\biteration\s{1,20}(\d{1,18})\s{0,20}/\s{0,20}(\d{1,18})\s{0,20}\|"
@@ -134,28 +87,6 @@ _SUMMARY_LINE = re.compile(
 )
 
 
-def _words(name: str) -> str:
-    """What stands in a name before a number begins."""
-    return re.split(r"[\d+.]", name, maxsplit=1)[0].rstrip()
-
-
-def _split(segment: str) -> tuple[str, _Field | None, str]:
-    """A field's name, how it is read (None: not one of log_fields.toml), and its text."""
-    if len(segment) > _MAX_FIELD:
-        return "", None, segment
-    name, colon, text = segment.partition(":")
-    if not colon:  # before 2021: "lm loss 1.1E-1"
-        name, _, text = segment.strip().rpartition(" ")
-    return *_named(name), text.strip()
-
-
-@lru_cache(maxsize=1024)
-def _named(written: str) -> tuple[str, _Field | None]:
-    """A field's name in its normal form, and how it is read. Every line of a log has the same ones."""
-    name = " ".join(written.split()).lower()
-    return name, _fields().get(name)
-
-
 class _Record:
     """The fields behind one `iteration N/M |`, as far as they can be trusted."""
 
@@ -163,14 +94,15 @@ class _Record:
         self._values: dict[str, tuple[int, float]] = {}  # target -> (preference, value)
         self._garbled = False
         self._names: set[str] = set()
-        self._nemo = header[1] is not None
-        *closed, tail = body.split("|", _MAX_FIELDS)
+        self.nemo = header[1] is not None
+        self.body = body
+        *closed, tail = body.split("|", MAX_FIELDS)
         for segment in closed:
             self._take(segment)
         self._take_tail(tail, terminated)
         values: dict[str, float] = {target: value for target, (_, value) in self._values.items()}
         number, total = int(header[2]), int(header[3])
-        if self._nemo:
+        if self.nemo:
             number, total = _from_one(int(header[1]), number, total, values.get("global_step"))
         values.pop("global_step", None)
         self.iteration = Iteration.model_validate({"iteration": number, "total_iterations": total, **values})
@@ -181,9 +113,9 @@ class _Record:
         return self._garbled or not self._complete
 
     def _take(self, segment: str) -> None:
-        name, field, text = _split(segment)
+        name, field, text = split_field(segment)
         if field is None:  # "lm loss 1.1[rank5]: ..." is a field without a colon that somebody's output runs through
-            self._garbled = self._garbled or _words(name) in _fields()
+            self._garbled = self._garbled or words(name) in fields()
             return
         if text == "None":
             return
@@ -198,14 +130,14 @@ class _Record:
 
     def _take_tail(self, tail: str, terminated: bool) -> None:
         """The text behind the last `|`: nothing, a last field that the dialect leaves open, or somebody else's."""
-        _, field, text = _split(tail)
+        _, field, text = split_field(tail)
         closes_itself = field is not None and field.value == "usage"
         whole = field is not None and field.open and field.match(text) is not None
         if whole and (terminated or closes_itself):
             self._take(tail)
             self._complete = True
-        elif self._nemo:  # closes no field, and which one is the last differs from job to job
-            self._complete = terminated and _VALUES["number"].fullmatch(text) is not None
+        elif self.nemo:  # closes no field, and which one is the last differs from job to job
+            self._complete = terminated and VALUES["number"].fullmatch(text) is not None
         else:
             # Upstream's last field: whatever follows it is another rank's output, and the line is all there.
             upstream_end = "nan_iterations" in self._values
@@ -223,7 +155,7 @@ def _from_one(epoch: int, number: int, total: int, global_step: float | None) ->
 
 
 def _records(line: str) -> Iterator[_Record]:
-    if _ITERATION not in line:  # far cheaper than the expression
+    if HEADED not in line:  # far cheaper than the expression
         return
     terminated = line.endswith("\n")
     line = strip_escapes(line)
@@ -244,31 +176,28 @@ def parse_line(line: str) -> Iteration | None:
     return next((record.iteration for record in _records(line)), None)
 
 
-def _telling(block: str) -> Iterator[str]:
-    """The lines of a text that have a mark of what is read, in order."""
-    starts: dict[int, int] = {}  # of a line -> its end
-    for mark in (_ITERATION, *_HINTS):
-        at = block.find(mark)
-        while at >= 0:
-            end = block.find("\n", at) + 1 or len(block)
-            starts[block.rfind("\n", 0, at) + 1] = end
-            at = block.find(mark, end)
-    for start in sorted(starts):
-        yield block[start : starts[start]]
+MARKS = (HEADED, *_HINTS)
+"""A line that a LogReader has anything to read of holds one of these."""
+
+
+@cache
+def _marks() -> Marks:
+    return Marks(MARKS)
 
 
 class LogReader:
     """Reads a log while it grows: feed it chunks as they come, it gives back the iterations they complete.
 
-    `lines` counts line ends (and a last line without one), `summary` is what the script printed at the end so far, and
-    `damaged` holds the numbers of the iterations whose line was cut or mixed with other output.
+    `summary` is what the script printed at the end so far, and `damaged` holds the numbers of the iterations whose line
+    was cut or mixed with other output.
     """
 
     def __init__(self) -> None:
-        self.lines = 0
         self.summary = Summary()
         self.damaged: list[int] = []
         self._splitter = LineSplitter()
+        self._layouts: list[Layout] = []
+        self._forms = 0  # lines whose form was looked at
         self._step: tuple[float, float] | None = None  # ms and TFLOP/s/GPU that Megatron-Bridge said of the next line
 
     def feed(self, chunk: bytes | str) -> list[Iteration]:
@@ -277,26 +206,49 @@ class LogReader:
 
     def close(self) -> list[Iteration]:
         """The end of the log: what a last line without a line end still says."""
-        return self._block(self._splitter.rest(final=True))
+        return self._block(self._splitter.rest())
 
-    def _block(self, block: str) -> list[Iteration]:
+    def _block(self, block: bytes) -> list[Iteration]:
         """The iterations of several lines. Only lines that can say something are looked at one by one."""
-        lines = self.lines + block.count("\n") + (not block.endswith("\n") if block else 0)
-        found = [iteration for line in _telling(block) for iteration in self.line(line)]
-        self.lines = lines
-        return found
+        return [iteration for start, end in _marks().spans(block) for iteration in self.line(as_text(block[start:end]))]
 
     def line(self, line: str) -> list[Iteration]:
         """The iterations in one line, for those who have split the log already."""
-        self.lines += 1
         if "|" not in line:
             if any(hint in line for hint in _HINTS):
                 self._summarise(line)
             return []
+        if (known := self._read_alike(line)) is not None:
+            return [self._with_step(known)]
         records = list(_records(line))
+        self._learn(records)
         if len(self.damaged) < MAX_ITERATIONS:
             self.damaged += [record.iteration.iteration for record in records if record.damaged]
         return [self._with_step(record.iteration) for record in records]
+
+    def _read_alike(self, line: str) -> Iteration | None:
+        """The one iteration of a line that looks like one before it."""
+        if not self._layouts:
+            return None
+        line = strip_escapes(line)
+        header = _HEADER.search(line)
+        if header is None or header[1] is not None:  # NeMo's lines count by what stands in their fields
+            return None
+        body = line[header.end() :]
+        for each in self._layouts:
+            if (values := each.values(body)) is not None:
+                values.pop("global_step", None)
+                return Iteration.model_validate(
+                    {"iteration": int(header[2]), "total_iterations": int(header[3]), **values}
+                )
+        return None
+
+    def _learn(self, records: Sequence[_Record]) -> None:
+        """Know the form of a line that was read whole when it comes again; a log has few, and a hostile one many."""
+        if len(records) == 1 and not records[0].damaged and not records[0].nemo and self._forms < _MAX_FORMS:
+            self._forms += 1
+            if form := layout(records[0].body):
+                self._layouts.insert(0, form)
 
     def _with_step(self, iteration: Iteration) -> Iteration:
         """The iteration with the throughput of the line before it, where that was of the same step."""

@@ -11,6 +11,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from shakedown.smoke.lines import as_text
+from shakedown.smoke.marks import count
 from shakedown.text import printable, strip_escapes
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -140,14 +142,6 @@ class Scanner:
         self._open = [signature for signature in signatures if rdma or not signature.rdma]
         self._texts = _texts(self._open)
 
-    def batch(self, lines: Sequence[str]) -> None:
-        """Many lines at once, at half the cost of one by one."""
-        if _holds("".join(lines), self._texts):
-            for line in lines:
-                self.line(line)
-        else:
-            self.lines += len(lines)
-
     def line(self, line: str) -> Match | None:
         """The match of this line, if it shows something new."""
         self.lines += 1
@@ -213,6 +207,14 @@ class FailureScanner:
         else:
             self.lines += len(lines)
 
+    def skip(self, block: bytes, start: int, end: int) -> None:
+        """Lines of a block without any of `marks`: looked at only while a traceback is open."""
+        while self._pending and start < end:
+            after = block.find(b"\n", start, end) + 1 or end
+            self.line(as_text(block[start:after]))
+            start = after
+        self.lines += count(block, start, end)
+
     def line(self, line: str) -> Match | None:
         """A failure of a kind that is new, on the line that proves it."""
         self.lines += 1
@@ -277,6 +279,11 @@ class FailureScanner:
         self._seen.add(match.name)
         self.matches.append(match)
         return match
+
+
+def marks() -> tuple[str, ...]:
+    """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
+    return (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(load().failure), *_texts(load().rccl))
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 
 from shakedown.stragglers.model import Extremes, Measured, Window
 from shakedown.text import strip_escapes
@@ -24,7 +23,8 @@ _OWN = re.compile(
     rf"own time: rank (\d{{1,7}}) of \d{{1,7}}, steps (\d{{1,9}}) to (\d{{1,9}}),"
     rf" {_NUMBER} ms each, waiting {_NUMBER} ms\s*$"
 )
-_HINTS = (MARK, "MnEtpt/Rnk", "^^^^ ")
+MARKS = (MARK, "MnEtpt/Rnk", "^^^^ ")
+"""A line of interest holds one of these."""
 _LOWEST = re.compile(rf"\bMnEtpt/Rnk: {_NUMBER}TF/(\d{{1,7}}) \| MxEtpt/Rnk: {_NUMBER}TF/(\d{{1,7}})\b")
 _MANY = re.compile(r"\^\^\^\^ (Bottom|Top)\s{1,8}\d{1,7} Ranks with (?:lowest|highest)\s{1,4}Etpt\(TF\):")
 _PAIR = re.compile(rf" {_NUMBER}/(\d{{1,7}}),")
@@ -41,13 +41,10 @@ class WindowReader:
         self._seen: set[int] = set()  # ranks of the report that is being read
         self._beyond = 0
 
-    def batch(self, lines: Sequence[str]) -> None:
-        """Many lines at once: most batches have nothing of it."""
-        text = "".join(lines)
-        if any(hint in text for hint in _HINTS):
-            for line in lines:
-                if any(hint in line for hint in _HINTS) and len(line) <= _MAX_LINE and line.endswith("\n"):
-                    self._line(strip_escapes(line))
+    def line(self, line: str) -> None:
+        """A line that may hold one of MARKS."""
+        if any(mark in line for mark in MARKS) and len(line) <= _MAX_LINE and line.endswith("\n"):
+            self._line(strip_escapes(line))
 
     def measured(self) -> Measured:
         """What there was."""

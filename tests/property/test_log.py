@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.gates.iterations import iterations_complete
-from shakedown.smoke.log import Iteration, LogReader, field_names, parse, parse_line
-from shakedown.smoke.signatures import load
+from shakedown.smoke.job_shape import JobShapeReader
+from shakedown.smoke.lines import as_text, split
+from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
+from shakedown.smoke.log_fields import field_names
+from shakedown.smoke.signatures import FailureScanner, Scanner, load
+from shakedown.stragglers.reading import WindowReader
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
 DIALECTS = ["upstream", "rocm", "primus", "primus_new", "deepspeed", "fork_tok_s_gpu", "fork_tokens_sec_gpu"]
@@ -42,10 +46,10 @@ def agrees(part: Iteration | None, whole: Iteration) -> bool:
     return part is None or all(value is None or value == getattr(whole, field) for field, value in part)
 
 
-def read(chunks: list[bytes]) -> tuple[list[str], int, list[int], str]:
+def read(chunks: list[bytes]) -> tuple[list[str], list[int], str]:
     reader = LogReader()
     iterations = [it for chunk in chunks for it in reader.feed(chunk)] + reader.close()
-    return [it.model_dump_json() for it in iterations], reader.lines, reader.damaged, reader.summary.model_dump_json()
+    return [it.model_dump_json() for it in iterations], reader.damaged, reader.summary.model_dump_json()
 
 
 def test_every_dialect_is_among_the_lines():
@@ -113,6 +117,8 @@ PIECES = st.sampled_from(
         b"throughput per GPU: nan\n",
         b"[rank1]: ",
         b"9" * 5000,
+        b"node7:12:13 [0] NCCL INFO x\n10:00:01 [0] NCCL node8:1:2 [3] NCCL INFO comm 0x1 nRanks 16 nNodes 2\n",
+        b"own time: rank 3 of 8, steps 1 to 9, 12.5 ms each, waiting 1.0 ms\n",
     ]
 )
 
@@ -140,3 +146,53 @@ def test_a_run_is_complete_where_its_lines_are_one_to_the_last_and_nowhere_else(
     regular = bool(numbers) and numbers == list(range(interval, total + 1, interval))
     expected = "fail" if not regular else "ok" if total % interval == 0 else "unknown"
     assert gate.verdict == expected
+
+
+# Lines as programs print them again and again, with what may befall one of them.
+TWINS = st.sampled_from(LINES).flatmap(
+    lambda line: st.tuples(
+        st.just(line),
+        st.integers(0, len(line)),
+        st.sampled_from(
+            ["", "", "", " ", "7", "|", ".", "nan", "None", " iteration 3/9 | ", "\x1b[0m", "\t", "٣", "9" * 250]
+        ),
+        st.integers(0, 3),
+    )
+)
+
+
+def spoiled(line: str, at: int, more: str, less: int) -> str:
+    return line[:at] + more + line[at + less :]
+
+
+@given(st.lists(TWINS, min_size=2, max_size=12))
+@settings(deadline=None)
+def test_a_line_read_by_the_form_of_one_before_says_what_it_says_alone(twins):
+    reader = LogReader()
+    for line in [*(line for line, *_ in twins), *(spoiled(*twin) for twin in twins)]:
+        alone = LogReader()
+        found, expected = reader.line(line), alone.line(line)
+        assert [it.model_dump_json() for it in found] == [it.model_dump_json() for it in expected]
+        assert reader.damaged == alone.damaged
+        reader.damaged.clear()
+
+
+@given(st.lists(st.binary(max_size=60) | PIECES, max_size=40))
+@settings(deadline=None)
+def test_passing_over_lines_without_a_mark_changes_nothing_that_is_read(pieces):
+    text = b"".join(pieces)
+    lines = split(as_text(text))
+    failure, tuning, shape, windows = FailureScanner(), Scanner(load().rccl, True), JobShapeReader(), WindowReader()
+    reader, iterations = LogReader(), []
+    for line in lines:
+        iterations += reader.line(line)
+        for each in (failure, tuning, shape, windows):
+            each.line(line)
+    failure.close()
+    shape.hosts(text)
+    log = read_log([text])
+    assert [it.model_dump_json() for it in log.iterations] == [it.model_dump_json() for it in iterations]
+    assert (log.lines, log.failures, log.rccl) == (len(lines), tuple(failure.matches), tuple(tuning.matches))
+    assert (log.harmless, log.damaged) == (tuple(failure.harmless), tuple(reader.damaged))
+    assert (log.shape, log.measured) == (shape.shape(), windows.measured())
+    assert log.summary.model_dump_json() == reader.summary.model_dump_json()

@@ -10,7 +10,8 @@ import pytest
 
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import NodeLog, judge_log, read_log
-from shakedown.smoke.log import MAX_ITERATIONS, LogReader, field_names, parse
+from shakedown.smoke.log import MAX_ITERATIONS, LogReader, parse
+from shakedown.smoke.log_fields import field_names
 from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure, load
 
 SIGNATURES = (*load().failure, *load().rccl, *load().kernel)
@@ -103,7 +104,7 @@ def test_tracebacks_take_time_in_proportion_to_the_log(begin) -> None:
         return lambda: [
             first_failure(lines),
             FailureScanner().batch(lines),
-            Scanner(SIGNATURES, rdma=True).batch(lines),
+            list(map(Scanner(SIGNATURES, rdma=True).line, lines)),
         ]
 
     assert_linear(work)

@@ -12,7 +12,8 @@ import pytest
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import measure
 from shakedown.smoke.gates import Gate, judge_log, read_log
-from shakedown.smoke.log import Iteration, field_names, has_preview, parse, parse_line
+from shakedown.smoke.log import Iteration, has_preview, parse, parse_line
+from shakedown.smoke.log_fields import field_names
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

@@ -113,7 +113,8 @@ def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> Non
     layout = Layout({f"n{node}": range(2 * node, 2 * node + 2) for node in range(4)})
     text = (MEGATRON.format(low="150.00") * 3).splitlines(keepends=True)
     reader = WindowReader()
-    reader.batch(text)
+    for each in text:
+        reader.line(each)
     assert {(each.rank, each.first) for each in reader.measured().reported} == {
         (r, n) for r in range(8) for n in (1, 2, 3)
     }
@@ -121,7 +122,8 @@ def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> Non
     assert (slow.node, slow.level) == ("n2", "fail") and slow.slower == pytest.approx(0.97, abs=0.02)
     assert judged({"n1": reader.measured()}, layout, Limits()).unknown == "no rank told its own time"
     short = WindowReader()
-    short.batch(text[0::3])
+    for each in text[0::3]:
+        short.line(each)
     its = judged({"n0": short.measured()}, layout, Limits())
     assert not its.slow and "3 reports" in its.unknown and "98% apart" in its.unknown
 
@@ -130,9 +132,11 @@ def test_lines_of_anybody_are_bounded() -> None:
     reader = WindowReader()
     line = "own time: rank 3 of 8, steps 5 to 6, 28.595 ms each, waiting 7.116 ms\n"
     odd = [line.replace("28.595", "0.000"), line.replace("3 of", "9999999 of"), line[:-4], line.replace("5 to", "7 to")]
-    reader.batch([*odd, "x" * 100 + line, "own time: \x1b[31mrank\n", "^^^^ Top 4 Ranks with highest Etpt(TF): 1/1,\n"])
+    for each in [*odd, "x" * 100 + line, "own time: \x1b[31mrank\n", "^^^^ Top 4 Ranks with highest Etpt(TF): 1/1,\n"]:
+        reader.line(each)
     assert [each.own for each in reader.measured().own] == [28.595] and not reader.measured().reported
-    reader.batch([line] * (MAX_WINDOWS + 1))
+    for each in [line] * (MAX_WINDOWS + 1):
+        reader.line(each)
     assert (len(reader.measured().own), reader.measured().beyond) == (MAX_WINDOWS, 2)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.log import NUMBER
+from shakedown.smoke.log_fields import NUMBER
 from shakedown.text import strip_escapes
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.smoke import job_shape, log, signatures
 from shakedown.smoke.job_shape import JobShape, JobShapeReader
-from shakedown.smoke.lines import LineSplitter
+from shakedown.smoke.lines import LineSplitter, as_text
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.smoke.log_source import LogSource
+from shakedown.smoke.marks import Marks
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
+from shakedown.stragglers import reading
 from shakedown.stragglers.model import Measured
 from shakedown.stragglers.reading import WindowReader
 
@@ -53,26 +57,33 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     iterations: list[Iteration] = []
     beyond = 0
 
-    def take(lines: list[str]) -> None:
+    def take(block: bytes) -> None:
         nonlocal beyond
-        for line in lines if beyond < MAX_ITERATIONS else ():  # so many, and reading more would only take time
-            found = reader.line(line)
-            kept = found[: MAX_ITERATIONS - len(iterations)]
-            iterations.extend(kept)
-            beyond += len(found) - len(kept)
-        failure.batch(lines)
-        rccl.batch(lines)
-        shape.batch(lines)
-        windows.batch(lines)
+        at = 0
+        for start, end in _marks().spans(block):
+            failure.skip(block, at, start)
+            line, at = as_text(block[start:end]), end
+            if beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
+                found = reader.line(line)
+                kept = found[: MAX_ITERATIONS - len(iterations)]
+                iterations.extend(kept)
+                beyond += len(found) - len(kept)
+            rccl.lines = failure.lines
+            failure.line(line)
+            rccl.line(line)
+            shape.line(line)
+            windows.line(line)
+        failure.skip(block, at, len(block))
+        shape.hosts(block)
 
     tail = b""
     for chunk in source:
         if isinstance(chunk, bytes):
-            if _HOLE in tail + chunk[: len(_HOLE)] or _HOLE in chunk:
+            if _HOLE in tail + chunk[: len(_HOLE)] or (b"\0" in chunk and _HOLE in chunk):
                 hole = "it has a stretch of NUL bytes: a part of it was lost in a crash, or cut out"
             tail = chunk[-len(_HOLE) :]
-        take(splitter.feed(chunk))
-    take(splitter.close())
+        take(splitter.block(chunk))
+    take(splitter.rest())
     failure.close()
     return NodeLog(
         lines=failure.lines,
@@ -88,6 +99,12 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         measured=windows.measured(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
     )
+
+
+@cache
+def _marks() -> Marks:
+    """What any of the readers looks for: a line without it says nothing to them, but in an open traceback."""
+    return Marks([*log.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS])
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:
