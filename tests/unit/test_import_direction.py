@@ -34,7 +34,8 @@ LEVELS = (
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs"),
     ("shakedown.telemetry", "shakedown.stragglers"),
-    ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.lines", "shakedown.smoke.signatures"),
+    ("shakedown.smoke.lines", "shakedown.smoke.marks", "shakedown.smoke.log_fields"),
+    ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.log_layout", "shakedown.smoke.signatures"),
     ("shakedown.smoke.log",),
     ("shakedown.smoke.job",),
     ("shakedown.diagnosis",),  # the rule; what it is applied to is further up
