@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Mapping, Sequence
 
 from shakedown.state import Disk
 
@@ -11,17 +10,24 @@ from shakedown.state import Disk
 def file_system(path: str, disks: Iterable[Disk]) -> Disk | None:
     """The mounted file system that holds a path: the one with the longest mount point above it, and of two on one point
     the newer, which covers the other. None where nothing known holds it."""
-    wanted = PurePosixPath(path)
-    holding = [disk for disk in disks if wanted.is_relative_to(disk.mount)]
-    return max(reversed(holding), key=lambda disk: len(PurePosixPath(disk.mount).parts), default=None)
+    wanted = _parts(path)
+    holding = [disk for disk in disks if _holds(_parts(disk.mount), wanted)]
+    return max(reversed(holding), key=lambda disk: len(_parts(disk.mount)), default=None)
 
 
 def host_path(inside: str, volumes: Mapping[str, str]) -> str | None:
     """Where a container's path lies on the host, by `volumes` (host path -> container path, maybe with docker's mode
     as in /data:ro); None where it is in none of them. Of volumes within each other the inner one holds it."""
-    path = PurePosixPath(inside)
-    targets = {PurePosixPath(target.partition(":")[0]): host for host, target in volumes.items()}
-    folder = max(
-        (each for each in targets if path.is_relative_to(each)), key=lambda each: len(each.parts), default=None
-    )
-    return None if folder is None else str(PurePosixPath(targets[folder]) / path.relative_to(folder))
+    path = _parts(inside)
+    targets = {tuple(_parts(target.partition(":")[0])): host for host, target in volumes.items()}
+    folder = max((each for each in targets if _holds(each, path)), key=len, default=None)
+    return None if folder is None else "/".join([targets[folder].rstrip("/"), *path[len(folder) :]]) or "/"
+
+
+def _parts(path: str) -> list[str]:
+    """The names in an absolute path. Not pathlib's: its import costs a node more than all checks together."""
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _holds(folder: Sequence[str], path: Sequence[str]) -> bool:
+    return list(path[: len(folder)]) == list(folder)

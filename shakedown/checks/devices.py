@@ -70,7 +70,7 @@ def infiniband(desired: DesiredState, state: NodeState) -> Comparison | None:
     remedy = _remedy("devices.infiniband", text, modules=VERBS_MODULES)
     if is_unreadable(state.devices.infiniband):
         return unknown(wanted, state.devices.infiniband, evidence="/dev/infiniband")
-    present = {device.path.removeprefix("/dev/infiniband/"): device for device in state.devices.infiniband}
+    present = {device.path[len("/dev/infiniband/") :]: device for device in state.devices.infiniband}
     least = {"rdma_cm": 1, "uverbs": devices, "umad": devices}
     few = {
         kind: seen

@@ -73,7 +73,7 @@ def image_version(desired: DesiredState, state: NodeState) -> Comparison | None:
 def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | None, str]:
     labelled: dict[str, str] = {}
     for label, value in image.labels.items():
-        part = re.sub(r"[_-]", ".", label.lower()).removesuffix(".version").rpartition(".")[2]
+        part = re.sub(r"\.version$", "", re.sub(r"[_-]", ".", label.lower())).rpartition(".")[2]
         if part in versions:
             labelled[part] = value
     wrong = [part for part, value in labelled.items() if not re.match(re.escape(versions[part]) + r"(?!\d)", value)]

@@ -23,8 +23,8 @@ from pathlib import Path
 from shakedown.transport.program import as_word, bare, search
 
 _NODE = Path(__file__).parents[1] / "node"
-# They travel by themselves: shakedown/smoke/remote.py, shakedown/operations/scripts.py.
-_APART = {"launcher", "telemetry", "assets"}
+# They travel by themselves: shakedown/smoke/remote.py, shakedown/operations/scripts.py, shakedown/agent/program.py.
+_APART = {"agent", "launcher", "telemetry", "assets"}
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py", "boot.py"}
 _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is

@@ -20,7 +20,7 @@ PYTHONS = (
 NO_PYTHON = "found no python3 of version 3.8 or newer"
 
 
-class _Bare(ast.NodeTransformer):
+class Bare(ast.NodeTransformer):
     """Takes out what a script does not need on its way: docstrings, annotations, and imports of its own kind."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
@@ -50,7 +50,7 @@ def bare(path: Path) -> str:
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
     tree.body = [node for node in tree.body if not _is_omitted(node)]
-    return ast.unparse(ast.fix_missing_locations(_Bare().visit(tree)))
+    return ast.unparse(ast.fix_missing_locations(Bare().visit(tree)))
 
 
 @cache

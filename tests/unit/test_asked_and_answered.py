@@ -107,6 +107,7 @@ WHOLE_SECTIONS = {
     "smoke": _JOB,
     "images": _PULL,
     "trials": "measured, and judged by gates",
+    "agent": "what asks on the node; deploy/agent.py",
 }  # every other field of these
 
 

@@ -42,6 +42,7 @@ LEVELS = (
     ("shakedown.smoke",),
     ("shakedown.trials",),
     ("shakedown.checks", "shakedown.copies", "shakedown.resolve"),
+    ("shakedown.node.agent",),  # travels with the checks
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.diagnosis.run",),
     ("shakedown.ledger",),
@@ -49,6 +50,7 @@ LEVELS = (
     ("shakedown.calibration",),
     ("shakedown.isolation",),
     ("shakedown.report",),
+    ("shakedown.agent",),
     ("shakedown.watch",),
     ("shakedown.facts",),
     ("shakedown.node.assets",),  # travel too, each with what it needs of shakedown.node

@@ -1,0 +1,115 @@
+"""What a node's agent compares with: one document for that node, with its digest.
+
+It holds the part of the desired state that the checks answer, and what they would look up besides on the controller:
+the recipe, the profiles' PCI ids, the shapes of the models. No secret is in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from shakedown import checks
+from shakedown.agent import shapes
+from shakedown.desired import DesiredState, profiles
+from shakedown.desired.home import at_home
+from shakedown.desired.models import Agent, Tuning
+from shakedown.node import question
+from shakedown.report.formats.prometheus import LABELS, NAMES
+from shakedown.secrets import masked
+from shakedown.smoke.recipe import Family, families, recipes
+from shakedown.state import Account, NodeState
+
+SCHEMA_VERSION = 1
+# Of those that the controller's own report has, the ones that are about one node.
+METRICS = (
+    "shakedown_verdict",
+    "shakedown_finished_timestamp_seconds",
+    "shakedown_findings",
+    "shakedown_finding_not_ok",
+)
+_OF_A_FAMILY = {"limits", "container", "cautions"}  # what the checks read of one
+
+
+def compiled(node: str, desired: DesiredState, account: Account, program: str) -> dict[str, Any]:
+    """The document of a node. `account`: who runs jobs there, as whom the controller examined the node. `program`: the
+    digest of what will read it."""
+    agent = desired.agent or Agent()
+    about = {
+        "desired": _asked_for(at_home(desired, account.home)),
+        "recipes": _recipes(desired),
+        "families": {name: _family(each) for name, each in families().items() if each.cautions},
+        "profiles": {"gpu": _profiles()},
+        "user": account.user,
+    }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "node": node,
+        "digest": _digest(about),
+        "program": program,
+        "home": account.home,
+        **about,
+        "asked": question.sysctls(desired.tuning.sysctl),
+        "tuning": list(Tuning.model_fields),
+        "shapes": _shapes(),
+        "metrics": {name: {"help": NAMES[name], "labels": LABELS[name]} for name in METRICS},
+        "agent": {**agent.model_dump(mode="json"), "stale_s": agent.stale_s},
+    }
+
+
+def digest(desired: DesiredState, account: Account) -> str:
+    """The digest that a document compiled now would have: 64 hexadecimal digits."""
+    return str(compiled("", desired, account, "")["digest"])
+
+
+def text(document: dict[str, Any]) -> str:
+    """The document as the file has it: one line."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(about: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _asked_for(desired: DesiredState) -> dict[str, Any]:
+    """The sections that checks answer. One that is left out is none that is not asked for: a check that looked for it
+    would fail, and be unknown."""
+    public = desired.smoke.not_secret if desired.smoke else ()
+    document: dict[str, Any] = masked(desired.model_dump(mode="json", include=_sections()), public)
+    return document
+
+
+def _sections() -> set[str]:
+    named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys}
+    return named & set(DesiredState.model_fields)
+
+
+def _shapes() -> dict[str, Any]:
+    found = shapes.compiled({NodeState: None, DesiredState: _sections(), Family: _OF_A_FAMILY})
+    own = {"Recipe": {"family": shapes.name_of(Family)}}
+    del found["defaults"][shapes.name_of(DesiredState)]
+    return {
+        "models": {**found["models"], **own},
+        "defaults": {name: given for name, given in found["defaults"].items() if given},
+        "desired": shapes.name_of(DesiredState),
+        "family": shapes.name_of(Family),
+    }
+
+
+def _recipes(desired: DesiredState) -> dict[str, Any]:
+    """The recipe that is asked for, by its name."""
+    recipe = recipes().get(desired.smoke.recipe) if desired.smoke else None
+    if recipe is None:
+        return {}
+    return {recipe.name: {"name": recipe.name, "document": str(recipe.document), "family": _family(recipe.family)}}
+
+
+def _family(family: Family) -> dict[str, Any]:
+    return family.model_dump(mode="json", include=_OF_A_FAMILY)
+
+
+def _profiles() -> dict[str, Any]:
+    """What tells which GPUs are known: names and PCI ids."""
+    known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}
+    return {name: {"gpu": {key: gpu[key] for key in ("name", "pci_ids") if key in gpu}} for name, gpu in known.items()}

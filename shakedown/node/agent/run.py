@@ -1,0 +1,142 @@
+"""One check of this node: read it, compare it with what was compiled for it, tell.
+
+    run.py [--config FILE] [--state FOLDER] [--root FOLDER]
+
+The exit code says whether the check itself was made, not what it came to: 0, 1 where it could not be, 75 where
+another one is under way. What cannot be checked is told as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+
+from ..__main__ import node_state
+from ..safe_files import Busy, Unsafe, locks, sound
+from ..tree import Tree, explain
+from . import compiled, plain, tell
+from .session import as_login
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+CONFIG = "/etc/shakedown/agent.json"
+LIMIT = 1 << 20  # bytes of what is compiled for a node
+BUSY = 75  # EX_TEMPFAIL of sysexits(3)
+SCHEMA_VERSION = 1
+
+
+def read_config(path: str) -> Dict[str, Any]:
+    """What was compiled for this node. Raises Unsafe, OSError, ValueError."""
+    folder, _, name = path.rpartition("/")
+    content = sound(folder or "/").read_own(name, LIMIT)
+    if content is None:
+        raise FileNotFoundError(2, "nothing was compiled for this node", path)
+    document = json.loads(content.decode("utf-8"))
+    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+        raise ValueError("made by another version of shakedown: run deploy/agent.py again")
+    return document
+
+
+def look(document: Dict[str, Any], tree: Tree) -> List[Any]:
+    """Read the node and compare: the findings of the controller's own checks, but for those over several nodes."""
+    compiled.give(document)
+    from shakedown.checks import evaluate  # needs what was given
+
+    state = node_state(tree, document["program"], asked=document["asked"])
+    as_login(tree, state, document["user"])
+    found = evaluate(compiled.desired(), plain.part(state, "NodeState"), document["node"])
+    return list(found)
+
+
+def report(document: Dict[str, Any], findings: List[Any], why: str, began: float) -> Dict[str, Any]:
+    """What is told of a check. `why`: it could not be made, and the verdict is unknown."""
+    from shakedown.findings import worst
+
+    counts = dict.fromkeys(tell.VERDICTS, 0)
+    for each in findings:
+        counts[str(each.verdict)] += 1
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "node": document.get("node", ""),
+        "at": time.time(),
+        "verdict": "unknown" if why else str(worst([each.verdict for each in findings])),
+        "why": why,
+        "desired": document.get("digest", ""),
+        "program": document.get("program", ""),
+        "home": document.get("home"),
+        "user": document.get("user", ""),
+        "stale_after_s": (document.get("agent") or {}).get("stale_s", 1800),
+        "counts": counts,
+        "findings": [plain.dumped(each) for each in findings],
+        "said": {each.name: str(each) for each in findings},
+        "remedied": [],
+        "not_told": [],
+        "wall_s": round(time.monotonic() - began, 4),
+        "cpu_s": round(sum(usage.ru_utime + usage.ru_stime for usage in spent), 4),
+    }
+
+
+def write(told: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
+    """Leave the verdict where others look; what could not be written is said in those that could."""
+    textfile = (document.get("agent") or {}).get("textfile")
+    if textfile:
+        try:
+            if not os.path.isdir(textfile):
+                raise FileNotFoundError(2, "no such folder", textfile)
+            tell.put(textfile, tell.METRICS, tell.metrics(told, document["metrics"]))
+        except (Unsafe, OSError) as error:
+            told["not_told"].append("no metrics: {}".format(words(error)))
+    try:
+        tell.put(state, tell.VERDICT, tell.as_json(told))
+        tell.put(state, tell.LINE, tell.verdict_line(told))
+        return True
+    except (Unsafe, OSError) as error:
+        told["not_told"].append("no verdict file: {}".format(words(error)))
+        return False
+
+
+def words(error: BaseException) -> str:
+    return str(error) if isinstance(error, Unsafe) else explain(error).detail
+
+
+def check(options: Dict[str, str]) -> int:
+    began = time.monotonic()
+    document: Dict[str, Any] = {}
+    findings: List[Any] = []
+    why = ""
+    try:
+        document = read_config(options.get("--config", CONFIG))
+        findings = look(document, Tree(options.get("--root", "/")))
+    except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
+        why = "{}: {}".format(type(error).__name__, words(error))
+    told = report(document, findings, why, began)
+    written = write(told, document, options.get("--state", tell.FOLDER))
+    for line in tell.journal(told):
+        print(line)
+    return 0 if written and not why else 1
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    os.umask(0o022)
+    try:
+        held = locks().lock("agent.lock", 0)
+    except Busy as error:
+        print("<5>another check is under way: {}".format(error))
+        return BUSY
+    except (Unsafe, OSError) as error:
+        print("<3>no check: {}".format(words(error)))
+        return 1
+    code = check(dict(zip(given[::2], given[1::2])))
+    os.close(held)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The checks that travel to a node find there what they find on the controller, whatever the node is like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shakedown import checks
+from shakedown.desired import DesiredState
+from shakedown.desired.home import at_home
+from shakedown.state import NodeState
+from tests.agents import OnTheNode, of_the_controller
+from tests.states import bare, desired, healthy, image, unreadable, with_
+
+IMAGES = {"megatron": "rocm/megatron-lm:v25.5_py310"}
+SMOKE = {"recipe": "llama3.1-8b-fp8", "image": "megatron"}
+DESIRED = {
+    "mi300x": desired(),
+    "with everything": desired(
+        images=IMAGES,
+        smoke={**SMOKE, "environment": {"NVTE_CK_USES_BWD_V3": "1", "HF_TOKEN": "hf_abcdefghijk"}},
+        tuning={"sysctl": {"kernel.panic": 10}, "modules": ["nvme_tcp"], "memlock": 1024, "pcie_acs": "off"},
+        system={"mpi": "installed", "memory": "3T", "disk_free": {"{home}/data": "1G"}, "reboot": "when needed"},
+    ),
+    "another document": desired(
+        "mi325x",
+        images={"megatron": "rocm/megatron-lm:v25.5_py310"},
+        smoke={"recipe": "stanford-bert", "image": "megatron", "environment": {"HSA_ENABLE_SDMA": "0"}},
+        tuning={"nmi_watchdog": False},
+    ),
+    "workstation": desired("radeon", None),
+    "no GPU": desired("cpu", None),
+}
+IMAGE = {
+    **image(IMAGES["megatron"], "sha256:" + "1" * 64),
+    "labels": {"rocm.version": "6.3.0", "python_version": "3.12"},
+}
+STATES = {
+    "healthy": healthy(),
+    "with an image": with_(healthy(2), {"containers.images": [IMAGE]}),
+    "bare": bare(),
+    "half": healthy(gpus=4, hcas=3),
+}
+VALUES: list[Any] = [
+    None,
+    0,
+    1,
+    34,
+    -1,
+    4096,
+    32.0,
+    "",
+    "0",
+    "1",
+    "unlimited",
+    "ACTIVE",
+    "bnxt_re",
+    True,
+    False,
+    [],
+    {},
+]
+REASONS = [unreadable(why, "/x: why") for why in ("missing", "not permitted", "timed out", "malformed", "failed")]  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnTheNode]:
+    made = OnTheNode(tmp_path_factory.mktemp("agent"))
+    yield made
+    made.close()
+
+
+def same(node: OnTheNode, wanted: DesiredState, state: NodeState) -> list[Any]:
+    found = checks.evaluate(at_home(wanted, state.account.home), state, "node01")
+    there = node.findings(wanted, state)
+    assert there == of_the_controller(found)
+    return there
+
+
+def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a document, and of lists the first entries."""
+    items = document.items() if isinstance(document, dict) else enumerate(document[:2])
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+PLACES = {name: list(places(state.model_dump(mode="json"))) for name, state in STATES.items()}
+
+
+@pytest.mark.parametrize("wanted", DESIRED)
+@pytest.mark.parametrize("state", STATES)
+def test_the_findings_are_the_controller_s(node: OnTheNode, wanted: str, state: str) -> None:
+    found = same(node, DESIRED[wanted], STATES[state])
+    assert len(found) > 5 or wanted == "no GPU"
+
+
+def test_every_check_has_its_turn(node: OnTheNode) -> None:
+    """None is left out of the program, and none needs what a node has not."""
+    told = {
+        each[2]["name"]: each[2]
+        for wanted in DESIRED.values()
+        for s in STATES.values()
+        for each in same(node, wanted, s)
+    }
+    began = {name for name in checks.checks() if any(each == name or each.startswith(f"{name}.") for each in told)}
+    assert set(checks.checks()) - began == set()
+    assert not [each for each in told.values() if "itself failed" in each["evidence"]]
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_whatever_a_node_is_like_the_findings_are_the_controller_s(node: OnTheNode, data: st.DataObject) -> None:
+    base = data.draw(st.sampled_from(sorted(STATES)))
+    document = json.loads(STATES[base].model_dump_json())
+    changed = 0
+    for path in data.draw(st.lists(st.sampled_from(PLACES[base]), min_size=1, max_size=12)):
+        value = data.draw(st.sampled_from(REASONS + VALUES))
+        before = json.loads(json.dumps(document))
+        at: Any = document
+        try:
+            for part in path[:-1]:
+                at = at[part]
+            at[path[-1]] = value
+            NodeState.model_validate(document, strict=False)
+            changed += 1
+        except (LookupError, TypeError, ValueError):  # no such place any more, or no state
+            document = before
+    state = NodeState.model_validate(document, strict=False)
+    same(node, DESIRED[data.draw(st.sampled_from(sorted(DESIRED)))], state)
