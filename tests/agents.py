@@ -28,7 +28,9 @@ for line in sys.stdin:
     from shakedown.checks import evaluate
     found = evaluate(compiled.desired(), plain.part(state, "NodeState"), document["node"])
     assert "pydantic" not in sys.modules and "dataclasses" not in sys.modules and "typing" not in sys.modules
-    print(json.dumps([[str(each), str(each.fixed_by), plain.dumped(each)] for each in found]), flush=True)
+    from shakedown.checks import checks
+    told = [[str(each), str(each.fixed_by), plain.dumped(each)] for each in found]
+    print(json.dumps([list(checks()), *told]), flush=True)
 """
 
 
@@ -53,6 +55,7 @@ class OnTheNode:
 
     def __init__(self, folder: Path, python: str = PYTHON) -> None:
         words = [python, "-I", "-S", "-c", _LOOP, str(unpacked(folder))]
+        self.names: list[str] = []  # of all checks that there are
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def findings(self, desired: DesiredState, state: NodeState, node: str = "node01") -> list[Any]:
@@ -62,8 +65,8 @@ class OnTheNode:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, "the program on the node ended"
-        found: list[Any] = json.loads(line)
-        return found
+        self.names, *found = json.loads(line)
+        return list(found)
 
     def close(self) -> None:
         assert self.process.stdin

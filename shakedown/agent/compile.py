@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import Any
 
 from shakedown import checks
@@ -39,7 +40,7 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str) -
     about = {
         "desired": _asked_for(at_home(desired, account.home)),
         "recipes": _recipes(desired),
-        "families": {name: _family(each) for name, each in families().items() if each.cautions},
+        "families": _cautious(),
         "profiles": {"gpu": _profiles()},
         "user": account.user,
     }
@@ -85,6 +86,7 @@ def _sections() -> set[str]:
     return named & set(DesiredState.model_fields)
 
 
+@cache
 def _shapes() -> dict[str, Any]:
     found = shapes.compiled({NodeState: None, DesiredState: _sections(), Family: _OF_A_FAMILY})
     own = {"Recipe": {"family": shapes.name_of(Family)}}
@@ -105,10 +107,17 @@ def _recipes(desired: DesiredState) -> dict[str, Any]:
     return {recipe.name: {"name": recipe.name, "document": str(recipe.document), "family": _family(recipe.family)}}
 
 
+@cache
+def _cautious() -> dict[str, Any]:
+    """The families that caution against a variable."""
+    return {name: _family(each) for name, each in families().items() if each.cautions}
+
+
 def _family(family: Family) -> dict[str, Any]:
     return family.model_dump(mode="json", include=_OF_A_FAMILY)
 
 
+@cache
 def _profiles() -> dict[str, Any]:
     """What tells which GPUs are known: names and PCI ids."""
     known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}

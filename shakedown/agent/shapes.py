@@ -1,7 +1,7 @@
 """Which parts of a document are objects, and of what kind: compiled out of the pydantic models, for a node without it.
 
-A shape is None (a plain value), "?" (a plain value, or an unreadable part), a model's name, or ["list", shape] and
-["dict", shape]; see shakedown/node/agent/plain.py.
+A shape is None (a plain value), a model's name, ["list", shape], ["dict", shape]; ["?", shape] for what may be an
+unreadable part instead, and "?" for a plain value that may; see shakedown/node/agent/plain.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def shape(annotation: Any, waiting: list[type[BaseModel]]) -> Any:
         objects = [each for each in kinds if each != MAYBE]
         if len(objects) > 1:
             raise TypeError(f"{annotation} is of several kinds at once")
-        return objects[0] if objects else kinds[0] if kinds else None
+        if not objects:
+            return kinds[0] if kinds else None
+        return [MAYBE, objects[0]] if MAYBE in kinds else objects[0]
     if origin in (list, tuple) or annotation is list:
         return ["list", shape(arguments[0], waiting) if arguments else None]
     if origin is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):

@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from shakedown import checks
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
+from shakedown.desired.models import Gpu, Rdma, System, Tuning
 from shakedown.state import NodeState
 from tests.agents import OnTheNode, of_the_controller
 from tests.states import bare, desired, healthy, image, unreadable, with_
+from tests.unit.test_asked_and_answered import ASKED, asking
+from tests.unit.test_asked_and_answered import STATES as ANSWERS
 
 IMAGES = {"megatron": "rocm/megatron-lm:v25.5_py310"}
 SMOKE = {"recipe": "llama3.1-8b-fp8", "image": "megatron"}
@@ -101,20 +104,32 @@ def test_the_findings_are_the_controller_s(node: OnTheNode, wanted: str, state: 
     assert len(found) > 5 or wanted == "no GPU"
 
 
+def asked() -> Iterator[DesiredState]:
+    """For each key that a check answers a desired state that asks for it."""
+    values = {path: value for path, (value, _) in ASKED.items()}
+    for section, model in (("tuning", Tuning), ("gpu", Gpu), ("rdma", Rdma), ("system", System)):
+        for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+            for example in (field.examples or [])[:1]:
+                values.setdefault(f"{section}.{name}", example)
+    answered = {key for keys in checks.answers().values() for key in keys}
+    for path, value in values.items():
+        if any(f"{path}.".startswith(f"{key}.") for key in answered):
+            yield asking(path, value)
+
+
 def test_every_check_has_its_turn(node: OnTheNode) -> None:
-    """None is left out of the program, and none needs what a node has not."""
-    told = {
-        each[2]["name"]: each[2]
-        for wanted in DESIRED.values()
-        for s in STATES.values()
-        for each in same(node, wanted, s)
-    }
+    """None is left out of the program, and none needs what a node has not, whatever is asked of it."""
+    told: dict[str, Any] = {}
+    for wanted in [*asked(), *DESIRED.values()]:
+        for state in (*(ANSWERS[name] for name in ("bare", "unreadable")), *STATES.values()):
+            told |= {each[2]["name"]: each[2] for each in same(node, wanted, state)}
     began = {name for name in checks.checks() if any(each == name or each.startswith(f"{name}.") for each in told)}
-    assert set(checks.checks()) - began == set()
+    assert node.names == list(checks.checks())
+    assert {name.partition(".")[0] for _, names in ASKED.values() for name in names} - began == {"fleet"}
     assert not [each for each in told.values() if "itself failed" in each["evidence"]]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_a_node_is_like_the_findings_are_the_controller_s(node: OnTheNode, data: st.DataObject) -> None:
     base = data.draw(st.sampled_from(sorted(STATES)))

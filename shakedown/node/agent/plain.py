@@ -145,15 +145,15 @@ def is_unreadable(raw: Any) -> bool:
 
 def view(raw: Any, shape: Any) -> Any:
     """A part of a document as the checks see it."""
-    if raw is None:
-        return None
-    if is_unreadable(raw):
-        return _KINDS["Unreadable"](**raw)
-    if shape is None or shape == MAYBE:
+    if raw is None or shape is None:
         return raw
+    if shape == MAYBE:
+        return _KINDS["Unreadable"](**raw) if is_unreadable(raw) else raw
     if isinstance(shape, str):
         return part(raw, shape)
     form, inner = shape
+    if form == MAYBE:
+        return view(raw, MAYBE if is_unreadable(raw) else inner)
     if inner is None:
         return raw
     if form == "list":
