@@ -27,7 +27,7 @@ _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread 
 _ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) \.{3,80} (\d{1,12})\s{0,20}$")
 _WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
 _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
-_HOST = re.compile(r"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
+_HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
@@ -106,13 +106,15 @@ class JobShapeReader:
             self._counted.add(int(found[1]))
 
     def _names_host(self, beginning: bytes) -> bool:
-        found = _HOST.search(strip_escapes(as_text(beginning)))
+        if b"\x1b" in beginning:
+            beginning = strip_escapes(as_text(beginning)).encode()
+        found = _HOST.search(beginning)
         if found is None:
             return False
         if len(self._beginnings) < _MAX_BEGINNINGS:
             self._beginnings.add(beginning)
         if not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
-            self._hosts.add(found[1])
+            self._hosts.add(found[1].decode())
         return True
 
     def _note(self, name: str, number: int) -> None:

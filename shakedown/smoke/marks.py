@@ -27,6 +27,10 @@ class Marks:
                 end = block.find(b"\n", at) + 1 or len(block)
                 yield start, end
 
+    def within(self, line: str) -> bool:
+        """Whether a line holds one."""
+        return bool(self._automaton.find_matches_as_indexes(line.encode("utf-8", "surrogatepass")))
+
 
 def count(block: bytes, start: int, end: int) -> int:
     """How many lines begin between the beginnings (or ends) of two lines; the last of a log may lack its line end."""

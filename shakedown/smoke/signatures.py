@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shakedown.smoke.lines import as_text
-from shakedown.smoke.marks import count
+from shakedown.smoke.marks import Marks, count
 from shakedown.text import printable, strip_escapes
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
@@ -126,11 +126,7 @@ def _texts(signatures: Iterable[Signature]) -> tuple[str, ...]:
     return tuple(text for signature in signatures for text in signature.text)
 
 
-def _holds(line: str, texts: tuple[str, ...]) -> bool:
-    for text in texts:  # noqa: SIM110 - any() costs twice as much, and this runs for every line of the log
-        if text in line:
-            return True
-    return False
+_marks = cache(Marks)  # made once: each scanner of a job looks for the same texts
 
 
 class Scanner:
@@ -140,12 +136,12 @@ class Scanner:
         self.lines = 0
         self.matches: list[Match] = []
         self._open = [signature for signature in signatures if rdma or not signature.rdma]
-        self._texts = _texts(self._open)
+        self._marks = _marks(_texts(signatures))
 
     def line(self, line: str) -> Match | None:
         """The match of this line, if it shows something new."""
         self.lines += 1
-        if not _holds(line, self._texts):
+        if not self._marks.within(line):
             return None
         for signature in self._open:
             if signature.matches(line):
@@ -189,7 +185,7 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = load().failure
-        self._texts = (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures))
+        self._marks = _marks((_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
         self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
@@ -201,7 +197,7 @@ class FailureScanner:
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
-        if self._pending or _holds("".join(lines), self._texts):
+        if self._pending or self._marks.within("".join(lines)):
             for line in lines:
                 self.line(line)
         else:
@@ -218,7 +214,7 @@ class FailureScanner:
     def line(self, line: str) -> Match | None:
         """A failure of a kind that is new, on the line that proves it."""
         self.lines += 1
-        if not (self._pending or _holds(line, self._texts)):
+        if not (self._pending or self._marks.within(line)):
             return None
         if _EXIT_BARRIER in line:
             self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]

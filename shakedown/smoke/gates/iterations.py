@@ -13,6 +13,7 @@ from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.log import Iteration, has_preview
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
+from shakedown.smoke.slope import theil_sen
 
 MIN_LOSSES = 4  # fewer points carry no slope worth judging
 MAX_POINTS = 400  # Theil-Sen compares every pair: longer curves are reduced to medians of blocks
@@ -181,9 +182,7 @@ def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL)
         said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations are in the log twice"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished"))
     x, y = _reduce(points)
-    from scipy.stats import theilslopes  # here only: it takes longer to load than a drift check of ten nodes
-
-    slope, intercept, low, high = (float(value) for value in theilslopes(y, x, alpha=CONFIDENCE))
+    slope, intercept, low, high = theil_sen(x, y, CONFIDENCE)
     start = intercept + slope * x[0]
     fall = -slope * (x[-1] - x[0]) / abs(start) if start else 0.0
     falling = high < 0 and fall >= min_fall
