@@ -70,6 +70,21 @@ class Fetched:
         return ""
 
 
+def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
+    """A copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has more
+    than `limit` bytes."""
+    if kept.kept > limit:
+        raise ValueError(f"{kept.path}: {kept.kept} bytes, where at most {limit} are read")
+    try:
+        fetched = Fetched(folder, kept)
+        data = b"".join(fetched.chunks())
+    except OSError as error:
+        raise ValueError(_words(kept, error)) from None
+    if why := fetched.changed():
+        raise ValueError(why)
+    return data
+
+
 def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
     """A log, with what it lacks: of what the node had, and of what was fetched."""
     try:

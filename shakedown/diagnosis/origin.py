@@ -13,18 +13,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shakedown.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
-from shakedown.smoke.signatures import Role, load, signature
+from shakedown.smoke.signatures import MISMATCH, Role, load, signature
 
 WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
 _WEAK = {"unreachable", "not running", "hang", "early exit"}
-_MISMATCH = "collective_mismatch"
 _NOBODYS = ("interrupted", "controller")  # no node's failure, and whatever else is said follows from it
+_ACCUSERS = 2  # nodes that say they lost one, before it is named for that
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 _ONLY = "no other node shows a failure of its own"
 _FIRST = "it was the first, by more than the times are uncertain"
 _ALIKE = "each of them shows the same fault of its own"
+_TOGETHER = "they failed so shortly after one another that nobody can say which was first"
+_OF_RECORDS = "what the ranks left behind leads there, and no further"
 
 
 def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
@@ -40,7 +42,7 @@ def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
         shown = [sign for sign in case.near if case.roles[id(sign)] == role and sign.node]
         if shown:
             return _of_origins(case, shown)
-    mismatch = next((sign for sign in case.near if sign.name == _MISMATCH), None)
+    mismatch = next((sign for sign in case.near if sign.name == MISMATCH), None)
     if mismatch is not None:  # who met it has ended, and who went another way is only lost by none
         return case.found(mismatch, "undecided", why="of ranks that differ nobody can say which is right")
     return _of_blame(case) or case.found(ordered[0], "undecided", why="nobody shows a failure of its own")
@@ -135,7 +137,7 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
         why = _FIRST if others else _ALIKE if len(alike) > 1 else _ONLY
         return case.found(cause, "likely" if others else "certain", alike, why=why)
     if len(first) > 1:
-        why = "they failed so shortly after one another that nobody can say which was first"
+        why = _OF_RECORDS if cause.name == "hang" else _TOGETHER
         return case.found(cause, "undecided", among=first, why=why)
     sure = case.roles[id(cause)] == "origin" and len(by_node) == 1 and not _weak(by_node[first[0]], case.near)
     return case.found(cause, "certain" if sure else "likely", first, why=_ONLY if len(by_node) == 1 else _FIRST)
@@ -166,12 +168,18 @@ def _weak(signs: Sequence[Sign], near: Sequence[Sign]) -> bool:
 
 
 def _of_blame(case: _Case) -> Diagnosis | None:
-    """The node that others lost, and that lost no other."""
-    blamed = {node: sign for sign in reversed(case.near) for node in sign.blames}
+    """The node that others lost, and that lost no other. The word of one alone names nobody: who failed, or lies, may
+    say so of anybody, and what it says is held against itself as well."""
+    blamed = {node: sign for sign in reversed(case.near) for node in sign.blames if node != sign.node}
+    accusers = {node: {sign.node for sign in case.near if node in sign.blames and sign.node != node} for node in blamed}
     lost_another = {sign.node for sign in case.near if any(node != sign.node for node in sign.blames)}
     if not blamed:
         return None
     named = sorted(node for node in blamed if node not in lost_another)
+    if len(named) == 1 and len(accusers[named[0]]) < _ACCUSERS:
+        among = {*named, *(node for node in accusers[named[0]] if node)}
+        why = "only one of them says that it lost the other"
+        return case.found(blamed[named[0]], "undecided", among=among, why=why)
     if len(named) == 1:
         why = "others lost the connection to it, and it lost none"
         return case.found(blamed[named[0]], "likely", named, why=why)

@@ -11,7 +11,7 @@ from shakedown import copies
 from shakedown.diagnosis.first import STOOD_STILL
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.signs import not_running, of_failure, of_hang, of_match
+from shakedown.diagnosis.signs import not_running, not_used, of_failure, of_hang, of_match
 from shakedown.findings import Verdict
 from shakedown.hangs.analysis import analyse
 from shakedown.hangs.model import Rank
@@ -21,12 +21,12 @@ from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, log_of
 from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.kept_logs import KeptLog
-from shakedown.smoke.signatures import kernel_log
+from shakedown.smoke.signatures import MISMATCH, kernel_log
+from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.kernel import READ_LIMIT, read
 from shakedown.telemetry.timing import NodeClock
-from shakedown.text import file_name
 
-KERNEL = "kernel.log"
+_PROBLEMS = 8  # of files that are told
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
@@ -36,11 +36,9 @@ class Logs(Protocol):
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
         """The log of a node in a job; None: there is none."""
 
-    def of_kernel(self, node: str) -> tuple[str, bytes]:
-        """The kernel's log during the run, as a file of the run directory and its bytes; both empty: there is none."""
-
-    def of_hang(self, kept: KeptLog) -> bytes:
-        """A file that was written down at a standstill; empty: it is not there, or not as it was fetched."""
+    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+        """A further file of a node. Raises ValueError where it is not there, not as it was fetched, or above so many
+        bytes."""
 
 
 class KeptLogs:
@@ -52,21 +50,8 @@ class KeptLogs:
     def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
         return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
 
-    def of_kernel(self, node: str) -> tuple[str, bytes]:
-        name = f"logs/{file_name(node)}/{KERNEL}"
-        try:
-            with copies.inside(self._directory.path, name).open("rb") as file:
-                return name, file.read(READ_LIMIT)
-        except (OSError, ValueError):
-            return "", b""
-
-    def of_hang(self, kept: KeptLog) -> bytes:
-        try:
-            fetched = copies.Fetched(self._directory.path, kept)
-            data = b"".join(fetched.chunks()) if kept.kept <= LIMIT else b""
-        except (OSError, ValueError):
-            return b""
-        return b"" if fetched.changed() else data
+    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+        return copies.whole(self._directory.path, kept, limit)
 
 
 def diagnose(
@@ -92,21 +77,39 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     files = {node: names[0] for node, names in job.logs.items() if names}
     for failure in evidence.failures:
         yield of_failure(failure, files.get(failure.node or ""), addresses)
-    if any(failure.kind in STOOD_STILL for failure in evidence.failures):
+    kinds = {failure.kind for failure in evidence.failures}
+    if kinds & set(STOOD_STILL):
         yield from not_running(evidence.running)
-        yield from of_hang(analyse(ranks_left(evidence, logs), addresses, job.plan.world_size if job.plan else 0))
+    if kinds & {*STOOD_STILL, MISMATCH}:
+        yield from _of_records(job, evidence, logs, addresses)
     if not evidence.failures:
         for node, file in files.items():
             log = logs.of_job(node, job)
             for match in log.failures if log else ():
                 yield of_match(match, node, file, addresses)
-    for node in files:
-        yield from _of_kernel(node, *logs.of_kernel(node), evidence.timing.clocks.get(node))
+    for node, every in evidence.logs.items():
+        for kept in every:
+            if kept.name == KERNEL_LOG:
+                yield from _of_kernel(node, kept, logs, evidence.timing.clocks.get(node))
 
 
-def _of_kernel(node: str, name: str, data: bytes, clock: NodeClock | None) -> Iterator[Sign]:
+def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
+    """What the ranks' own records say, and what of them could not be used."""
+    problems: list[str] = []
+    given = job.plan.ranks if job.plan else None
+    ranks = ranks_left(evidence, logs, problems, given)
+    differ = [each.node for each in evidence.failures if each.kind == MISMATCH and each.node]
+    yield from of_hang(analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ))
+    yield from (not_used(problem) for problem in problems[:_PROBLEMS])
+
+
+def _of_kernel(node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None) -> Iterator[Sign]:
     """The faults of a node's kernel log, with their times where it is known how its clock stands to ours."""
-    window = read([data])
+    try:
+        name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
+    except ValueError as error:
+        yield not_used(f"{node}: {error}")
+        return
     for match in kernel_log(window.lines):
         numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
         sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
@@ -118,17 +121,22 @@ def _of_kernel(node: str, name: str, data: bytes, clock: NodeClock | None) -> It
         yield sign
 
 
-def ranks_left(evidence: Evidence, logs: Logs) -> list[Rank]:
-    """What each rank left behind of a standstill."""
-    problems: list[str] = []  # of a file that cannot be read nothing is known
+def ranks_left(
+    evidence: Evidence, logs: Logs, problems: list[str], given: Mapping[str, range] | None = None
+) -> list[Rank]:
+    """What each rank left behind of a standstill; of a file that cannot be used nothing is known, and `problems` says
+    why. `given`: the ranks of each node; None: nobody knows."""
     found = []
     for node, every in evidence.logs.items():
         files, left = dict[str, bytes](), _HANG_LIMIT
         for kept in sorted(every, key=lambda kept: kept.kept):
             if kept.name.startswith(f"{HANG}/") and kept.kept <= left:
                 left -= kept.kept
-                files[kept.name.partition("/")[2]] = logs.of_hang(kept)
-        found += ranks_of(node, files, problems)
+                try:
+                    files[kept.name.partition("/")[2]] = logs.as_fetched(kept, LIMIT)
+                except ValueError as error:
+                    problems.append(f"{node}: {error}")
+        found += ranks_of(node, files, problems, None if given is None else given.get(node, range(0)))
     return found
 
 

@@ -196,6 +196,19 @@ def of_hang(hang: Hang | None) -> Iterator[Sign]:
         )
 
 
+def not_used(problem: str) -> Sign:
+    """A file of the evidence that says nothing, and why: it was changed since, or claims what is not its node's."""
+    return Sign(
+        node=None,
+        name="not used",
+        role="echo",
+        symptom=True,
+        text=printable(problem, 400),
+        cause="a file of the evidence could not be used",
+        remedy="run again, or bring the run directory from where it was written",
+    )
+
+
 _OF_RANK = "the rank's stack and state stand in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
 _OF_LINK = "check the cable, transceiver and switch port of both ends; run the pair alone"
 _HANGS = {

@@ -11,17 +11,27 @@ from shakedown.hangs.model import Collective, Hang, Rank
 _NAMED = 8
 _STOPPED = {"T": "is stopped", "t": "is being traced", "D": "is in uninterruptible sleep", "Z": "has ended"}
 _FRAMES = 3
+_WITNESSES = 2  # ranks that agree, before a third one is said to differ
 
 
-def analyse(ranks: Sequence[Rank], addresses: Mapping[str, str] | None = None, world_size: int = 0) -> Hang | None:
+def analyse(
+    ranks: Sequence[Rank],
+    addresses: Mapping[str, str] | None = None,
+    world_size: int = 0,
+    given: Mapping[str, range] | None = None,
+    differ: Sequence[str] = (),
+) -> Hang | None:
     """What the ranks' records come to; None where no rank has one and nothing else is known. `addresses`: address of a
-    node -> its name; `world_size`: of the job, which may have ranks that left nothing."""
+    node -> its name; `world_size`: of the job, which may have ranks that left nothing; `given`: node -> its ranks;
+    `differ`: the nodes on which a rank was ended because it got other sizes than it asked for."""
     known = {rank.rank: rank for rank in ranks}
     everybody = range(max(world_size, max(known, default=-1) + 1))
     silent = [number for number in everybody if number not in known or not known[number].answered]
     if not any(rank.answered for rank in ranks):
         return _of_states(ranks)
     groups = _members(ranks, everybody)
+    if differ:  # they have ended: who did not come to something says nothing any more
+        return _of_others(known, groups) or _of_differing(known, given or {}, differ)
     return (
         _of_others(known, groups)
         or _of_waiting(known, groups, silent)
@@ -68,6 +78,30 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             text = f"{_stand(count)} in {normal}; {told}"
             return _made(why, odd if decided else [], known, text, normal, entered, missing, odd + entered)
     return None
+
+
+def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ: Sequence[str]) -> Hang | None:
+    """A rank was ended by gloo since it got more than it had asked for, and left no record. Where all others stood in
+    the same collective with the same sizes, it was the one that had others."""
+    (node, *more) = dict.fromkeys(differ)
+    silent = [rank for rank in given.get(node, ()) if rank not in known or not known[rank].answered]
+    others = [rank for name, ranks in given.items() if name != node for rank in ranks]
+    stood = [_stood_in(known[rank]) for rank in others if rank in known and known[rank].answered]
+    if more or not silent or len(stood) < max(_WITNESSES, len(others)) or None in stood or len(set(stood)) > 1:
+        return None
+    first = stood[0]
+    text = f"{_stand(len(stood))} in {first}; {_ranks(silent)} ({node}) got more there than it had asked for"
+    culprits = silent if len(silent) == 1 else []
+    found = _made("other sizes", culprits, known, text, first, others, silent, silent)
+    return found.model_copy(update={"nodes": (node,)})
+
+
+def _stood_in(rank: Rank) -> Collective | None:
+    """The collective in which a rank was when it ended: the newest that it was not through with; of one whose peer is
+    gone PyTorch may say that it is through."""
+    waits = rank.waits_in
+    newest = [each for each in rank.collectives if rank.last.get(each.group) == each.sequence]
+    return waits[0] if len(waits) == 1 else newest[-1].model_copy(update={"over": False}) if newest else None
 
 
 def _operation(each: Collective) -> object:

@@ -132,8 +132,20 @@ def rank_of(rank: int, node: str, flight: _Flight, groups: Mapping[str, Iterable
     return Rank(rank=rank, node=node, answered=True, last=_last(flight, every), collectives=every, groups=known)
 
 
-def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str]) -> list[Rank]:
-    """The ranks of a node by its files (name -> content); what of them cannot be read goes to `problems`."""
+def _checked(rank: int, given: range | None) -> int:
+    """The rank that a file speaks of. Raises ValueError where it is not the node's."""
+    if given is not None and rank not in given:
+        its = f"rank {given.start}" if len(given) == 1 else f"ranks {given.start} to {given.stop - 1}"
+        raise ValueError(f"refused: it speaks of rank {rank}, and the node has {its if given else 'none'}")
+    return rank
+
+
+def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: range | None = None) -> list[Rank]:
+    """The ranks of a node by its files (name -> content); what of them cannot be read goes to `problems`.
+
+    `given`: the ranks that the launch plan gave the node; a file that speaks of another one is refused, since no node
+    has a say in what another one's rank does. None: nobody knows.
+    """
     flights: dict[int, Rank] = {}  # by the pid that the process itself sees
     by_rank: dict[int, Rank] = {}
     stacks: dict[int, str] = {}
@@ -141,16 +153,19 @@ def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str]) -> list
     documents: list[_Process] = []
     for name, data in sorted(files.items()):
         try:
-            if match := re.fullmatch(r"flight-(\d{1,10})\.json", name):
+            if match := re.fullmatch(r"(?:flight|failed)-(\d{1,10})\.json", name):
                 own = _Own.model_validate(shallow(load_json(data, LIMIT)))
-                flights[int(match[1])] = rank_of(own.rank, node, own.flight, own.groups)
+                flights[int(match[1])] = rank_of(_checked(own.rank, given), node, own.flight, own.groups)
             elif match := re.fullmatch(r"nccl_(\d{1,7})", name):
-                by_rank[int(match[1])] = rank_of(int(match[1]), node, flight_of(data))
+                by_rank[int(match[1])] = rank_of(_checked(int(match[1]), given), node, flight_of(data))
             elif match := re.fullmatch(r"stacks-(\d{1,10})-(\d{1,7})\.txt", name):
+                numbers[int(match[1])] = _checked(int(match[2]), given)
                 stacks[int(match[1])] = data[-_STACKS:].decode("utf-8", "replace")
-                numbers[int(match[1])] = int(match[2])
             elif name.startswith("process-"):
-                documents.append(_Process.model_validate(shallow(load_json(data, LIMIT))))
+                document = _Process.model_validate(shallow(load_json(data, LIMIT)))
+                if document.rank is not None:
+                    _checked(document.rank, given)
+                documents.append(document)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = printable(".".join(map(str, first["loc"])), 100)

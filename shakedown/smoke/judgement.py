@@ -109,8 +109,7 @@ def stragglers_of(plan: LaunchPlan, logs: Mapping[str, NodeLog | None]) -> Strag
     """What the ranks' own times come to; None where they are not compared."""
     if plan.stragglers is None:
         return None
-    ranks = {node.name: range(node.node_rank * node.ranks, (node.node_rank + 1) * node.ranks) for node in plan.nodes}
-    layout = of_ranks.Layout(ranks, tensor=plan.tensor_parallel, pipeline=plan.pipeline_parallel)
+    layout = of_ranks.Layout(plan.ranks, tensor=plan.tensor_parallel, pipeline=plan.pipeline_parallel)
     return of_ranks.judged({name: log.measured if log else None for name, log in logs.items()}, layout, plan.stragglers)
 
 

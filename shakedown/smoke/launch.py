@@ -99,6 +99,11 @@ class LaunchPlan(_Part):
     stragglers: Limits | None = None  # how ranks' own times are held against each other; None: they are not
 
     @property
+    def ranks(self) -> dict[str, range]:
+        """Node -> the global ranks that it is given."""
+        return {node.name: range(node.node_rank * node.ranks, (node.node_rank + 1) * node.ranks) for node in self.nodes}
+
+    @property
     def driver(self) -> str:
         """The node with global rank 0."""
         return self.nodes[0].name

@@ -244,7 +244,7 @@ class Member:
             self.node_clock = NodeClock(offset_s=offset, uncertainty_s=round(uncertainty, 6))
 
     def _look(self) -> None:
-        """Have it written down what the processes are doing; once, whatever comes of it."""
+        """Have it written down what the processes are doing; whatever comes of it, once for each standstill."""
         try:
             looked = self._node.standstill()
             self._looked_at = looked.files
@@ -316,6 +316,8 @@ class Member:
 
     def _collect(self) -> None:
         """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""
+        if self.look and not self.looked:
+            self._look()
         if LEADER not in self._fetched:
             self._compare(self._logs[LEADER])
             self._fetched.add(LEADER)

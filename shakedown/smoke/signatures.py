@@ -152,6 +152,7 @@ class Scanner:
 
 
 _TRACEBACK = "Traceback (most recent call last)"
+MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
 _IGNORED = "Exception ignored in"  # what Python says, one or two lines before, of a traceback that changes nothing
 # torchrun writes this with a traceback, and then ends with 0, when the master's agent was through a moment earlier and
 # took the store along; all lines of the record have the same prefix, with the time to the microsecond.

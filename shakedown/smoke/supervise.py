@@ -19,6 +19,7 @@ from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import MAX_ITERATIONS
 from shakedown.smoke.member import ROOM_BYTES, Member
 from shakedown.smoke.remote import STANDSTILL_S, Node, Remote
+from shakedown.smoke.signatures import MISMATCH
 from shakedown.smoke.standstill import Standstill
 from shakedown.telemetry.timing import Timing
 
@@ -175,8 +176,9 @@ class _Supervisor:
             self._say("failure", why.text, why.node)
             more = "; a further Ctrl-C stops waiting for them" if why.kind == "interrupted" else ""
             self._say("phase", f"stopping all nodes{more}")
+            differ = any(failure.kind == MISMATCH for failure in trouble)
             for member in self._members:
-                member.stop = why.text
+                member.stop, member.look = why.text, member.look or differ
         for member in self._members:
             member.finish = True
         kept, since, began = 0, self._clock.now(), self._clock.now()
@@ -264,12 +266,20 @@ class _Supervisor:
             )
 
     def _look(self, now: float) -> None:
-        """Have every node write down what its processes are doing, once, while nothing has been ended yet."""
+        """Have every node write down what its processes are doing, once for each standstill, while nothing has been
+        ended yet."""
         if self._looking_since is None:
             self._looking_since = now
             self._say("phase", "no progress: writing down what each rank is doing")
             for member in self._members:
                 member.look = True
+
+    def _look_again(self) -> None:
+        """The job went on: what was written down is of no later standstill."""
+        if self._looking_since is not None and all(member.looked or not member.look for member in self._members):
+            self._looking_since = None
+            for member in self._members:
+                member.look = member.looked = False
 
     def _looks_still(self, now: float) -> bool:
         """Whether that goes on: a standstill is not declared before it is over, or has had its time."""
@@ -322,6 +332,7 @@ class _Supervisor:
                 if len(self._came) < MAX_ITERATIONS:
                     self._came.append((iteration.iteration, round(self._clock.at(when).timestamp(), 3)))
                 self._standstill.iteration(when)
+                self._look_again()
                 self._on_event_safely(Event("iteration", "", member.name, iteration))
 
     def _say(self, kind: str, text: str, node: str | None = None) -> None:

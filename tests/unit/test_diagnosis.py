@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from shakedown.smoke.gates import Gate, read_log
 from shakedown.smoke.job import Failure
 from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.smoke.signatures import Match, kernel_log
+from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.timing import NodeClock, Timing
 from tests.nodes import launch_plan
 
@@ -133,8 +135,13 @@ CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
         ("likely", "traceback", "node2"),
     ),
     "one that comes on the same node after an echo is an echo": (
-        [lost(1, 2), failure("traceback", 0.2, node="node1", line="KeyError: 7", line_number=12)],
+        [lost(1, 2), lost(3, 2), failure("traceback", 0.2, node="node1", line="KeyError: 7", line_number=12)],
         ("likely", "peer_lost", "node2"),
+    ),
+    "the word of one node names nobody": ([lost(1, 2)], ("undecided", "peer_lost", "node1?", "node2?")),
+    "whom others lost says that it lost another": (
+        [lost(2, 1), lost(3, 1), lost(1, 4)],
+        ("undecided", "peer_lost", "node1?", "node4?"),
     ),
     "exceptions on all nodes within the uncertainty": (
         [failure("traceback", 0.1 * n, node=f"node{n}", line_number=4) for n in (1, 2, 3)],
@@ -291,6 +298,8 @@ def test_the_kernel_log_of_a_node_counts_and_a_link_in_its_place_does_not(
     evidence = evidence_of(directory, killed(2))
     file = tmp_path / "logs/node2/kernel.log"
     file.write_text("[ 9.0] Out of memory: Killed process 904 (python)\n")
+    (its,) = evidence.values()
+    its.logs["node2"] = [*its.logs.get("node2", []), of_kernel(tmp_path, "node2")]
     found = diagnose(record, evidence, KeptLogs(directory, evidence))
     assert found is not None and found.name == "kernel_out_of_memory"
     assert found.evidence[0].place == "logs/node2/kernel.log:1"
@@ -298,6 +307,19 @@ def test_the_kernel_log_of_a_node_counts_and_a_link_in_its_place_does_not(
     file.symlink_to(tmp_path / "elsewhere")
     found = diagnose(record, evidence, KeptLogs(directory, evidence))
     assert found is not None and found.name == "killed"
+    file.unlink()
+    file.write_text("[ 9.0] Out of memory: Killed process 905 (python)\n")
+    found = diagnose(record, evidence, KeptLogs(directory, evidence))
+    assert found is not None and found.name == "killed"
+    assert any("kernel.log was changed since" in sign.text for sign in found.evidence), "it is told"
+
+
+def of_kernel(folder: Path, node: str) -> KeptLog:
+    """The kernel's log of a node as the evidence has it."""
+    path = f"logs/{node}/kernel.log"
+    data = (folder / path).read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    return KeptLog(name=KERNEL_LOG, path=path, size=len(data), kept=len(data), sha256=digest)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +337,8 @@ def test_a_line_of_the_kernel_has_its_time_by_the_clock_of_the_node(
     line = f"[{5000 - before_s:.6f}] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!"
     (tmp_path / "logs/node3/kernel.log").write_text(f"# begin monotonic=1.0 wall=1.0 source=kmsg\n{line}\n# end\n")
     clocks = {"node3": NodeClock(offset_s=BEGIN.timestamp() - 5000, uncertainty_s=0.1)}
-    evidence = Evidence(failures=[failure("collective_timeout")], timing=Timing(clocks=clocks))
+    kept = {"node3": [of_kernel(tmp_path, "node3")]}
+    evidence = Evidence(failures=[failure("collective_timeout")], timing=Timing(clocks=clocks), logs=kept)
     job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
     found = decide(signs_of(job, evidence, logs))
     assert found is not None and (found.confidence, found.name, found.origin, found.among) == wanted
@@ -333,7 +356,8 @@ def test_a_line_of_the_kernel_from_no_day_of_the_calendar_has_no_time(tmp_path: 
     (tmp_path / "logs/node3/kernel.log").write_text("[999999999999.0] Out of memory: Killed process 904 (python)\n")
     job, logs = JobRecord(logs={"node3": ["logs/node3/leader.log"]}), KeptLogs(RunDirectory(tmp_path), {})
     clocks = {"node3": NodeClock(offset_s=0, uncertainty_s=0.1)}
-    (sign,) = signs_of(job, Evidence(timing=Timing(clocks=clocks)), logs)
+    kept = {"node3": [of_kernel(tmp_path, "node3")]}
+    (sign,) = signs_of(job, Evidence(timing=Timing(clocks=clocks), logs=kept), logs)
     assert (sign.name, sign.at, sign.since) == ("kernel_out_of_memory", None, None)
 
 
@@ -347,14 +371,14 @@ def test_what_a_node_left_of_a_standstill_is_read_up_to_a_limit() -> None:
     class Asked(KeptLogs):
         names: ClassVar[list[str]] = []
 
-        def of_hang(self, kept: KeptLog) -> bytes:
+        def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
             self.names.append(kept.name)
             return b""
 
     sizes = {"process-1.json": 100, **{f"nccl_{number}": 8 << 20 for number in range(200)}}
     kept = [KeptLog(name=f"hang/{name}", path="x", size=n, kept=n, sha256="") for name, n in sizes.items()]
     logs = Asked(RunDirectory(Path("nowhere")), {})
-    assert ranks_left(Evidence(logs={"node1": kept}), logs) == []
+    assert ranks_left(Evidence(logs={"node1": kept}), logs, []) == []
     assert logs.names[0] == "hang/process-1.json" and len(logs.names) == 8
 
 

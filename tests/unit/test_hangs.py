@@ -212,6 +212,59 @@ def test_who_left_no_record_is_not_said_to_be_the_one_unless_its_process_does_no
     assert stopped is not None and (stopped.culprits, stopped.nodes) == ((2,), ("node2",))
 
 
+def test_a_record_of_a_rank_that_the_node_was_not_given_is_refused_and_told() -> None:
+    """node1 says what it likes of node2's rank."""
+    flight = json.dumps({"rank": 2, "flight": {}}).encode()
+    process = json.dumps({"pid": 7, "inner_pid": 7, "rank": 2, "state": "T"}).encode()
+    files = {"flight-7.json": flight, "failed-8.json": flight, "nccl_2": nccl(2, 5), "stacks-7-2.txt": b"Thread "}
+    problems: list[str] = []
+    assert ranks_of("node1", files | {"process-7.json": process}, problems, range(1, 2)) == []
+    assert len(problems) == 5 and all("rank 2, and the node has rank 1" in problem for problem in problems)
+    assert [rank.rank for rank in ranks_of("node2", files, problems, range(2, 3))] == [2] and len(problems) == 5
+
+
+def of_gloo(rank: int, entered: int, size: int) -> Rank:
+    entries = [
+        {"process_group": ["0", ""], "collective_seq_id": number, "profiling_name": "gloo:all_reduce",
+         "input_sizes": [[size if number == entered else 1024]], "retired": number < entered}
+        for number in range(1, entered + 1)
+    ]  # fmt: skip
+    return rank_of(rank, f"node{rank}", flight_of(json.dumps({"entries": entries}).encode()))
+
+
+def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None:
+    """It ends whoever gets more than it asked for: the odd one that asked for less, or the neighbour of one with
+    more."""
+    given = {f"node{rank}": range(rank, rank + 1) for rank in range(4)}
+    alike = [of_gloo(rank, 5, 1024) for rank in (0, 1, 3)]
+
+    def differing(ranks: list[Rank], *nodes: str) -> tuple[str, tuple[str, ...]] | None:
+        found = analyse(ranks, {}, 4, given, nodes)
+        return (found.why, found.nodes) if found else None
+
+    assert differing(alike, "node2") == ("other sizes", ("node2",))
+    more = [of_gloo(0, 5, 1024), of_gloo(2, 5, 2048), of_gloo(3, 5, 1024)]
+    assert differing(more, "node1") == ("other sizes", ("node2",)), "and not the neighbour that was ended"
+    assert differing(alike, "node1", "node2") is None, "two were ended"
+    assert differing(alike[:2], "node2") is None, "one left nothing: it may have been the one"
+    assert differing([*alike[:2], of_gloo(3, 6, 1024)], "node2") is None, "one is elsewhere"
+    assert analyse(alike[:1], {}, 2, {"node0": range(1), "node2": range(1, 2)}, ["node2"]) is None, "one against one"
+
+
+def test_what_an_earlier_look_has_written_is_of_no_later_standstill(tmp_path: Path) -> None:
+    hang = tmp_path / "hang"
+    hang.mkdir()
+    for name in ("flight-1.json", "process-1.json", "failed-1.json", "nccl_1", "stacks-1-0.txt"):
+        (hang / name).write_text("{}")
+    (hang / "flight-2.json").symlink_to(tmp_path / "kept")
+    (tmp_path / "kept").write_text("x")
+    standstill._forget(str(tmp_path))
+    assert {path.name: path.read_text() for path in hang.iterdir()} == {
+        "failed-1.json": "{}", "nccl_1": "{}", "stacks-1-0.txt": ""
+    }  # fmt: skip
+    assert (tmp_path / "kept").read_text() == "x"
+
+
 def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
     addresses = {f"10.0.0.{number}": f"node{number}" for number in range(4)}
     ranks = [rank_of(number, f"node{number}", flight_of(nccl(number, 5))) for number in range(4)]

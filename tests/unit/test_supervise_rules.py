@@ -108,6 +108,15 @@ def test_the_first_iteration_has_its_time(play: Play, first_at: float, kind: str
     assert play.rack.why == {"a": result.reason, "b": result.reason}
 
 
+def test_each_standstill_is_looked_at_anew(play: Play) -> None:
+    """What was written down of one that passed says nothing of the next."""
+    plan = {"stall_timeout_s": 60, "timeout_s": 1000}
+    result = play(plan=plan, a=WAITS, b=trains(1, 2, 3, 40, 41))
+    assert failed(result)[:2] == ("b", "stall")
+    looks = [at for text, at in play.phases if text.startswith("no progress")]
+    assert len(looks) == 2 and looks[1] > 41 + 30 and play.rack.looked["a"] > looks[1] - MOMENT
+
+
 def test_iterations_that_come_in_time_are_no_stall(play: Play) -> None:
     assert play(plan={"timeout_s": 1000}, a=trains(*range(19, 120, 19), exits=125)).completed
 

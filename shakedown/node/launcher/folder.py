@@ -154,6 +154,26 @@ def read_document(path: str) -> Dict[str, Any]:
 def open_below(path: str, name: str, flags: int) -> int:
     """Open what lies below a run folder, with no link followed on the way: the job may have laid one, and its root may
     not be allowed what the node's is. Raises OSError."""
+    here, last = _folder_of(path, name)
+    try:
+        return os.open(last, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here)
+    except OSError as error:
+        raise _plainly(error) from None
+    finally:
+        os.close(here)
+
+
+def remove_below(path: str, name: str) -> None:
+    """Remove a file below a run folder; the same errors."""
+    here, last = _folder_of(path, name)
+    try:
+        os.unlink(last, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _folder_of(path: str, name: str) -> Tuple[int, str]:
+    """The folder in which it lies, open, and its own name there."""
     if name.startswith(path + os.sep):
         name = name[len(path) + 1 :]
     parts = name.split(os.sep)
@@ -165,13 +185,16 @@ def open_below(path: str, name: str, flags: int) -> int:
             there = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
             os.close(here)
             here = there
-        return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=here)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise PermissionError("a link is on the way, which is not followed") from None
-        raise
-    finally:
         os.close(here)
+        raise _plainly(error) from None
+    return here, parts[-1]
+
+
+def _plainly(error: OSError) -> OSError:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+        return PermissionError("a link is on the way, which is not followed")
+    return error
 
 
 def open_log(path: str, name: str) -> int:

@@ -37,6 +37,7 @@ _ASK, _STACK = signal.SIGUSR2, signal.SIGUSR1  # what a rank that listens has ha
 def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     """Write it all down, within `SECONDS`. Returns the files, below the run folder, and what could not be had."""
     until = time.monotonic() + SECONDS
+    _forget(path)
     found = sorted(processes.members(mark, watchdog), key=lambda process: process.pid)
     ranks = [(process, _environment(process.pid)) for process in found[:_PROCESSES]]
     names = {process: "%d" % _inner(process.pid) for process, _ in ranks}
@@ -48,7 +49,7 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     documents = [_about(process, environment) for process, environment in ranks]
     for process in listening:
         _send(process, _STACK)
-    _write(path, "node.json", {"processes": len(found), "ras": _ras(), "at": asked})
+    ras = _ras()
     program = _py_spy([process for process, _ in ranks])
     for document in documents:
         if program and time.monotonic() < until - 3:
@@ -58,7 +59,22 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     while time.monotonic() < until and not all(_is_new(path, name, asked) for name in wanted):
         time.sleep(0.1)
     late = [name for name in wanted if not _is_new(path, name, asked)]
+    seconds = round(time.monotonic() - until + SECONDS, 3)
+    _write(path, "node.json", {"processes": len(found), "ras": ras, "at": asked, "seconds": seconds, "late": late})
     return {"files": _files(path), "late": late, "processes": len(found)}
+
+
+def _forget(path: str) -> None:
+    """Remove what an earlier look has written: the job went on since, and a rank that does not answer now would seem to
+    have said what it said then."""
+    for name in _listed(os.path.join(path, FOLDER)):
+        try:
+            if name.startswith("stacks-"):  # the rank keeps it open, and its name says that it listens
+                os.close(folder.open_below(path, "%s/%s" % (FOLDER, name), os.O_WRONLY | os.O_TRUNC))
+            elif name.startswith(("flight-", "process-")):
+                folder.remove_below(path, "%s/%s" % (FOLDER, name))
+        except OSError:
+            pass
 
 
 def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str, Any]:

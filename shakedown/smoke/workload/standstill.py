@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 KEPT = 200  # of the newest collectives: 57 kB for 500 of them
+_FOLDER = Path(__file__).resolve().parents[1] / "hang"
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def listen(folder: Path | None = None) -> None:
     """Have a thread wait for the launcher's question. To be called by the main thread."""
-    folder = folder or Path(__file__).resolve().parents[1] / "hang"
+    folder = folder or _FOLDER
     if not folder.is_dir():
         return
     reader, writer = os.pipe()
@@ -36,22 +37,32 @@ def listen(folder: Path | None = None) -> None:
     faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True)
 
 
+def keep_failed(folder: Path | None = None) -> None:
+    """Write the record of a rank that is about to end with an exception. Of ranks that came to a collective with
+    different sizes, gloo ends one at once; what the others have seen says which of them differed."""
+    folder = folder or _FOLDER
+    if folder.is_dir():
+        _write_record(folder / f"failed-{os.getpid()}.json")
+
+
 def _answer(folder: Path, reader: int) -> None:
     while numbers := os.read(reader, 100):
-        if signal.SIGUSR2 not in numbers:
-            continue
-        try:
-            text = json.dumps(_record())
-        except Exception as error:  # whatever is wrong with it, the job goes on
-            text = json.dumps({"error": f"{type(error).__name__}: {error}"})
-        name = folder / f"flight-{os.getpid()}.json"
-        partial = name.with_suffix(".partial")
-        try:
-            with os.fdopen(os.open(partial, _WRITE | os.O_TRUNC, 0o600), "w") as file:
-                file.write(text)
-            partial.replace(name)
-        except OSError:
-            pass  # a full disk
+        if signal.SIGUSR2 in numbers:
+            _write_record(folder / f"flight-{os.getpid()}.json")
+
+
+def _write_record(name: Path) -> None:
+    try:
+        text = json.dumps(_record())
+    except Exception as error:  # whatever is wrong with it, the job goes on
+        text = json.dumps({"error": f"{type(error).__name__}: {error}"})
+    partial = name.with_suffix(".partial")
+    try:
+        with os.fdopen(os.open(partial, _WRITE | os.O_TRUNC, 0o600), "w") as file:
+            file.write(text)
+        partial.replace(name)
+    except OSError:
+        pass  # a full disk
 
 
 def _record() -> dict[str, Any]:

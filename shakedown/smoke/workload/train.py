@@ -76,6 +76,7 @@ def main() -> int:
         run(arguments)
     except Exception:
         traceback.print_exc()
+        standstill.keep_failed()
         return 1
     return 0
 
