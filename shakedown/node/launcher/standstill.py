@@ -55,10 +55,11 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
         if program and time.monotonic() < until - 3:
             document["stacks"] = _spied(program, document["pid"])
         _write(path, "process-%d.json" % document["pid"], document)
-    wanted = ["flight-%s.json" % names[process] for process in listening if process.state not in "Tt"]
-    while time.monotonic() < until and not all(_is_new(path, name, asked) for name in wanted):
+    running = [names[process] for process in listening if process.state not in "Tt"]
+    wanted = ["flight-%s.json" % name for name in running] + [_stacks_of(path, name) for name in running]
+    while time.monotonic() < until and not all(_has(path, name) for name in wanted):
         time.sleep(0.1)
-    late = [name for name in wanted if not _is_new(path, name, asked)]
+    late = [name for name in wanted if not _has(path, name)]
     seconds = round(time.monotonic() - until + SECONDS, 3)
     _write(path, "node.json", {"processes": len(found), "ras": ras, "at": asked, "seconds": seconds, "late": late})
     return {"files": _files(path), "late": late, "processes": len(found)}
@@ -132,7 +133,12 @@ def _listens(path: str, pid: int, name: str) -> bool:
     mean something else to it."""
     caught = int(_status(pid).get("SigCgt", "0"), 16)
     both = caught >> (_ASK - 1) & 1 and caught >> (_STACK - 1) & 1
-    return bool(both) and any(each.startswith("stacks-%s-" % name) for each in _listed(os.path.join(path, FOLDER)))
+    return bool(both) and bool(_stacks_of(path, name))
+
+
+def _stacks_of(path: str, name: str) -> str:
+    """The file for the stacks of a process, which the process itself has made; empty: it has none."""
+    return next((each for each in _listed(os.path.join(path, FOLDER)) if each.startswith("stacks-%s-" % name)), "")
 
 
 def _send(process: processes.Process, number: int) -> None:
@@ -244,9 +250,10 @@ def _write(path: str, name: str, document: Dict[str, Any]) -> None:
         json.dump(document, file, indent=1)
 
 
-def _is_new(path: str, name: str, asked: float) -> bool:
+def _has(path: str, name: str) -> bool:
+    """Whether the file has come, since `_forget`."""
     try:
-        return os.lstat(os.path.join(path, FOLDER, name)).st_mtime >= asked - 1
+        return os.lstat(os.path.join(path, FOLDER, name)).st_size > 0
     except OSError:
         return False
 
