@@ -96,7 +96,7 @@ def asks(host: HostLayers) -> bool:
     was forgotten in every group would pass by them."""
     nothing: tuple[Any, ...] = (None, "", {}, [])
     values = (item for layer in host.layers for item in layer.values.items())
-    return any(key in KEYS and key != "reports" and value not in nothing for key, value in values)
+    return any(key in KEYS and key not in ("reports", "rolling") and value not in nothing for key, value in values)
 
 
 def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
@@ -348,6 +348,7 @@ def _dataset_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
 
 
 def _over_the_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterable[tuple[str, Problem]]:
+    yield from _unlike(states)
     if not any(state.smoke for state in states.values()):
         return
     from shakedown.smoke.preflight import count_problems, division_problems
@@ -356,6 +357,15 @@ def _over_the_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: b
         yield from count_problems(states)
     if to_train:
         yield from division_problems(states)
+
+
+def _unlike(states: Mapping[str, DesiredState]) -> Iterable[tuple[str, Problem]]:
+    """A run has one way of going through its hosts."""
+    first, *others = states.items() or [("", None)]
+    for name, state in others:
+        if first[1] is not None and state is not None and state.rolling != first[1].rolling:
+            expected = f"the same on every host of a run; {first[0]} has {first[1].rolling.model_dump()}"
+            yield name, Problem("", "rolling", _shown(state.rolling.model_dump()), expected)
 
 
 def _placed(problem: Problem, merged: Merged) -> Problem:

@@ -51,6 +51,7 @@ from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.isolation.model import Isolation
+from shakedown.rolling.model import Rolling
 from shakedown.smoke import gates
 from shakedown.smoke.benchmark.judge import judge as judge_benchmark
 from shakedown.smoke.benchmark.judge import not_run
@@ -152,6 +153,7 @@ class RunRecord(BaseModel):
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
     trials: TrialsRecord | None = None
     isolation: Isolation | None = None  # the search for bad nodes, where there was one
+    rolling: Rolling | None = None  # how far a run in batches came
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -217,8 +219,8 @@ def now() -> str:
 
 def desired_digest(desired: dict[str, DesiredState]) -> str:
     """SHA-256 over all desired states: the same digest means the same promises. Secrets are left out of it: nobody can
-    try them against it. So is which reports are written, which promises nothing of a node."""
-    states = {name: state.model_dump(mode="json", exclude={"reports"}) for name, state in desired.items()}
+    try them against it. So are the reports that are written and the batches, which promise nothing of a node."""
+    states = {name: state.model_dump(mode="json", exclude={"reports", "rolling"}) for name, state in desired.items()}
     text = json.dumps(masking.masked(states), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -54,9 +54,10 @@ def usable_input() -> Iterator[None]:
 
 
 @contextmanager
-def to_its_end(state: State) -> Iterator[Callable[..., None]]:
+def to_its_end(state: State, connect: Callable[[State], None] | None = None) -> Iterator[Callable[..., None]]:
     """A connected run. However it ends, also by Ctrl-C or an exception, it is said on stderr how it ended. What is
-    yielded keeps an examination and what is `lacking` besides, for commands that have no session."""
+    yielded keeps an examination and what is `lacking` besides, for commands that have no session. `connect`: as
+    `engine.connected` has it."""
     import traceback
 
     from pyinfra.api.exceptions import PyinfraError
@@ -69,7 +70,7 @@ def to_its_end(state: State) -> Iterator[Callable[..., None]]:
     install_signal_handlers()
     try:
         invocation.connecting = True
-        with engine.connected(state):
+        with engine.connected(state, connect) if connect else engine.connected(state):
             yield lambda *known: kept.extend(known)
     except Exception as error:
         if not isinstance(error, PyinfraError):  # that one is in words
@@ -231,6 +232,9 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 @over_inventory
 @click.option("--dry", is_flag=True, help="show every finding and every change; change nothing")
 @click.option("--no-smoke", is_flag=True, help="everything but the training, as deploy/bringup.py does")
+@click.option("--batch", metavar="NODES", help="so many nodes at a time: 4, or 10%; the smoke run is one, at the end")
+@click.option("--max-failed", metavar="NODES", help="more failed nodes than this (2, or 5%) end a run in batches")
+@click.option("--resume", metavar="RUN", help="go on where that run in batches ended; done nodes are not touched again")
 @format_of(Run, none="at the end, on standard output, in this format; nothing without it")
 @OUTPUT
 def run(
@@ -241,6 +245,9 @@ def run(
     verbose: int,
     dry: bool,
     no_smoke: bool,
+    batch: str | None,
+    max_failed: str | None,
+    resume: str | None,
     form: str | None,
     output: Path | None,
 ) -> None:
@@ -251,6 +258,8 @@ def run(
     shakedown run inventories/rack.py --dry         what would be changed, and the smoke run's plan
     shakedown run inventories/rack.py --no-smoke    everything but the training
     shakedown run inventories/rack.py --limit 'node0[1-4]*'
+    shakedown run inventories/rack.py --batch 10% --max-failed 2
+    shakedown run inventories/rack.py --resume latest
     shakedown run inventories/rack.py --format junit --output junit.xml
 
     However it ends, the last lines on stderr say what became of each node and why, what was changed, and where the
@@ -265,13 +274,22 @@ def run(
         state = load_state(inventory, limit, data, parallel, to_train=not no_smoke)
         if not dry and (why := why_none_can_be_kept()):
             raise InventoryError(why)
+        from shakedown.runner import rolling
+
+        asked = rolling.asked(state, batch, max_failed, resume)
     from shakedown.runner.ending import finish
     from shakedown.runner.invocation import invocation
     from shakedown.runner.session import session
 
     invocation.dry = dry
     invocation.shows = dry and form is None  # or standard output is the report's
-    with report_of_it(state, form, output), to_its_end(state):
-        engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
+    callers = rolling.Callers(state, asked.tries) if asked and not dry else None
+    with report_of_it(state, form, output), to_its_end(state, callers.connect if callers else None):
+        if asked and callers:
+            rolling.run(state, asked, callers, smoke=not no_smoke)
+        else:
+            engine.run_deploy(state, "bringup" if no_smoke else "megatron", dry=dry)
+        if asked and dry:
+            rolling.tell_batches(session(), asked)
         session()
     sys.exit(finish(state).exit_code)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 from pydantic.config import JsonDict
 
+from shakedown.desired.amounts import Amount, Some
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
@@ -645,6 +646,26 @@ class Agent(Section):
         return self.stale_after_s or (5 * (self.every_s + self.delay_s) + 2 * self.timeout_s) // 2
 
 
+class Rolling(Section):
+    """How `shakedown run` goes through the nodes: the same on every host of a run, and the command line wins."""
+
+    batch: Some | None = key(
+        None, "nodes that are changed at a time, a number or a share of all; None: all", "10%", unit="nodes"
+    )
+    max_failed: Amount | None = key(
+        None,
+        "more failed nodes than this, a number or a share, end the run; None: a batch of which none came through does",
+        "5%",
+        unit="nodes",
+    )
+    tries: Annotated[int, Field(ge=1, le=20)] = key(
+        5,
+        "tries to connect to a node, after pauses of 5, 10, 20 and so on to 120 s, while others are worked on",
+        8,
+        unit="tries",
+    )
+
+
 Report = Literal["html", "junit", "prometheus", "markdown"]
 
 
@@ -666,6 +687,7 @@ class DesiredState(Section):
     )
     benchmark: Benchmark | None = key(None, "PyTorch training on each node, deploy/pytorch_training.py")
     agent: Agent | None = key(None, "the agent on the nodes, deploy/agent.py")
+    rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
     reports: list[Report] = key(
         ["html"],
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",

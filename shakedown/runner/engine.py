@@ -12,7 +12,7 @@ monkey.patch_all()
 import logging  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
-from collections.abc import Iterator, Sequence  # noqa: E402
+from collections.abc import Callable, Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
 from fnmatch import fnmatch  # noqa: E402
 from itertools import pairwise  # noqa: E402
@@ -101,12 +101,13 @@ def _limited(inventory: Inventory, limit: Sequence[str]) -> list[Host] | None:
 
 
 @contextmanager
-def connected(state: State) -> Iterator[State]:
-    """Connect to every host of the state; those that cannot be reached are left to the findings. Disconnects."""
+def connected(state: State, connect: Callable[[State], None] = connect_all) -> Iterator[State]:
+    """Connect to every host of the state; those that cannot be reached are left to the findings. Disconnects.
+    `connect`: what does it, where some are not to be waited for."""
     state.set_stage(StateStage.Connect)
     try:
         try:
-            connect_all(state)
+            connect(state)
         except PyinfraError:
             if state.active_hosts:  # "No hosts remaining!": each has its finding
                 raise

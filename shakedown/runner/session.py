@@ -243,6 +243,8 @@ class Session:
             verdicts.append(result.verdict if result else Verdict.UNKNOWN)
         verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
         verdicts += [Verdict.UNKNOWN for _ in self.left_out]
+        if self.record and self.record.rolling and not self.record.rolling.complete:
+            verdicts.append(Verdict.FAIL)
         judged = {gate.job for gate in self.record.gates} if self.record else set()
         asked = [job.name for job in self.jobs if job.node not in self.excluded]
         if (self.record and not judged.issuperset(asked)) or invocation.interrupted or invocation.error:

@@ -23,6 +23,7 @@ def test_the_shipped_ones() -> None:
         "isolate",
         "megatron",
         "megatron_source",
+        "smoke",
         "stanford_megatron",
     }
     assert {name for name, each in shipped.items() if not each.compares} == {"rollback"}

@@ -32,7 +32,7 @@ LEVELS = (
     ("shakedown.baselines", "shakedown.isolation.model"),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
     ("shakedown.desired",),
-    ("shakedown.hca", "shakedown.verbs"),
+    ("shakedown.hca", "shakedown.verbs", "shakedown.rolling"),
     ("shakedown.telemetry", "shakedown.stragglers"),
     ("shakedown.smoke.lines", "shakedown.smoke.marks", "shakedown.smoke.log_fields"),
     ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.log_layout", "shakedown.smoke.signatures"),

@@ -1,0 +1,282 @@
+"""A run in batches: some nodes are brought into their desired state, then the next, until enough of them have failed;
+the smoke run at the end is one, over all that came through.
+
+pyinfra has two ways of not doing everything at once, and neither is this: `--serial` takes one host through all
+operations and then the next, `--parallel` bounds each operation, so that all nodes still change together; and
+`fail_percent` ends a run where it stands. Here one state and one session see all nodes, which are compared with each
+other and share what a registry said, and only the nodes of a batch are active while its deploy runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import gevent
+from gevent.lock import BoundedSemaphore
+from pydantic import ValidationError
+from pyinfra.api import Host, State
+from pyinfra.api.state import StateStage
+
+from shakedown.desired.models import Rolling as Wanted
+from shakedown.findings import Verdict
+from shakedown.hosts import named
+from shakedown.rolling import plan
+from shakedown.rolling.model import Rolling
+from shakedown.runner import engine
+from shakedown.runner.examine import reread
+from shakedown.runner.inventory import desired_states, hosts_in_limit
+from shakedown.runner.progress import progress
+from shakedown.runner.session import Session, session
+from shakedown.runs import RunDirectory, desired_digest, find_run
+from shakedown.text import counted
+
+FIRST_S = 20.0  # for all hosts to answer; the batches begin without those that take longer
+NOT_BEGUN = "its batch was not begun"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How a run in batches was asked for."""
+
+    batch: str
+    max_failed: str | None = None
+    tries: int = 5  # to connect to a host
+    earlier: Path | None = None  # directory of the run to go on with
+
+
+def asked(state: State, batch: str | None, max_failed: str | None, resume: str | None) -> Asked | None:
+    """What the command line asks for, over what the run that is resumed was asked for, over the desired state; None:
+    all nodes at once. Raises InventoryError for what cannot be used."""
+    wanted = next(iter(desired_states(state).states.values())).rolling
+    earlier: Rolling | None = None
+    try:
+        path = find_run(resume) if resume else None
+        if path is not None:
+            earlier = earlier_of(path)
+            if not {turn.node for turn in earlier.turns} & {host.name for host in hosts_in_limit(state)}:
+                raise ValueError(f"{path}: none of its nodes is among the hosts of this run")
+        given = {"batch": batch, "max_failed": max_failed}
+        before = {"batch": earlier.batch, "max_failed": earlier.max_failed} if earlier else {}
+        layers = {**wanted.model_dump(), **before, **{key: value for key, value in given.items() if value is not None}}
+        chosen = Wanted.model_validate(layers)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        name = str(first["loc"][0]).replace("_", "-")
+        raise engine.InventoryError(f"--{name} {first['input']}: expected {first['msg'].partition(', ')[2]}") from error
+    except ValueError as error:
+        raise engine.InventoryError(str(error)) from error
+    if chosen.batch is None:
+        if max_failed is not None:
+            raise engine.InventoryError("--max-failed: there is no --batch, so all nodes are changed at once")
+        return None
+    return Asked(chosen.batch, chosen.max_failed, chosen.tries, path)
+
+
+def earlier_of(path: Path) -> Rolling:
+    """What a run in batches came to. Raises ValueError for a run that was none, or that nobody can read."""
+    try:
+        record = RunDirectory(path).load()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    if record.rolling is None:
+        raise ValueError(f"{path}: it was no run in batches, so there is nothing to go on with")
+    return record.rolling
+
+
+class Callers:
+    """Connects to all hosts. One that does not answer is tried again beside the work on the others, with a longer pause
+    each time, until its tries are used up."""
+
+    def __init__(self, state: State, tries: int) -> None:
+        self._state, self._tries = state, tries
+        self._slots = BoundedSemaphore(state.config.PARALLEL or len(list(state.inventory)))
+        self.tried: dict[str, int] = {}
+        self.calling: dict[str, gevent.Greenlet] = {}
+
+    def connect(self, state: State) -> None:
+        """The first try of each host; in place of pyinfra's connect_all, which waits for the slowest."""
+        for host in hosts_in_limit(state):
+            self.call(host)
+        with gevent.Timeout(FIRST_S, False):
+            while any(name not in self.tried for name in self.calling):
+                gevent.sleep(0.05)
+
+    def call(self, host: Host) -> None:
+        """Begin to connect, from the first try on."""
+        self.tried.pop(host.name, None)
+        self.calling[host.name] = gevent.spawn(self._call, host)
+
+    def _call(self, host: Host) -> None:
+        for pause in (0.0, *plan.pauses(self._tries)):
+            gevent.sleep(pause)
+            with self._slots:
+                host.connect(show_errors=not pause)
+            if host.connected:
+                self._state.activated_hosts.add(host)  # so that it is disconnected at the end
+                host.connector_data.pop("shakedown_error", None)
+            self.tried[host.name] = self.tried.get(host.name, 0) + 1
+            if host.connected:
+                break
+        del self.calling[host.name]
+
+    def answering(self) -> list[str]:
+        """The hosts that are connected; one whose connection has ended since is called again."""
+        for host in hosts_in_limit(self._state):
+            if host.connected and _is_lost(host):
+                host.disconnect()
+                self.call(host)
+        return [host.name for host in hosts_in_limit(self._state) if host.connected]
+
+    def stop(self) -> None:
+        """Give up on those that are still being called."""
+        gevent.killall(list(self.calling.values()))
+
+
+def _is_lost(host: Host) -> bool:
+    client = getattr(host.connector, "client", None)
+    transport = client.get_transport() if client is not None else None
+    return transport is not None and not transport.is_active()
+
+
+def run(state: State, asked: Asked, callers: Callers, smoke: bool) -> None:
+    """Bring the nodes of a connected state into their desired state a batch at a time, and train at the end where
+    `smoke`. How far it came is in the record at every moment; `Session.verdict` judges it."""
+    current = session()
+    record = current.open_run()
+    record.rolling = _planned(current, asked)
+    rolling = _Rolling(state, current, record.rolling, callers)
+    try:
+        rolling.through()
+        if smoke and not record.rolling.stopped:
+            rolling.train()
+    finally:
+        callers.stop()
+        rolling.leave()
+
+
+def tell_batches(current: Session, asked: Asked) -> None:
+    """Of a dry run: in how many batches the nodes would be brought up."""
+    planned = _planned(current, asked)
+    waiting = planned.names("waiting")
+    told = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {asked.batch}: {named(waiting) or 'no node'}"
+    current.out.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def _planned(current: Session, asked: Asked) -> Rolling:
+    digests = {name: desired_digest({name: desired}) for name, desired in current.examination.desired.items()}
+    earlier = earlier_of(asked.earlier) if asked.earlier else None
+    resumes = asked.earlier.name if asked.earlier else ""
+    turns = plan.turns(digests, earlier)
+    return Rolling(batch=asked.batch, max_failed=asked.max_failed, resumes=resumes, turns=turns)
+
+
+class _Rolling:
+    def __init__(self, state: State, current: Session, record: Rolling, callers: Callers) -> None:
+        self.state, self.current, self.record, self.callers = state, current, record, callers
+        self.run = current.open_run().run_id
+        self.begun = 0
+
+    def through(self) -> None:
+        """Batch after batch, until none is left or enough have failed."""
+        self.tell(f"{counted(len(self.record.turns), 'node')} in batches of {self.record.batch}")
+        if done := self.record.names("done"):
+            self.tell(f"done in {self.record.resumes}, and not touched again: {named(done)}")
+        while not self.record.stopped:
+            answering = self.callers.answering()
+            batch = plan.next_batch(self.record, answering)
+            if batch:
+                self.bring_up(batch)
+            elif waiting := [name for name in self.record.names("waiting") if name in self.callers.calling]:
+                self.wait_for(waiting)
+                continue
+            else:
+                self.give_up(self.record.names("waiting"))
+                return
+            self.record.stopped = plan.why_stop(self.record, self.run, batch)
+
+    def wait_for(self, names: list[str]) -> None:
+        """Nothing else is left to be done: wait for one of them to answer, or to be given up."""
+        self.tell(f"no answer yet from {named(names)}: trying again")
+        while all(name in self.callers.calling for name in names):
+            gevent.sleep(0.2)
+
+    def give_up(self, names: list[str]) -> None:
+        """Count those that never answered as failed."""
+        for name in names:
+            host = self.current.host(name)
+            why = str(host.connector_data.get("shakedown_error") or "could not connect")
+            tries = counted(self.callers.tried.get(name, 0), "try", "tries")
+            host.connector_data["shakedown_error"] = f"no answer after {tries}: {why}"
+            self.failed(name, f"no answer after {tries}: {why}")
+        if names:
+            self.record.stopped = plan.why_stop(self.record, self.run)
+
+    def failed(self, name: str, why: str) -> None:
+        turn = self.record.turn(name)
+        turn.status, turn.why, turn.run, turn.verdict = "failed", why, self.run, Verdict.FAIL
+        self.current.exclude(name, why, Verdict.FAIL)
+        self.state.failed_hosts.add(self.current.host(name))
+
+    def bring_up(self, names: list[str]) -> None:
+        """One batch: read again, since hours may have passed; changed, checked."""
+        self.begun += 1
+        rest = plan.batches(self.record) - 1
+        done, failed = len(self.record.names("done")), len(self.record.names("failed"))
+        told = f"batch {self.begun} of {self.begun + rest}: {named(names)} ({done} done, {failed} failed)"
+        self.tell(told)
+        for name in names:
+            turn = self.record.turn(name)
+            turn.status, turn.batch, turn.run = "under way", self.begun, self.run
+        hosts = [self.current.host(name) for name in names]
+        reread(self.state, self.current.examination, hosts)
+        self.current.save()
+        self.deploy("bringup", hosts)
+        for host in hosts:
+            turn = self.record.turn(host.name)
+            why = self.current.excluded.get(host.name) or progress(self.state).why(host.name)
+            if why or host not in self.state.active_hosts:
+                self.failed(host.name, why or str(host.connector_data.get("shakedown_said") or "it failed"))
+            else:
+                turn.status, turn.verdict = "done", self.current.examination.verdict_of(host.name)
+        self.current.save()
+
+    def train(self) -> None:
+        """The smoke run, once, over all that came through and still answer."""
+        answering = self.callers.answering()
+        standing = [name for name in self.record.names("done") if name in answering]
+        if not standing:
+            self.record.stopped = "no node came through"
+            return
+        for name in set(self.record.names("done")) - set(standing):
+            self.current.exclude(name, "its connection was lost after its batch", Verdict.FAIL)
+        self.tell(f"every batch is through: {counted(len(standing), 'node')} to train")
+        hosts = [self.current.host(name) for name in standing]
+        reread(self.state, self.current.examination, hosts)
+        self.deploy("smoke", hosts)
+
+    def deploy(self, name: str, hosts: list[Host]) -> None:
+        """Run a deploy over some of the hosts. pyinfra prepares and runs over those that are active, in the order of
+        the operations that each of them has; it takes the operations of a second deploy for nested ones of the first,
+        and a stage of its own never goes back."""
+        self.state.active_hosts = set(hosts)
+        self.state.is_executing = False
+        self.state.current_stage = StateStage.Prepare
+        for host in self.state.inventory:
+            host.op_hash_order = []
+        engine.run_deploy(self.state, name)
+
+    def leave(self) -> None:
+        """However it ended: what was not begun is no pass, and somebody can go on."""
+        for name in self.record.names("waiting"):
+            self.current.excluded.setdefault(name, NOT_BEGUN)
+            self.current.failed_as.setdefault(name, Verdict.UNKNOWN)
+        if left := self.record.names("waiting", "under way", "failed"):
+            self.current.notices.append(f"not done: {named(left)}; --resume {self.run} goes on with them")
+        if self.record.stopped:
+            self.tell(f"stopped: {self.record.stopped}", "red")
+
+    def tell(self, line: str, style: str | None = None) -> None:
+        self.current.out.print(line, markup=False, highlight=False, soft_wrap=True, style=style)
+        if self.current.notes is not None:
+            self.current.notes.note("stage", line)
