@@ -30,6 +30,8 @@ LEADS_TO = {
 # Only annotations need them; each costs milliseconds, or is newer than Python 3.8.
 _FOR_TYPES = {"typing", "typing_extensions", "collections.abc", "__future__"}
 ONLY_ON_THE_CONTROLLER = {"fleet"}  # compares nodes with each other
+# What the agent itself calls of them.
+_CALLED = [("shakedown.findings", {"worst"}), ("shakedown.text", {"file_name"})]
 _CHECKS = Path(checks.__file__).parent
 
 
@@ -155,7 +157,7 @@ def modules() -> dict[str, str]:
     """The text of each module that goes to a node besides shakedown/node, by its path. Raises CannotTravel for what
     no node could import."""
     known: dict[str, _Module] = {}
-    waiting: list[tuple[str, set[str]]] = [("shakedown.checks", {"evaluate"}), ("shakedown.findings", {"worst"})]
+    waiting: list[tuple[str, set[str]]] = [("shakedown.checks", {"evaluate"}), *_CALLED]
     for path in sorted(_CHECKS.glob("*.py")):
         if path.stem not in {"__init__", *ONLY_ON_THE_CONTROLLER}:
             waiting.append((f"shakedown.checks.{path.stem}", set()))

@@ -5,7 +5,7 @@ The agent: a timer on each node that checks it without the controller.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,11 +97,9 @@ def present(document: Mapping[str, Any]) -> Commands:
 
 
 @operation()
-def absent(textfile: str | None = None) -> Commands:
+def absent() -> Commands:
     """
-    Take the agent away, with its timer and its verdicts.
-
-    + textfile: folder of node_exporter's textfile collector that it has written to
+    Take the agent away, with its timer, its verdicts and its metrics.
 
     **Example:**
 
@@ -114,20 +112,27 @@ def absent(textfile: str | None = None) -> Commands:
     if not here:
         host.noop("there is no agent")
         return
-    yield from removal(TIMER in here, textfile)
-
-
-def removal(timer: bool, textfile: str | None = None) -> Commands:
-    """What `absent` does. `timer`: there is one, which is stopped."""
+    timer = TIMER in here
     if timer:
         yield StringCommand(
             "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
         )
-    paths = [TIMER, SERVICE, HEALTH, CONFIG, *TOLD, f"{tell.FOLDER}/{tell.REMEDIED}"]
-    paths += [f"{textfile}/{tell.METRICS}"] if textfile else []
+    paths = [TIMER, SERVICE, HEALTH, CONFIG, *TOLD, f"{tell.FOLDER}/{tell.REMEDIED}", *_metrics(here.get(CONFIG))]
     yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", tell.FOLDER]})
     if timer:
         yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
+    yield verify(
+        lambda: "something of the agent is still there" if host.get_fact(Contents, patterns=[HOME, TIMER]) else None
+    )
+
+
+def _metrics(config: Iterable[str] | None) -> list[str]:
+    """Where the agent that is there writes its metrics, by what was compiled for it."""
+    try:
+        folder = json.loads("\n".join(config or []))["agent"]["textfile"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [f"{folder}/{tell.METRICS}"] if isinstance(folder, str) and folder.startswith("/") else []
 
 
 def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -14,6 +14,7 @@ from pyinfra.context import host
 
 from shakedown.facts.files import Access
 from shakedown.facts.settings import Contents, Modules, Tools
+from shakedown.node.device_access import ACCESS
 from shakedown.operations import atomic
 from shakedown.operations import names as checked
 from shakedown.operations.commands import Commands, refuse, verify
@@ -42,9 +43,7 @@ class _Files:
         return [f'KERNEL=="{name}", {group}MODE="{self.mode}"' for name in self.kernel_names]
 
 
-KFD = _Files("kfd", ("/dev/kfd",), ("kfd",), "0660", "render")
-DRI = _Files("dri", ("/dev/dri/renderD*",), ("renderD*",), "0660", "render")
-VERBS = _Files("infiniband", ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"), ("uverbs*", "rdma_cm"), "0666")
+KFD, DRI, VERBS = (_Files(name, **ACCESS[name]) for name in ("kfd", "dri", "infiniband"))
 
 
 @operation()

@@ -23,7 +23,7 @@ def install() -> None:
     desired = current.examination.desired[name]
     wanted = desired.agent or Agent()
     if wanted.state == "absent":
-        agent.absent(name="No agent", textfile=wanted.textfile)
+        agent.absent(name="No agent")
         return
     document = compiled(name, desired, state.account, program.build().digest)
     agent.present(name="Check by a timer", document=document)

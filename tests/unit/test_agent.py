@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.agent.compile import compiled, text
+from shakedown.desired import DesiredState
 from shakedown.node import safe_files
 from shakedown.node.agent.run import BUSY
 from shakedown.report.formats.prometheus import LABELS, NAMES
@@ -38,9 +39,12 @@ class Node:
         self.compile()
 
     def compile(self, **agent: Any) -> None:
-        wanted = desired("cpu", None, agent={"textfile": str(self.textfile), **agent}, tuning={"cmdline": ["no-such"]})
+        wanted = self.wanted(agent={"textfile": str(self.textfile), **agent})
         self.config.write_text(text(compiled("node01", wanted, ACCOUNT, "f" * 64)))
         self.config.chmod(0o600)
+
+    def wanted(self, **more: Any) -> DesiredState:
+        return desired("cpu", None, tuning={"cmdline": ["no-such"]}, **more)
 
     def check(self, *words: str) -> subprocess.CompletedProcess[str]:
         said = [

@@ -22,7 +22,7 @@ from .session import as_login
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 CONFIG = "/etc/shakedown/agent.json"
 LIMIT = 1 << 20  # bytes of what is compiled for a node
@@ -42,15 +42,25 @@ def read_config(path: str) -> Dict[str, Any]:
     return document
 
 
-def look(document: Dict[str, Any], tree: Tree) -> List[Any]:
-    """Read the node and compare: the findings of the controller's own checks, but for those over several nodes."""
+def look(document: Dict[str, Any], tree: Tree) -> Tuple[List[Any], Dict[str, Any]]:
+    """Read the node and compare: the findings of the controller's own checks, but for those over several nodes; and
+    the state that they are of."""
     compiled.give(document)
     from shakedown.checks import evaluate  # needs what was given
 
     state = node_state(tree, document["program"], asked=document["asked"])
     as_login(tree, state, document["user"])
     found = evaluate(compiled.desired(), plain.part(state, "NodeState"), document["node"])
-    return list(found)
+    return list(found), state
+
+
+def mend(document: Dict[str, Any], tree: Tree, findings: List[Any], state: Dict[str, Any], folder: str) -> List[Any]:
+    """Put back what is safe, where that is allowed. What was done, and what was left and why."""
+    if document["agent"]["remedy"] != "safe" or all(each.verdict == "ok" for each in findings):
+        return []
+    from .remedies import put_back  # for the runs that have something to put back
+
+    return put_back(document, tree, findings, state["modules"]["builtin"], folder)
 
 
 def report(document: Dict[str, Any], findings: List[Any], why: str, began: float) -> Dict[str, Any]:
@@ -109,14 +119,20 @@ def check(options: Dict[str, str]) -> int:
     began = time.monotonic()
     document: Dict[str, Any] = {}
     findings: List[Any] = []
-    why = ""
+    remedied: List[Any] = []
+    why, folder = "", options.get("--state", tell.FOLDER)
     try:
         document = read_config(options.get("--config", CONFIG))
-        findings = look(document, Tree(options.get("--root", "/")))
+        tree = Tree(options.get("--root", "/"))
+        findings, state = look(document, tree)
+        remedied = mend(document, tree, findings, state, folder)
+        if any(each["did"] for each in remedied):
+            findings, state = look(document, Tree(options.get("--root", "/")))  # as it is now
     except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
         why = "{}: {}".format(type(error).__name__, words(error))
     told = report(document, findings, why, began)
-    written = write(told, document, options.get("--state", tell.FOLDER))
+    told["remedied"] = remedied
+    written = write(told, document, folder)
     for line in tell.journal(told):
         print(line)
     return 0 if written and not why else 1

@@ -51,7 +51,8 @@ def journal(told: Dict[str, Any]) -> Iterator[str]:
         if each["verdict"] != "ok":
             yield "<{}>{}".format(SEVERITY[each["verdict"]], told["said"][each["name"]])
     for each in told["remedied"]:
-        yield "<5>{}: {}".format(each["finding"], each["did"])
+        words = "put back: " + each["did"] if each["did"] else "not put back: " + each["left"]
+        yield "<5>{}: {}".format(each["finding"], words)
     for each in told["not_told"]:
         yield "<4>" + each
     words = "{verdict}: {counts} in {wall_s:.2f} s, {cpu_s:.3f} s of CPU, desired state {desired}".format(

@@ -1,0 +1,196 @@
+"""What the agent puts back, where the desired state allows that: values that run now and that jobs do not notice.
+
+It is the code that the operations and the boot unit set these values with (`shakedown/node/settings`). What stood there
+is recorded first, for rollback, unless an earlier change has done so. What a file says for the next boot is left to the
+controller, and so is whatever is disruptive. Nothing is done more often than the desired state allows in a day: what
+somebody keeps changing is for a person.
+"""
+
+from __future__ import annotations
+
+import glob
+import grp
+import json
+import os
+import stat
+import time
+
+from ..device_access import ACCESS
+from ..modules import kernel_name
+from ..safe_files import Busy, Unsafe, locks, sound
+from ..setting import Failed
+from ..settings import SETTINGS, find
+from ..tree import Tree, explain
+from . import tell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, Tuple
+
+    Did = Dict[str, Any]
+
+DAY_S = 86400
+PATIENCE_S = 5.0
+BEFORE = "before"  # the folder of the records in the state folder, as operations/record.py has it
+LIMIT = 1 << 20  # bytes
+
+
+def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str], state: str) -> List[Did]:
+    """Do for each finding what is safe; what was done, and what was left and why. `builtin`: modules that the kernel
+    has without loading them."""
+    wanted = [each for each in findings if is_safe(each)]
+    if not wanted or document["agent"]["remedy"] != "safe":
+        return []
+    try:
+        held = locks().lock("files.lock", PATIENCE_S)  # an operation of the controller may be at it
+    except (Busy, Unsafe, OSError) as error:
+        return [{"finding": each.name, "did": "", "left": reason(error)} for each in wanted]
+    try:
+        return list(_each(document, tree, wanted, builtin, state))
+    finally:
+        os.close(held)
+
+
+def is_safe(finding: Any) -> bool:
+    """Whether an operation would mend it that jobs do not notice, and that this program has."""
+    remedy = finding.remedy
+    if finding.verdict != "drift" or remedy is None or not remedy.operation or remedy.risk != "safe":
+        return False
+    room, _, name = remedy.operation.partition(".")
+    return remedy.operation in ("boot.settings", "tuning.modules") or (
+        name in SETTINGS if room == "tuning" else room == "devices" and name in ACCESS
+    )
+
+
+def _each(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], state: str) -> Iterator[Did]:
+    now = time.time()
+    times = past(state, now)
+    for finding in wanted:
+        done = times.setdefault(finding.name, [])
+        try:
+            before = changes(tree, finding.remedy, builtin)
+            if not before:
+                continue  # it runs: what differs is what the next boot has
+            if len(done) >= document["agent"]["remedies_per_day"]:
+                left = "put back {} times within a day, so it is left for a person".format(len(done))
+                yield {"finding": finding.name, "did": "", "left": left}
+                continue
+            done.append(now)
+            sound(state, 0o755).write(tell.REMEDIED, json.dumps(times).encode(), 0o600)
+            yield {"finding": finding.name, "did": "; ".join(make(tree, each, state) for each in before), "left": ""}
+        except (Failed, Unsafe, OSError, ValueError, KeyError) as error:
+            yield {"finding": finding.name, "did": "", "left": reason(error)}
+
+
+def reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, (Failed, Unsafe, Busy)) else explain(error).detail
+
+
+def past(state: str, now: float) -> Dict[str, List[float]]:
+    """When each finding was mended within the last day. A file that makes no sense counts for nothing but itself."""
+    try:
+        content = sound(state).read_own(tell.REMEDIED, LIMIT)
+    except FileNotFoundError:
+        content = None
+    said = json.loads((content or b"{}").decode())
+    return {name: [at for at in times if now - DAY_S < at <= now] for name, times in said.items()}
+
+
+class Change:
+    """One value that runs and is another than wanted."""
+
+    def __init__(self, setting: str, steps: List[Tuple[str, str, str]], words: str, apply: Any) -> None:
+        self.setting, self.steps, self.words, self.apply = setting, steps, words, apply
+
+
+def changes(tree: Tree, remedy: Any, builtin: List[str]) -> List[Change]:
+    """What an operation would change now. Raises Unreadable, KeyError, Failed."""
+    found = [change for pair in pairs(remedy, builtin) for change in differing(tree, *pair)]
+    room, _, name = remedy.operation.partition(".")
+    return found + (closed_files(tree, name) if room == "devices" else [])
+
+
+def pairs(remedy: Any, builtin: List[str]) -> List[Tuple[str, str]]:
+    """The settings of an operation's arguments, by the keys of boot.conf."""
+    room, _, name = remedy.operation.partition(".")
+    given = remedy.arguments
+    if remedy.operation == "boot.settings":
+        return [(key, str(value)) for key, value in given["settings"].items()]
+    if remedy.operation == "tuning.modules" or room == "devices":
+        modules = [kernel_name(module) for module in given["modules"]]
+        return [("module." + module, "loaded") for module in modules if module not in builtin]
+    value = SETTINGS[name].word(given["enabled"] if SETTINGS[name].switch else given["value"])
+    return [(SETTINGS[name].key() + ("." + given["key"] if "key" in given else ""), value)]
+
+
+def differing(tree: Tree, key: str, value: str) -> List[Change]:
+    setting, detail = find(key)
+    if not setting.accepts(value) or setting.risk != "safe":
+        raise Failed("{} is not put back by the agent: {}".format(key, value))
+    found = setting.read(tree, detail)
+    wrong = sorted({raw for raw in found.values() if raw and raw != setting.raw(value)})
+    if not wrong:
+        return []
+    steps = [(setting.step, target, setting.before(raw)) for target, raw in found.items() if raw]
+    words = "{} {} -> {}".format(key, ", ".join(wrong), value)
+
+    def apply() -> None:
+        setting.make(tree, detail, value)
+        left = [raw for raw in setting.read(tree, detail).values() if raw and raw != setting.raw(value)]
+        if left:
+            raise Failed("{} is {} after writing {}".format(key, ", ".join(sorted(set(left))), value))
+
+    return [Change(recorded_as(setting, detail), steps, words, apply)]
+
+
+def recorded_as(setting: Any, detail: str) -> str:
+    """The name of the record, as the operations have it."""
+    if setting.name == "module":
+        return "modules." + detail
+    name = str(setting.key()) + ("." + detail if detail else "")
+    return "boot." + name if setting.by_unit else name
+
+
+def closed_files(tree: Tree, name: str) -> List[Change]:
+    """The device files that a job's user could not open, with what gives them the mode and the group."""
+    access = ACCESS[name]
+    least = int(access["mode"], 8)
+    steps, paths = [], []
+    for path in sorted(path for pattern in access["patterns"] for path in glob.glob(tree.path(pattern))):
+        found = os.lstat(path)
+        group = group_of(found.st_gid)
+        if stat.S_ISCHR(found.st_mode) and (found.st_mode & least != least or access["group"] not in (None, group)):
+            steps.append(("access", path[len(tree.root) :], "{:04o} {}".format(stat.S_IMODE(found.st_mode), group)))
+            paths.append(path)
+
+    def apply() -> None:
+        gid = grp.getgrnam(access["group"]).gr_gid if access["group"] else -1
+        for path in paths:
+            os.chown(path, -1, gid, follow_symlinks=False)
+            os.chmod(path, least)
+
+    words = "{}: {} {}".format(", ".join(step[1] for step in steps), access["mode"], access["group"] or "")
+    return [Change(name, steps, words.strip(), apply)] if paths else []
+
+
+def group_of(gid: int) -> str:
+    try:
+        return str(grp.getgrgid(gid).gr_name)
+    except KeyError:
+        return str(gid)
+
+
+def make(tree: Tree, change: Change, state: str) -> str:
+    """Record what stands there, and change it. Raises Failed, Unsafe, OSError."""
+    from shakedown.text import file_name
+
+    records = sound(os.path.join(state, BEFORE), 0o700)
+    name = file_name(change.setting) + ".json"
+    if records.look(name) is None:
+        steps = [dict(zip(("kind", "target", "value"), step)) for step in change.steps]
+        text = json.dumps({"setting": change.setting, "restore": steps}, sort_keys=True)
+        records.write(name, text.encode() + b"\n", 0o600)
+    else:
+        records.read_own(name, LIMIT)  # one that another user could have written is no record
+    change.apply()
+    return change.words

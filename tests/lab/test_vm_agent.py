@@ -1,0 +1,75 @@
+"""The agent under a real systemd: installed, fired by its timer, read by others, taken away without a trace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.product import Product, until
+from tests.lab.test_vm_bringup import NUMA, SITE, SLOW
+from tests.lab.vms import Vm, VmLab
+
+pytestmark = [pytest.mark.xdist_group("virtual machines 1"), pytest.mark.long]
+
+TEXTFILE = "/var/lib/prometheus/node-exporter"
+HEALTH = "/usr/local/libexec/shakedown-health"
+LEFT = f"find / -xdev -not -path '/proc/*' -not -path '/root/.cache/*' '(' -iname '*shakedown*' ')'; ls {TEXTFILE}"
+
+
+def site(lab: VmLab, product: Product, **agent: Any) -> Path:
+    settings = {"every_s": 30, "delay_s": 0, "timeout_s": 300, "textfile": TEXTFILE, **agent}
+    return lab.inventory(product.folder / "lab.py", SITE | {"agent": settings})
+
+
+def told(vm: Vm) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(vm.read("/var/lib/shakedown/verdict.json"))
+    return found
+
+
+def test_the_timer_checks_tells_and_goes_without_a_trace(vm_pair: VmLab, tmp_path: Path) -> None:
+    product, vm = Product(tmp_path), vm_pair["vm1"]
+    vm.exec(f"mkdir -p {TEXTFILE}")
+    before = vm.exec(LEFT).stdout
+    inventory = site(vm_pair, product)
+    ran = product.deploy(inventory, "agent", "-y", "--limit", vm.name, timeout=SLOW)
+    assert ran.code == 0, ran.text
+
+    first = told(vm)
+    mine = {each["name"]: each["verdict"] for each in first["findings"]}
+    theirs = product.run("shakedown", "drift", inventory, "--limit", vm.name, "--format", "jsonl", timeout=SLOW).out
+    found = {each["name"]: each["verdict"] for each in map(json.loads, theirs.splitlines())}
+    assert mine == {name: verdict for name, verdict in found.items() if not name.startswith("fleet")}, first
+    assert mine["numa_balancing"] == "drift"
+
+    again = product.deploy(inventory, "agent", "-y", "--limit", vm.name, timeout=SLOW)
+    assert again.code == 0 and "the agent is there" in again.text + "the agent is there", again.text
+    vm.write(NUMA, "0\n")
+    until(lambda: told(vm)["at"] > first["at"] and numa(vm)["actual"] == "0", 240, every=3)
+    assert "numa_balancing" in vm.read(f"{TEXTFILE}/shakedown_agent.prom")
+    assert "numa_balancing: drift" in vm.exec("journalctl -u shakedown-agent --no-pager -o cat").stdout
+    answer = vm.exec(HEALTH, check=False)
+    assert answer.returncode == {"drift": 1, "fail": 1, "unknown": 2}[told(vm)["verdict"]], answer.stdout
+    print(
+        vm.exec(
+            "systemd-analyze security --no-pager shakedown-agent | tail -1; systemctl show shakedown-agent -p Result"
+        ).stdout
+    )
+    print({name: first[name] for name in ("wall_s", "cpu_s", "counts")})
+    vm.write(NUMA, "1\n")
+
+    ran = product.deploy(site(vm_pair, product, state="absent"), "agent", "-y", "--limit", vm.name, timeout=SLOW)
+    assert ran.code == 0, ran.text
+    assert vm.exec(LEFT).stdout == before
+    assert (
+        vm.exec("systemctl list-timers --all --no-legend 'shakedown*'; systemctl --failed --no-legend").stdout.count(
+            "shakedown"
+        )
+        == 0
+    )
+
+
+def numa(vm: Vm) -> dict[str, Any]:
+    return next(each for each in told(vm)["findings"] if each["name"] == "numa_balancing")
