@@ -27,6 +27,7 @@ class Estimate:
     good: tuple[int, int]  # rounds, trainings
     one_bad: tuple[int, int]
     at_most: int  # rounds
+    most_groups: int  # in a round
     at_most_s: float | None
     seconds: float  # of one training, as is assumed
 
@@ -42,7 +43,7 @@ class Estimate:
             f" {duration(rounds * self.seconds)}"
             for text, (rounds, trainings) in kinds
         ]
-        bound = f"at most {counted(self.at_most, 'round')}"
+        bound = f"at most {counted(self.at_most, 'round')} of up to {counted(self.most_groups, 'training')}"
         if self.at_most_s is not None:
             bound += f" and {duration(self.at_most_s)}"
         else:
@@ -74,7 +75,8 @@ def estimate(problem: Problem, seconds: float) -> Estimate:
         for found in costs.values()
     )
     at_most = problem.rounds or most_rounds(len(problem.nodes))
-    return Estimate(len(problem.nodes), first, good, one, at_most, problem.seconds, seconds)
+    most_groups = max(len(problem.nodes) // problem.smallest, 1)
+    return Estimate(len(problem.nodes), first, good, one, at_most, most_groups, problem.seconds, seconds)
 
 
 def duration(seconds: float) -> str:

@@ -218,7 +218,8 @@ class Knowledge:
 
     @cached_property
     def silent(self) -> list[Training]:
-        return [each for each in self.trainings if each.outcome == "unknown" and each.doubt != "near"]
+        recent = (each for trainings in self.rounds[self.problem.again :] for each in trainings)
+        return [each for each in recent if each.outcome == "unknown" and each.doubt != "near"]
 
     @cached_property
     def latest(self) -> dict[str, Training]:
@@ -235,11 +236,12 @@ class Knowledge:
     def given_up(self) -> dict[str, Training]:
         """Nodes that no training says anything about, with the last that did not: groups of few, each with others."""
         company: dict[str, set[frozenset[str]]] = {}
+        silent = {each.group.id for each in self.silent if len(each.nodes) <= 2 * self.problem.smallest}
         for each in self.trainings:
             for node in each.nodes:
                 if each.outcome != "unknown":
                     company.pop(node, None)
-                elif each.doubt != "near" and node in each.group.asked and len(each.nodes) <= 2 * self.problem.smallest:
+                elif each.group.id in silent and node in each.group.asked:
                     company.setdefault(node, set()).add(each.nodes)
         return {node: self.latest[node] for node, groups in company.items() if len(groups) >= GIVEN_UP}
 

@@ -57,6 +57,8 @@ class Problem(_Part):
     rounds: Annotated[int, Field(ge=1, le=1000)] | None = None  # at most; None: as `most_rounds` says
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # at most, in all
     seed: int = 0
+    again: Annotated[int, Field(ge=0)] = 0
+    """Rounds of which those that came to nothing may be tried again: a person has gone on with the search since."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Problem:

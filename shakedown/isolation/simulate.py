@@ -14,13 +14,17 @@ from shakedown.isolation.search import search
 
 @dataclass
 class Fleet:
-    """Nodes of which some are bad, or cannot reach each other. Each training is wrong at the rates of `noise`."""
+    """Nodes of which some are bad, or cannot reach each other. Each training is wrong at the rates of `noise`. With a
+    `scatter` the bad ones are slow instead, by a factor: all that is seen of them is the time of an iteration, which is
+    the slowest node's, and each node's scatters from training to training (the standard deviation of its logarithm)."""
 
     bad: frozenset[str]
     random: random.Random
     noise: Noise = field(default_factory=Noise)
     links: Sequence[frozenset[str]] = ()
     seconds: float = 60.0
+    scatter: float | None = None
+    slower: float = 2.0
     played: int = field(default=0)
 
     def __call__(self, groups: Sequence[Group]) -> list[Training]:
@@ -29,10 +33,19 @@ class Fleet:
     def _train(self, group: Group) -> Training:
         self.played += 1
         nodes = frozenset(group.nodes)
+        if self.scatter is not None:
+            return self._timed(group, self.scatter)
         wrong = bool(nodes & self.bad) or any(link <= nodes for link in self.links)
         chance = 1 - self.noise.missed if wrong else self.noise.false_fail
         failed = self.random.random() < chance
         return Training(group=group, outcome="fail" if failed else "pass", seconds=self.seconds)
+
+    def _timed(self, group: Group, scatter: float) -> Training:
+        if self.random.random() < self.noise.false_fail:
+            return Training(group=group, outcome="fail", seconds=self.seconds)
+        factors = (self.slower if node in self.bad else 1.0 for node in group.nodes)
+        step = 100 * max(factor * self.random.lognormvariate(0, scatter) for factor in factors)
+        return Training(group=group, outcome="pass", seconds=self.seconds, step_ms=step)
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,7 @@ class Played:
 
     right: bool  # exactly those that are bad were named, and nobody is undecided
     innocent: bool  # somebody was named who is good
+    missed: bool  # somebody was cleared who is bad
     trainings: int
     rounds: int
     decided: bool
@@ -51,14 +65,17 @@ def names(count: int) -> list[str]:
     return [f"node{index + 1:04d}" for index in range(count)]
 
 
-def play(count: int, bad: int, seed: int, noise: Noise | None = None, links: int = 0) -> Played:
-    """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other."""
+def play(
+    count: int, bad: int, seed: int, noise: Noise | None = None, links: int = 0, scatter: float | None = None
+) -> Played:
+    """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other. With a `scatter` the
+    bad ones take twice the time."""
     noise = noise or Noise()
     draw = random.Random(f"{count}/{bad}/{links}/{seed}")
     nodes = names(count)
     wrong = frozenset(draw.sample(nodes, bad))
     pairs = [frozenset(draw.sample([node for node in nodes if node not in wrong], 2)) for _ in range(links)]
-    fleet = Fleet(wrong, draw, noise, pairs)
+    fleet = Fleet(wrong, draw, noise, pairs, scatter=scatter)
     found = search(Isolation(problem=Problem(nodes=nodes, noise=noise, seed=seed)), fleet)
     result = found.result
     assert result is not None
@@ -67,6 +84,7 @@ def play(count: int, bad: int, seed: int, noise: Noise | None = None, links: int
     return Played(
         right=named == true and not result.undecided,
         innocent=bool(named - true),
+        missed=bool(wrong & set(result.cleared)),
         trainings=fleet.played,
         rounds=len(found.rounds),
         decided=not result.undecided,

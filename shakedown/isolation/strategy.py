@@ -75,7 +75,7 @@ def next_step(isolation: Isolation) -> Step:
 
 def _nothing_said(isolation: Isolation) -> bool:
     """More of the same would say as little."""
-    last = isolation.rounds[-_SILENT_ROUNDS:]
+    last = isolation.rounds[isolation.problem.again :][-_SILENT_ROUNDS:]
     silent = all(each.outcome == "unknown" and each.doubt != "near" for trainings in last for each in trainings)
     return len(last) == _SILENT_ROUNDS and silent
 

@@ -16,9 +16,10 @@ from pyinfra.operations import python
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
 from shakedown.isolation import hints
-from shakedown.isolation.estimate import TRAINING_S, estimate
+from shakedown.isolation.estimate import TRAINING_S, duration, estimate
 from shakedown.isolation.model import Group, Hint, Isolation, Problem, Training, short
 from shakedown.isolation.search import search
+from shakedown.isolation.strategy import most_rounds
 from shakedown.isolation.suspects import standing, to_resume
 from shakedown.isolation.trainings import plan_of, training_of
 from shakedown.isolation.tree import lines, round_line
@@ -137,8 +138,16 @@ def _resume(current: Session, path: Path) -> None:
         raise PyinfraError(f"{path}: not among the nodes of this inventory that answer: {', '.join(gone)}")
     asked = invocation.search
     isolation.result = None
-    isolation.problem = isolation.problem.model_copy(update={"rounds": asked.rounds, "seconds": asked.seconds})
-    current.out.print(f"going on with {path} after {counted(len(isolation.rounds), 'round')}", markup=False)
+    played = len(isolation.rounds)
+    rounds = asked.rounds or most_rounds(len(isolation.problem.nodes))
+    limits = {
+        "rounds": played + rounds,
+        "seconds": None if asked.seconds is None else isolation.seconds + asked.seconds,
+        "again": played,
+    }
+    isolation.problem = isolation.problem.model_copy(update=limits)
+    more = f"at most {rounds} more" + (f" and {duration(asked.seconds)}" if asked.seconds else "")
+    current.out.print(f"going on with {path} after {counted(played, 'round')}; {more}", markup=False)
     if not invocation.dry:
         record.finished_at, record.verdict = None, Verdict.UNKNOWN
         current.directory, current.record = directory, record

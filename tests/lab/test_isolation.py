@@ -66,11 +66,11 @@ def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, pr
     assert "search for bad nodes" in ran.err
     record = product.record()
     result = record["isolation"]["result"]
-    if not suspects(product):  # iterations of some milliseconds: where other work scatters them, no group is cleared
-        assert "node4" in result["undecided"], ran.text
-        assert "too few to compare with" in ran.err, ran.text
+    assert suspects(product) in ([{"node4"}], []), ran.text
+    assert "node4" not in result["cleared"], ran.text
+    assert result["conclusion"][:100] in ran.text, ran.text
+    if result["undecided"]:  # iterations of some milliseconds: where other work scatters them, not all are cleared
         return
-    assert suspects(product) == [{"node4"}], ran.text
     assert set(result["cleared"]) == {node.name for node in lab} - {"node4"}
     failed = result["suspects"][0]["trainings"]
     assert len(failed) >= 3
@@ -149,19 +149,23 @@ def test_a_node_with_a_slow_cable_is_named_or_nobody_is(lab: Rack, product: Prod
     assert ran.code in (1, 4), ran.text
 
 
-@pytest.mark.long
-def test_a_node_that_loses_packets_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
+def lose(lab: Rack, name: str) -> None:
+    """Of the packets that other nodes send to this one, three of twenty are lost."""
     require("nft")
-    node = lab["node5"]
-    others = ", ".join(str(other.address) for other in lab if other is not node)
+    others = ", ".join(str(other.address) for other in lab if other.name != name)
     rules = (
         "add table inet lossy",
         "add chain inet lossy input { type filter hook input priority 0 ; }",
         f"add rule inet lossy input ip saddr {{ {others} }} numgen random mod 100 < 15 counter drop",
     )
-    in_network(node, " && ".join(f"nft '{rule}'" for rule in rules))
+    in_network(lab[name], " && ".join(f"nft '{rule}'" for rule in rules))
+
+
+@pytest.mark.long
+def test_a_node_that_loses_packets_is_named_or_nobody_is(lab: Rack, product: Product) -> None:
+    lose(lab, "node5")
     ran = isolate(product, inventory(lab, product))
-    assert "packets 0 " not in in_network(node, "nft list ruleset"), "nothing was lost"
+    assert "packets 0 " not in in_network(lab["node5"], "nft list ruleset"), "nothing was lost"
     assert suspects(product) in ([{"node5"}], []), ran.text
     assert ran.code in (1, 4), ran.text
 
@@ -194,7 +198,8 @@ def test_where_all_is_well_nobody_is_named_and_an_interrupted_search_goes_on(lab
     ran = isolate(product, "latest", "--resume")
     assert suspects(product) == [], ran.text
     assert ran.code in (0, 4), ran.text  # undecided where the machine was too busy to tell
-    assert kept(product)["rounds"][: len(first["rounds"])] == first["rounds"]
+    of_first = [[training["group"] for training in trainings] for trainings in first["rounds"]]
+    assert [[training["group"] for training in each] for each in kept(product)["rounds"]][: len(of_first)] == of_first
 
 
 @pytest.mark.long

@@ -106,3 +106,12 @@ def test_nodes_whose_training_came_to_nothing_train_next_with_others_and_fewer()
     assert len(tried[0]) > len(tried[-1])
     assert set(result.undecided) == {"node0005"}
     assert BUSY in result.undecided["node0005"]
+
+
+def test_who_goes_on_has_tried_again_what_came_to_nothing() -> None:
+    found, result = ended(Problem(nodes=names(12)), Silent(*PURPOSES))
+    assert len(found.rounds) == 3 and set(result.undecided) == set(names(12))
+    found.result, found.problem = None, found.problem.model_copy(update={"again": 3})
+    again = search(found, Silent(bad=["node0007"]))
+    assert again.result is not None and [each.nodes for each in again.result.suspects] == [("node0007",)]
+    assert len(again.rounds) > 3 and again.result.undecided == {}
