@@ -37,6 +37,14 @@ def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int)
     assert all(each.trainings >= least_trainings(count, bad) for each in played if bad)
 
 
+def test_a_slow_node_is_named_by_the_times_of_its_groups_and_cleared_by_none_that_scatter() -> None:
+    assert all(play(16, 1, seed, scatter=0.05).right for seed in range(12))
+    scattered = [play(16, 1, seed, scatter=0.4) for seed in range(12)]
+    assert sum(each.innocent for each in scattered) == 0
+    assert sum(each.missed for each in scattered) <= 2
+    assert any(not each.decided for each in scattered)
+
+
 def test_plain_halving_believes_the_noise() -> None:
     right = [halving(32, 2, seed)[0] for seed in range(400)]
     assert 0.45 < sum(right) / len(right) < 0.68  # JUDGEMENT: 0.565 over 2,000 draws
