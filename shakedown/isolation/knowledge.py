@@ -133,19 +133,29 @@ class Knowledge:
 
     @cached_property
     def passed(self) -> dict[str, int]:
-        """How often each node was in a group that passed."""
+        """How often each node was in a group that passed, less how often in one that was slow, though not beyond what
+        such groups scatter: a slow node passes now and then, and its other trainings would not count."""
         counts = dict.fromkeys(self.problem.nodes, 0)
         for each in self.trainings:
-            if each.outcome == "pass":
+            if each.outcome == "pass" or each.doubt == "peers":
                 for node in each.nodes:
-                    counts[node] += 1
+                    counts[node] += 1 if each.outcome == "pass" else -1
         return counts
 
     @cached_property
     def cleared(self) -> set[str]:
-        """Nodes of which none is bad, but for the `MISSED` share."""
+        """Nodes of which none is bad, but for the `MISSED` share. What is in doubt has to pass as often
+        as a bad one to fail: one of a pair that failed twice, whose link would be named for a bad node that passed;
+        one that was in a slow group which did not stand out of the scatter."""
         bound = MISSED / max(len(self.problem.nodes), 20)
-        return {node for node, bad in self.probability.items() if bad < bound and self.passed[node]}
+        pairs = (nodes for nodes, (_, fails) in self._counts.items() if fails >= 2 and self._is_pair(nodes))
+        doubted = frozenset[str]().union(*pairs, *(each.nodes for each in self.trainings if each.doubt == "peers"))
+        enough = min(FAILURES, max(len(self.problem.nodes) - 2, 1))
+        return {
+            node
+            for node, bad in self.probability.items()
+            if bad < bound and self.passed[node] >= (enough if node in doubted else 1)
+        }
 
     def against(self, node: str) -> list[Training]:
         """The failed trainings in which this node was the only one that is not cleared, such that no two of them have

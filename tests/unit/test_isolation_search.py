@@ -45,6 +45,12 @@ def test_a_slow_node_is_named_by_the_times_of_its_groups_and_cleared_by_none_tha
     assert any(not each.decided for each in scattered)
 
 
+@pytest.mark.parametrize("seed", [133, 151, 174])
+def test_a_bad_node_that_passes_by_chance_does_not_make_a_link_of_itself_and_another(seed: int) -> None:
+    played = play(8, 1, seed)  # it passes twice with others, and fails twice with one
+    assert not played.innocent
+
+
 def test_plain_halving_believes_the_noise() -> None:
     right = [halving(32, 2, seed)[0] for seed in range(400)]
     assert 0.45 < sum(right) / len(right) < 0.68  # JUDGEMENT: 0.565 over 2,000 draws
