@@ -1,4 +1,4 @@
-"""What an inventory file needs: ranges of hosts, and the nodes that Slurm has.
+"""What an inventory file needs: ranges of hosts, and the nodes that Slurm or Kubernetes has.
 
     from shakedown.hosts import nodes
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -45,13 +45,38 @@ def slurm(*conditions: str, allow_allocated: bool = False) -> list[str]:
     """
     from shakedown.schedulers.slurm import inventory
 
-    why_not = inventory.chosen(conditions, allow_allocated)
+    return _free("slurm", conditions, inventory.chosen(conditions, allow_allocated))
+
+
+def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool = False) -> list[str]:
+    """The nodes of a cluster that are in service and free, by their names there; those that are not are left out, and
+    named on standard error with their reason.
+
+    + labels: selectors that all hold, as kubectl has them: "amd.com/gpu.product-name=AMD_Instinct_MI300X_OAM"
+    + context: one of the kubeconfig; None: its current one, or the account of the pod that this runs in
+    + allow_allocated: take nodes on which jobs run as well
+
+    Raises ValueError where the API server does not answer or refuses, and where it has no such node to give.
+    """
+    from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+    from shakedown.schedulers.kubernetes.nodes import read
+
+    try:
+        found = read(Server(context), selector=",".join(labels))
+    except KubernetesError as error:
+        raise ValueError(f"kubernetes({', '.join(map(repr, labels))}): {error}") from error
+    return _free("kubernetes", labels, {node.name: node.why_not(allow_allocated) for node in found})
+
+
+def _free(who: str, conditions: Sequence[str], why_not: dict[str, str]) -> list[str]:
+    """The nodes for whose absence there is no reason; the others are told."""
     free = [name for name, why in why_not.items() if not why]
     lines = _left_out({name: why for name, why in why_not.items() if why})
     if not free:
         told = ", ".join(map(repr, conditions))
-        raise ValueError(f"slurm({told}): none of these nodes can be used: {'; '.join(lines)}")
-    _tell(tuple(lines))
+        why = f"none of these nodes can be used: {'; '.join(lines)}" if lines else "there is no such node"
+        raise ValueError(f"{who}({told}): {why}")
+    _tell(tuple(lines), who.capitalize())
     return free
 
 
@@ -64,9 +89,9 @@ def _left_out(why: dict[str, str]) -> list[str]:
 
 
 @functools.cache  # an inventory may be read more than once
-def _tell(lines: tuple[str, ...]) -> None:
+def _tell(lines: tuple[str, ...], who: str) -> None:
     for line in lines:
-        print(f"left out, as Slurm has it: {line}", file=sys.stderr)
+        print(f"left out, as {who} has it: {line}", file=sys.stderr)
 
 
 # What is folded: ordinary names with at most four numbers (an IPv4 address has as many); more would cost seconds.

@@ -1,0 +1,126 @@
+"""The only place that asks a Kubernetes API server. Each request has a time limit of ours, and what it answers when it
+refuses is told in one line, with what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from shakedown.text import load_json, printable
+
+if TYPE_CHECKING:
+    from kubernetes.client import CoreV1Api
+
+LIMIT_S = (5.0, 20.0)  # to connect, and between two pieces of an answer
+PAGE = 500  # objects of a list in one answer
+MOST = 100_000  # objects of a list
+MOST_BYTES = 256 << 20  # of one answer
+_TRIES = 4  # of a change that somebody else has come before
+
+
+class KubernetesError(Exception):
+    """A request that was refused, was not answered or is not understood; the text names server, object and remedy."""
+
+
+class Conflict(KubernetesError):
+    """Somebody else has changed the object since it was read."""
+
+
+class Server:
+    """One API server, as a kubeconfig names it. `context`: one of that file; None: its current one. Without a
+    kubeconfig, and in a pod, the pod's own account."""
+
+    def __init__(self, context: str | None = None) -> None:
+        self._api, self.name = _connected(context)
+
+    def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """One request, by its name in the CoreV1Api; the answer as it is. Raises KubernetesError."""
+        from kubernetes.client.exceptions import ApiException
+        from urllib3.exceptions import HTTPError
+
+        about = " ".join([method, *(each for each in arguments if isinstance(each, str))])
+        try:
+            answer = getattr(self._api, method)(*arguments, _preload_content=False, _request_timeout=LIMIT_S, **options)
+            body = answer.read(MOST_BYTES + 1)
+        except ApiException as error:
+            raise self._refused(about, error.status or 0, error.body or str(error.reason)) from None
+        except (HTTPError, OSError, ValueError) as error:
+            words = printable(str(getattr(error, "reason", None) or error), 300)
+            raise KubernetesError(f"{self.name} did not answer: {words}; see: kubectl get nodes") from None
+        if not 200 <= answer.status < 300:
+            raise self._refused(about, answer.status, body)
+        try:
+            document = load_json(body, MOST_BYTES)
+        except ValueError as error:
+            raise KubernetesError(f"{about} of {self.name}: {error}") from None
+        if not isinstance(document, dict):
+            raise KubernetesError(f"{about} of {self.name}: the answer is no object")
+        return document
+
+    def items(self, method: str, **options: Any) -> list[dict[str, Any]]:
+        """All objects of a list, page by page. Raises KubernetesError."""
+        found: list[dict[str, Any]] = []
+        while True:
+            page = self.ask(method, limit=PAGE, **options)
+            items, about = page.get("items"), page.get("metadata")
+            if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+                raise KubernetesError(f"{method} of {self.name}: the answer is no list of objects")
+            found += items
+            token = about.get("continue") if isinstance(about, dict) else None
+            if not token:
+                return found
+            if len(found) > MOST:
+                raise KubernetesError(f"{method} of {self.name}: more than {MOST} objects")
+            options["_continue"] = token
+
+    def change(self, read: str, patch: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change an object as it is now: `change` is given it and returns what is to be merged into it. It is called
+        again where somebody else was quicker, so that nobody's change is lost. Raises KubernetesError."""
+        for left in reversed(range(_TRIES)):
+            now = self.ask(read, name)
+            body = change(now)
+            version = now.get("metadata", {}).get("resourceVersion")
+            if version:
+                body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
+            try:
+                self.ask(patch, name, body, _content_type="application/merge-patch+json")
+                return
+            except Conflict:
+                if not left:
+                    raise
+
+    def _refused(self, about: str, status: int, body: str | bytes) -> KubernetesError:
+        try:
+            said = load_json(body, MOST_BYTES)["message"]
+        except (ValueError, KeyError, TypeError):
+            said = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+        words = f"{about} of {self.name}: {status} {printable(str(said), 400)}"
+        if status == 409:
+            return Conflict(words)
+        remedy = {
+            401: "; the kubeconfig's account is not known there, or its token has expired",
+            403: "; give this account the rights of docs/kubernetes.md",
+        }
+        return KubernetesError(words + remedy.get(status, ""))
+
+
+def _connected(context: str | None) -> tuple[CoreV1Api, str]:
+    try:
+        from kubernetes import config
+        from kubernetes.client import ApiClient, Configuration, CoreV1Api
+    except ImportError:
+        raise KubernetesError(
+            "Kubernetes' Python client is not installed: pip install 'shakedown[kubernetes]'"
+        ) from None
+    place = os.environ.get("KUBECONFIG") or "~/.kube/config"  # the client looks for it when it is imported, no later
+    made = Configuration()
+    made.retries = 1
+    try:
+        if context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
+            config.load_incluster_config(client_configuration=made)
+        else:
+            config.load_kube_config(place, context=context, client_configuration=made)
+    except (config.ConfigException, OSError, ValueError, TypeError) as error:
+        raise KubernetesError(f"{place}: {printable(str(error), 300)}; KUBECONFIG names the file") from None
+    return CoreV1Api(ApiClient(made)), printable(made.host, 200)

@@ -1,0 +1,195 @@
+"""Kubernetes' nodes as typed values, and the marks that we set and take away there.
+
+Out of service means: a taint `shakedown/out` of effect NoSchedule, an annotation `shakedown/reason`, and a condition
+`ShakedownSuspect` for who watches conditions. Cordons, taints and conditions of others are read and never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.text import printable
+
+OUT = "shakedown/out"  # the taint
+REASON = "shakedown/reason"  # the annotation
+VERDICT = "shakedown/verdict"  # the label: "suspect" or "cleared", to select nodes by
+CONDITION = "ShakedownSuspect"
+GPUS = ("amd.com/gpu", "nvidia.com/gpu")  # resources that a job's pods ask for
+_OVER = frozenset({"Succeeded", "Failed"})
+# Taints that Kubernetes sets itself for what conditions say, and that nobody has to be named for.
+_BY_CONDITION = "node.kubernetes.io/"
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+Text = Annotated[str, BeforeValidator(lambda value: printable(value, 500) if isinstance(value, str) else value)]
+
+
+class Node(BaseModel):
+    """A node as Kubernetes has it. `states`: for a person, the worst first."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    address: Text = ""
+    states: list[Text] = []
+    reason: Text = ""  # why it is out: ours, or whose taint or cordon it is
+    ours: bool = False
+    cordoned: bool = False
+    tainted: list[Text] = []  # by others, so that no pod comes there
+    ready: bool = True
+    gpus: int = 0
+    pods: list[Text] = []  # with GPUs, or that run to an end: a job
+
+    @property
+    def drained(self) -> bool:
+        """Whether it takes no new jobs, because somebody says so."""
+        return self.ours or self.cordoned or bool(self.tainted)
+
+    @property
+    def down(self) -> bool:
+        """Whether it cannot take jobs now: its kubelet does not say that it is ready."""
+        return not self.ready
+
+    @property
+    def allocated(self) -> bool:
+        """Whether somebody's job is on it."""
+        return bool(self.pods)
+
+    def why_not(self, allow_allocated: bool = False) -> str:
+        """Why the node cannot be used, for a person to read; empty: it can."""
+        if self.drained or self.down:
+            return ", ".join(self.states) + (f": {self.reason}" if self.reason else "")
+        if self.allocated and not allow_allocated:
+            return f"pods with a job are on it: {', '.join(self.pods[:3])}"
+        return ""
+
+
+def read(server: Server, names: Iterable[str] = (), selector: str = "") -> list[Node]:
+    """The nodes, all or those named, with what runs on them. `selector`: of labels, in Kubernetes' own notation. Raises
+    KubernetesError."""
+    wanted = set(names)
+    found = server.items("list_node", **({"label_selector": selector} if selector else {}))
+    there = {_field(each, "metadata", "name") for each in found}
+    if absent := sorted(wanted - there):
+        raise KubernetesError(f"{server.name} has no node {', '.join(absent)}; see: kubectl get nodes")
+    jobs: dict[str, list[str]] = {}
+    for pod in server.items("list_pod_for_all_namespaces"):
+        if (node := _field(pod, "spec", "nodeName")) and _is_job(pod):
+            jobs.setdefault(node, []).append(
+                f"{_field(pod, 'metadata', 'namespace')}/{_field(pod, 'metadata', 'name')}"
+            )
+    return [_made(each, jobs) for each in found if not wanted or _field(each, "metadata", "name") in wanted]
+
+
+def drain(server: Server, name: str, reason: str) -> None:
+    """Mark a node as out of service, for this reason. Raises KubernetesError."""
+
+    def taint(now: dict[str, Any]) -> dict[str, Any]:
+        others = [each for each in now.get("spec", {}).get("taints") or [] if each.get("key") != OUT]
+        ours = {"key": OUT, "value": "suspect", "effect": "NoSchedule"}
+        marks = {"annotations": {REASON: reason}, "labels": {VERDICT: "suspect"}}
+        return {"metadata": marks, "spec": {"taints": [*others, ours]}}
+
+    server.change("read_node", "patch_node", name, taint)
+    _condition(server, name, "True", "Named", reason)
+
+
+def resume(server: Server, name: str, why: str) -> None:
+    """Take our own mark away. Raises KubernetesError."""
+
+    def untaint(now: dict[str, Any]) -> dict[str, Any]:
+        others = [each for each in now.get("spec", {}).get("taints") or [] if each.get("key") != OUT]
+        marks = {"annotations": {REASON: None}, "labels": {VERDICT: "cleared"}}
+        return {"metadata": marks, "spec": {"taints": others}}
+
+    server.change("read_node", "patch_node", name, untaint)
+    _condition(server, name, "False", "Cleared", why)
+
+
+def _condition(server: Server, name: str, status: str, word: str, message: str) -> None:
+    moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def set_to(now: dict[str, Any]) -> dict[str, Any]:
+        conditions = now.get("status", {}).get("conditions") or []
+        before: dict[str, Any] = next((each for each in conditions if each.get("type") == CONDITION), {})
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        ours = {
+            "type": CONDITION,
+            "status": status,
+            "reason": word,
+            "message": message,
+            "lastHeartbeatTime": moment,
+            "lastTransitionTime": since or moment,
+        }
+        return {"status": {"conditions": [*(each for each in conditions if each is not before), ours]}}
+
+    server.change("read_node", "patch_node_status", name, set_to)
+
+
+def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
+    name = _field(found, "metadata", "name")
+    taints = [each for each in _part(found, "spec", "taints") if isinstance(each, dict)]
+    conditions = {each.get("type"): each for each in _part(found, "status", "conditions") if isinstance(each, dict)}
+    ready = conditions.get("Ready", {}).get("status") == "True"
+    ours = any(each.get("key") == OUT for each in taints)
+    cordoned = _field(found, "spec", "unschedulable") is True
+    tainted = [
+        f"{each.get('key')}={each.get('value') or ''}:{each.get('effect')}"
+        for each in taints
+        if each.get("effect") in ("NoSchedule", "NoExecute")
+        and each.get("key") != OUT
+        and not str(each.get("key")).startswith(_BY_CONDITION)
+    ]
+    states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
+    states += [f"tainted {each}" for each in tainted] + (["out"] if ours else [])
+    reason = _field(found, "metadata", "annotations", REASON) if ours else ""
+    about = conditions.get("Ready", {})
+    if not ready and not reason:
+        reason = f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
+    addresses = {each.get("type"): each.get("address") for each in _part(found, "status", "addresses")}
+    capacity = _field(found, "status", "allocatable") or {}
+    try:
+        return Node(
+            name=name or "",
+            address=addresses.get("InternalIP") or "",
+            states=states or ["ready"],
+            reason=reason or "",
+            ours=ours,
+            cordoned=cordoned,
+            tainted=tainted,
+            ready=ready,
+            gpus=sum(int(capacity.get(each, 0)) for each in GPUS),
+            pods=sorted(jobs.get(name or "", [])),
+        )
+    except (ValidationError, ValueError, TypeError) as error:
+        raise KubernetesError(
+            f"what is said of the node {printable(repr(name), 100)} cannot be read: {error}"
+        ) from None
+
+
+def _is_job(pod: dict[str, Any]) -> bool:
+    """Whether a pod is work that must not be disturbed: it has GPUs, or belongs to something that runs to an end. What
+    is on every node (a DaemonSet's) is not, whatever it asks for."""
+    if _field(pod, "status", "phase") in _OVER:
+        return False
+    owners = {each.get("kind") for each in _part(pod, "metadata", "ownerReferences") if isinstance(each, dict)}
+    if owners & {"DaemonSet", "Node"}:
+        return False
+    containers = [*_part(pod, "spec", "containers"), *_part(pod, "spec", "initContainers")]
+    wants = {name for each in containers for name in (_field(each, "resources", "limits") or {})}
+    return bool(wants & set(GPUS)) or "Job" in owners
+
+
+def _field(found: Any, *names: str) -> Any:
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
+
+
+def _part(found: Any, *names: str) -> list[Any]:
+    value = _field(found, *names)
+    return value if isinstance(value, list) else []

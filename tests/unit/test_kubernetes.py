@@ -1,0 +1,137 @@
+"""Kubernetes' nodes: which are free, whose reasons keep them out, and marks that touch nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shakedown import hosts
+from shakedown.schedulers.kubernetes import nodes
+from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from tests.kubernetes_api import Cluster, cluster, kubeconfig
+
+REASON = "shakedown:run1 gpu_count 7 of 8 GPUs"
+
+
+@pytest.fixture
+def server() -> Iterator[Cluster]:
+    with cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def api(server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
+    return Server()
+
+
+def one(api: Server, name: str) -> nodes.Node:
+    (found,) = nodes.read(api, [name])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({}, ""),
+        ({"spec": {"unschedulable": True}}, "cordoned"),
+        ({"spec": {"taints": [{"key": "amd-gpu-unhealthy", "effect": "NoSchedule"}]}}, "amd-gpu-unhealthy=:NoSchedule"),
+        ({"spec": {"taints": [{"key": "amd-dcm", "value": "up", "effect": "NoExecute"}]}}, "amd-dcm=up:NoExecute"),
+        ({"spec": {"taints": [{"key": "team", "effect": "PreferNoSchedule"}]}}, ""),
+        (
+            {"status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}},
+            "Unknown",
+        ),
+        ({"status": {"conditions": []}}, "not ready"),
+    ],
+)
+def test_what_keeps_a_node_out(api: Server, server: Cluster, parts: dict[str, Any], why: str) -> None:
+    server.node("node01", **parts)
+    said = one(api, "node01").why_not()
+    assert why in said and bool(said) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("parts", "busy"),
+    [
+        ({}, True),
+        ({"status": {"phase": "Succeeded"}}, False),
+        ({"status": {"phase": "Pending"}}, True),
+        ({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "name": "exporter"}]}}, False),
+        ({"spec": {"containers": [{"name": "web"}]}}, False),
+        ({"metadata": {"ownerReferences": [{"kind": "Job"}]}, "spec": {"containers": [{"name": "prepare"}]}}, True),
+        ({"spec": {"nodeName": "node02"}}, False),
+    ],
+)
+def test_which_pods_are_somebody_s_job(api: Server, server: Cluster, parts: dict[str, Any], busy: bool) -> None:
+    server.node("node01")
+    server.pod("train-0", "node01", **parts)
+    node = one(api, "node01")
+    assert node.allocated is busy and bool(node.why_not()) is busy and not node.why_not(allow_allocated=True)
+
+
+def test_a_mark_is_set_and_taken_away_and_others_stay(api: Server, server: Cluster) -> None:
+    theirs = {"key": "team", "value": "a", "effect": "PreferNoSchedule"}
+    server.node("node01", spec={"taints": [theirs]}, metadata={"labels": {"zone": "a"}, "annotations": {"note": "x"}})
+    nodes.drain(api, "node01", REASON)
+    found = one(api, "node01")
+    assert found.drained and found.ours and found.reason == REASON and found.why_not() == f"out: {REASON}"
+    kept = server.read("v1/nodes", "node01")
+    assert kept["spec"]["taints"] == [theirs, {"key": "shakedown/out", "value": "suspect", "effect": "NoSchedule"}]
+    assert kept["metadata"]["labels"] == {"zone": "a", "shakedown/verdict": "suspect"}
+    condition = {each["type"]: each for each in kept["status"]["conditions"]}
+    assert condition["Ready"]["status"] == "True" and condition["ShakedownSuspect"]["message"] == REASON
+    nodes.drain(api, "node01", REASON)
+    assert len(server.read("v1/nodes", "node01")["spec"]["taints"]) == 2
+    nodes.resume(api, "node01", "cleared by smoke in run2")
+    kept = server.read("v1/nodes", "node01")
+    assert kept["spec"]["taints"] == [theirs] and kept["metadata"]["annotations"] == {"note": "x"}
+    assert {each["type"]: each["status"] for each in kept["status"]["conditions"]} == {
+        "Ready": "True",
+        "ShakedownSuspect": "False",
+    }
+    assert not one(api, "node01").why_not()
+
+
+def test_a_cordon_is_never_taken_away(api: Server, server: Cluster) -> None:
+    server.node("node01", spec={"unschedulable": True})
+    nodes.drain(api, "node01", REASON)
+    nodes.resume(api, "node01", "cleared")
+    assert server.read("v1/nodes", "node01")["spec"]["unschedulable"] is True
+
+
+def test_an_inventory_has_the_free_nodes_and_names_the_others(
+    api: Server, server: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("node01", "node02", "node03"):
+        server.node(name)
+    server.pod("train-0", "node02")
+    nodes.drain(api, "node03", REASON)
+    assert hosts.kubernetes() == ["node01"]
+    said = capsys.readouterr().err
+    assert f"node03: out: {REASON}" in said and "node02: pods with a job are on it: jobs/train-0" in said
+    assert hosts.kubernetes(allow_allocated=True) == ["node01", "node02"]
+    nodes.drain(api, "node01", REASON)
+    with pytest.raises(ValueError, match=r"none of these nodes can be used: node01, node03: out"):
+        hosts.kubernetes()
+
+
+def test_what_the_server_refuses_is_told_with_what_to_do(
+    api: Server, server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(KubernetesError, match=r"has no node node99; see: kubectl get nodes"):
+        nodes.read(api, ["node99"])
+    with pytest.raises(KubernetesError, match=r"read_node node99.*404"):
+        nodes.drain(api, "node99", REASON)
+    server.refuse("get /api/v1/nodes", 403, 'nodes is forbidden: User "lab"')
+    with pytest.raises(KubernetesError, match=r"403 nodes is forbidden.*rights of docs/kubernetes.md"):
+        nodes.read(api)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
+    with pytest.raises(ValueError, match=r"did not answer: .*see: kubectl get nodes"):
+        hosts.kubernetes()
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ValueError, match="KUBECONFIG names the file"):
+        hosts.kubernetes()
