@@ -92,14 +92,15 @@ def cluster() -> Iterator[Cluster]:
         thread.join(30)
 
 
-def kubeconfig(folder: Path, url: str, **user: Any) -> Path:
+def kubeconfig(folder: Path, url: str, certificate: Path | None = None, **user: Any) -> Path:
     """A kubeconfig with one context, `lab`."""
     path = folder / "kubeconfig"
+    place = {"server": url.rstrip("/"), **({"certificate-authority": str(certificate)} if certificate else {})}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "lab",
-        "clusters": [{"name": "lab", "cluster": {"server": url.rstrip("/")}}],
+        "clusters": [{"name": "lab", "cluster": place}],
         "users": [{"name": "lab", "user": user}],
         "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "lab"}}],
     }
