@@ -666,6 +666,56 @@ class Rolling(Section):
     )
 
 
+class Bmc(Section):
+    """The site's own command that takes a node's power away and gives it back. It runs on the controller."""
+
+    command: Annotated[list[Text], Field(min_length=1, max_length=64)] = key(
+        ...,
+        "program and arguments, run without a shell; {node} is the node's name in the inventory",
+        ["/usr/local/sbin/bmc", "{node}", "cycle"],
+    )
+    password_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone (chmod 600)", "~/.config/bmc.password"
+    )
+    password_env: Text | None = key(
+        None, "variable of the controller with the password, in place of password_file", "BMC_PASSWORD"
+    )
+    password_as: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = key(
+        "BMC_PASSWORD", "variable in which the command gets the password", "IPMI_PASSWORD"
+    )
+    timeout_s: Positive = key(120, "time of the command", 120, unit="s")
+    unasked: bool = key(
+        False, "also a node that does not answer and of which no scheduler says that it has no job", True
+    )
+
+
+AtOnce = Positive | Annotated[str, Field(pattern=r"^([1-9][0-9]?|100)%$")]
+
+
+class Service(Section):
+    """The way back into service, `shakedown service`: what may be done with nodes that are suspect."""
+
+    scheduler: Literal["slurm"] | None = key(
+        None, "who is asked whether a node has a job, and has nodes drained and resumed", "slurm"
+    )
+    drain: Literal["never", "propose", "yes"] = key(
+        "never",
+        "whether nodes that a run names are drained in the scheduler, and resumed once a later run has cleared them",
+        "yes",
+    )
+    at_once: AtOnce = key(
+        1, "nodes that may be out of service together, drained by us or being mended: a number, or a share", "5%"
+    )
+    stop_share: Annotated[float, Field(gt=0, le=1)] = key(
+        0.25, "share of the nodes of which no more may be named by one run, or fail to be mended within a day", 0.1
+    )
+    rungs: list[Literal["mend", "reload driver", "reboot", "power cycle"]] = key(
+        ["mend"], "what --mend may do with a node; what is not allowed is left to a person", ["mend", "reboot"]
+    )
+    back_s: Positive = key(900, "time in which a node has to be back after a power cycle", 900, unit="s")
+    bmc: Bmc | None = key(None, "how a node's power is taken away and given back")
+
+
 Report = Literal["html", "junit", "prometheus", "markdown"]
 
 
@@ -688,6 +738,7 @@ class DesiredState(Section):
     benchmark: Benchmark | None = key(None, "PyTorch training on each node, deploy/pytorch_training.py")
     agent: Agent | None = key(None, "the agent on the nodes, deploy/agent.py")
     rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
+    service: Service | None = key(None, "the way back into service, shakedown service")
     reports: list[Report] = key(
         ["html"],
         "reports that a run writes into its directory, those of all hosts together; run.json is always there",

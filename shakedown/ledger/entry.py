@@ -18,6 +18,7 @@ from shakedown.ledger.jobs import key_of
 from shakedown.ledger.parts import Part, equipment_of, parts_of
 from shakedown.ledger.words import line, name
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results_of
+from shakedown.service.evidence import accusations, proofs
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.figures import METRICS
@@ -39,6 +40,8 @@ class Entry:
     figures: list[Row] = field(default_factory=list)
     nodes: list[Row] = field(default_factory=list)
     findings: list[Row] = field(default_factory=list)
+    accusations: list[Row] = field(default_factory=list)
+    proofs: list[Row] = field(default_factory=list)
     equipment: dict[str, list[Part]] = field(default_factory=dict)
 
 
@@ -74,6 +77,12 @@ def entry_of(
     of_run = {"run_id": row["run_id"]}
     entry = Entry(row)
     entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
+    for number, said in enumerate(accusations(record)):
+        its = said.model_dump(include={"node", "source", "name", "what"}) | {"drift": said.drift, "drains": said.drains}
+        entry.accusations.append({**of_run, **its, "number": number, "at": row["started"]})
+    for proof in proofs(record):
+        its = proof.model_dump(include={"node", "load", "others"})
+        entry.proofs.append({**of_run, **its, "at": row["started"]})
     for node in {name(node.name): node for node in record.nodes}.values():
         state = states.get(node.name)
         parts = parts_of(state) if state else []

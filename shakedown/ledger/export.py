@@ -16,7 +16,8 @@ _PAGE = 200  # runs that are read at once: a writer waits for no more than that
 
 
 def export(ledger: Ledger) -> Iterator[str]:
-    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, and what was not ok.
+    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, what was not ok, who is named
+    and who has passed under load.
     Raises LedgerError."""
     after: tuple[int, str] | None = None
     while True:
@@ -35,9 +36,8 @@ def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[st
     asked = asked if after is None else asked.where(place > tuple_(*after))
     found = [dict(row) for row in connection.execute(asked).mappings()]
     ids = [run["run_id"] for run in found]
-    jobs, nodes, figures, findings = (
-        _of(connection, table, ids) for table in (schema.jobs, schema.nodes, schema.figures, schema.findings)
-    )
+    tables = (schema.jobs, schema.nodes, schema.figures, schema.findings, schema.accusations, schema.proofs)
+    jobs, nodes, figures, findings, accusations, proofs = (_of(connection, table, ids) for table in tables)
     equipment = {node["equipment"] for of_run in nodes.values() for node in of_run if node["equipment"]}
     parts = _parts(connection, sorted(equipment))
     for run in found:
@@ -48,6 +48,8 @@ def _page(connection: Connection, after: tuple[int, str] | None) -> list[dict[st
         run["jobs"] = [{**job, "figures": measured[job["job"]]} for job in jobs[run_id]]
         run["nodes_of_run"] = [{**node, "parts": parts[node.pop("equipment")]} for node in nodes[run_id]]
         run["findings"] = findings[run_id]
+        run["accusations"] = accusations[run_id]
+        run["proofs"] = proofs[run_id]
     return found
 
 

@@ -20,7 +20,12 @@ def _first(connection: Connection) -> None:
     schema.metadata.create_all(connection)
 
 
-MIGRATIONS: Sequence[Migration] = (_first,)
+def _service(connection: Connection) -> None:
+    """Version 2: who is suspect, and what was done with nodes."""
+    schema.metadata.create_all(connection, tables=[schema.accusations, schema.proofs, schema.steps])
+
+
+MIGRATIONS: Sequence[Migration] = (_first, _service)
 
 
 def version_of(connection: Connection) -> int:

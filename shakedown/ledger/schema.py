@@ -114,3 +114,47 @@ parts = Table(
     Column("firmware", String(TEXT), nullable=False),
 )
 Index("parts_by_number", parts.c.number, parts.c.equipment)
+
+# What runs say of their nodes' service (shakedown/service/evidence.py): who is named, and who has passed under load.
+accusations = Table(
+    "accusations",
+    metadata,
+    _run_id(),
+    Column("number", Integer, primary_key=True),
+    Column("node", String(NAME), nullable=False),
+    Column("at", BigInteger, nullable=False),  # when the run began
+    Column("source", String(VERDICT + 10), nullable=False),
+    Column("name", String(NAME), nullable=False),
+    Column("what", String(TEXT), nullable=False),
+    Column("drift", Integer, nullable=False),  # 0, 1
+    Column("drains", Integer, nullable=False),  # 0, 1
+)
+Index("accusations_by_node", accusations.c.node, accusations.c.at)
+
+proofs = Table(
+    "proofs",
+    metadata,
+    _run_id(),
+    Column("node", String(NAME), primary_key=True),
+    Column("load", String(NAME), primary_key=True),
+    Column("at", BigInteger, nullable=False),  # when the run began
+    Column("others", Integer, nullable=False),
+)
+Index("proofs_by_node", proofs.c.node, proofs.c.at)
+
+# What was done with nodes, step by step: written as it happens, of no run, and never made anew from runs.
+steps = Table(
+    "steps",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("node", String(NAME), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("done", String(VERDICT + 10), nullable=False),
+    Column("rung", String(VERDICT + 10), nullable=False),
+    Column("name", String(NAME), nullable=False),
+    Column("outcome", String(VERDICT + 10), nullable=False),
+    Column("why", String(TEXT), nullable=False),
+    Column("run_id", String(NAME), nullable=False),
+    Column("who", String(NAME), nullable=False),
+)
+Index("steps_by_node", steps.c.node, steps.c.at)

@@ -26,7 +26,15 @@ if TYPE_CHECKING:  # who only asks has no use for them
 
 WAIT_S = 30.0  # for another writer, or for a server that does not answer
 _TRIES = 5
-_OF_A_RUN = (schema.figures, schema.findings, schema.jobs, schema.nodes, schema.runs)  # children before parents
+_OF_A_RUN = (  # children before parents
+    schema.figures,
+    schema.findings,
+    schema.jobs,
+    schema.nodes,
+    schema.accusations,
+    schema.proofs,
+    schema.runs,
+)
 
 
 def open_ledger(given: str | Path | None = None, wait_s: float = WAIT_S) -> Ledger:
@@ -230,6 +238,8 @@ def _replace(connection: Connection, entry: Entry) -> None:
         (schema.figures, entry.figures),
         (schema.nodes, entry.nodes),
         (schema.findings, entry.findings),
+        (schema.accusations, entry.accusations),
+        (schema.proofs, entry.proofs),
         (schema.parts, new),
     ]
     for table, values in rows:

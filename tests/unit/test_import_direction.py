@@ -18,6 +18,7 @@ ROOT = PACKAGE.parent
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     (
+        "shakedown.ledger.schema",
         "shakedown.log",
         "shakedown.peers",
         "shakedown.private",
@@ -27,7 +28,7 @@ LEVELS = (
     ),
     ("shakedown.schedulers",),
     ("shakedown.hosts",),
-    ("shakedown.transport", "shakedown.secret_file"),
+    ("shakedown.transport", "shakedown.secret_file", "shakedown.ledger.words"),
     ("shakedown.findings", "shakedown.hangs", "shakedown.ledger.key", "shakedown.state"),
     ("shakedown.baselines", "shakedown.isolation.model"),
     ("shakedown.gid", "shakedown.images", "shakedown.places"),
@@ -45,6 +46,7 @@ LEVELS = (
     ("shakedown.node.agent",),  # travels with the checks
     ("shakedown.examination", "shakedown.runs"),
     ("shakedown.diagnosis.run",),
+    ("shakedown.service",),
     ("shakedown.ledger",),
     ("shakedown.compared", "shakedown.archive"),
     ("shakedown.calibration",),

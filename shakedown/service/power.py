@@ -1,0 +1,76 @@
+"""A node's power, through the site's own command."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+
+from shakedown.desired.models import Bmc
+from shakedown.secret_file import SecretError, read_secret
+from shakedown.text import printable
+
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ")
+_SAID = 2000  # bytes of what it prints that are told
+
+
+class PowerError(Exception):
+    """The node's power could not be cycled; says why, and never the password."""
+
+
+def argv_of(bmc: Bmc, node: str) -> list[str]:
+    """The command for a node. Raises PowerError for a name that could be read as an option or a path."""
+    if not _NODE.fullmatch(node):
+        raise PowerError(f"{printable(node, 100)!r} is no name that a command could be given")
+    return [part.replace("{node}", node) for part in bmc.command]
+
+
+def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None) -> None:
+    """Take a node's power away and give it back. The password goes to the command as a variable, and nothing else of
+    ours but where its home and its programs are. Raises PowerError where the command fails or takes too long."""
+    argv = argv_of(bmc, node)
+    ours = os.environ if environment is None else environment
+    given = {name: ours[name] for name in _KEPT if name in ours}
+    password = _password(bmc, ours)
+    if password:
+        given[bmc.password_as] = password
+    with tempfile.TemporaryFile() as out:
+        try:
+            process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=given, start_new_session=True
+            )
+        except OSError as error:
+            raise PowerError(f"service.bmc: {argv[0]}: {error.strerror}") from None
+        try:
+            code = process.wait(bmc.timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PowerError(f"service.bmc: {argv[0]} took more than {bmc.timeout_s} s, and was ended") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if code:
+            raise PowerError(f"service.bmc: {argv[0]} ended with {code}: {_said(out.fileno(), password)}")
+
+
+def _password(bmc: Bmc, environment: Mapping[str, str]) -> str:
+    if bmc.password_file:
+        try:
+            return read_secret(bmc.password_file)
+        except SecretError as error:
+            raise PowerError(f"service.bmc.password_file: {error}") from None
+    if bmc.password_env:
+        if bmc.password_env not in environment:
+            raise PowerError(f"service.bmc.password_env: the variable {bmc.password_env} is not set")
+        return environment[bmc.password_env]
+    return ""
+
+
+def _said(fd: int, password: str) -> str:
+    size = os.fstat(fd).st_size
+    text = os.pread(fd, _SAID, max(size - _SAID, 0)).decode("utf-8", "replace")
+    return printable(text.replace(password, "***") if password else text, 400).strip() or "it said nothing"
