@@ -317,7 +317,24 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         *_smoke_problems(state, merged),
         *_trials_problems(state, merged),
         *_dataset_problems(state, merged),
+        *_service_problems(state, merged),
     ]
+
+
+def _service_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    wanted = state.service
+    if wanted is None:
+        return
+    if wanted.drain != "never" and wanted.scheduler is None:
+        yield Problem(
+            merged.origin_of("service.drain"), "service.drain", wanted.drain, "a service.scheduler to drain in"
+        )
+    if "power cycle" in wanted.rungs and wanted.bmc is None:
+        expected = "a service.bmc.command, which takes a node's power away and gives it back"
+        yield Problem(merged.origin_of("service.rungs"), "service.rungs", "power cycle", expected)
+    if wanted.bmc is not None and wanted.bmc.password_file and wanted.bmc.password_env:
+        path = "service.bmc"
+        yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
 
 
 def _trials_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
@@ -378,6 +395,8 @@ def _secret_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
     files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
     for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
         files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
+    if state.service and state.service.bmc:
+        files["service.bmc.password_file"] = state.service.bmc.password_file
     for path, file in files.items():
         problem = secret_problem(file) if file else None
         if file and problem:

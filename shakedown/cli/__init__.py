@@ -37,6 +37,7 @@ COMMANDS = {
     "watch": "watch",
     "isolate": "isolation",
     "parse": "parse",
+    "service": "service",
     "judge": "logs",
     "report": "logs",
     "bundle": "archive",

@@ -689,9 +689,6 @@ class Bmc(Section):
     )
 
 
-AtOnce = Positive | Annotated[str, Field(pattern=r"^([1-9][0-9]?|100)%$")]
-
-
 class Service(Section):
     """The way back into service, `shakedown service`: what may be done with nodes that are suspect."""
 
@@ -703,17 +700,28 @@ class Service(Section):
         "whether nodes that a run names are drained in the scheduler, and resumed once a later run has cleared them",
         "yes",
     )
-    at_once: AtOnce = key(
-        1, "nodes that may be out of service together, drained by us or being mended: a number, or a share", "5%"
+    at_once: Some = key(
+        "1",
+        "nodes that may be out of service together, drained by us or being mended: a number, or a share of all",
+        "5%",
+        unit="nodes",
     )
-    stop_share: Annotated[float, Field(gt=0, le=1)] = key(
-        0.25, "share of the nodes of which no more may be named by one run, or fail to be mended within a day", 0.1
+    stop_at: Some = key(
+        "25%",
+        "when more nodes than this are named at once, none is drained; when more fail to be mended within a day, no "
+        "other is tried: a number, or a share of all; a single one never stops it",
+        "10%",
+        unit="nodes",
     )
     rungs: list[Literal["mend", "reload driver", "reboot", "power cycle"]] = key(
         ["mend"], "what --mend may do with a node; what is not allowed is left to a person", ["mend", "reboot"]
     )
     back_s: Positive = key(900, "time in which a node has to be back after a power cycle", 900, unit="s")
-    bmc: Bmc | None = key(None, "how a node's power is taken away and given back")
+    bmc: Bmc | None = key(
+        None,
+        "how a node's power is taken away and given back",
+        {"command": ["/usr/local/sbin/bmc", "{node}", "cycle"], "password_file": "~/.config/bmc.password"},
+    )
 
 
 Report = Literal["html", "junit", "prometheus", "markdown"]

@@ -77,10 +77,11 @@ def entry_of(
     of_run = {"run_id": row["run_id"]}
     entry = Entry(row)
     entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
-    for number, said in enumerate(accusations(record)):
-        its = said.model_dump(include={"node", "source", "name", "what"}) | {"drift": said.drift, "drains": said.drains}
-        entry.accusations.append({**of_run, **its, "number": number, "at": row["started"]})
-    for proof in proofs(record):
+    said = accusations(record)
+    for number, each in enumerate(said):
+        its = each.model_dump(exclude={"run_id", "at"}) | {"number": number, "at": row["started"]}
+        entry.accusations.append({**of_run, **its})
+    for proof in proofs(record, said):
         its = proof.model_dump(include={"node", "load", "others"})
         entry.proofs.append({**of_run, **its, "at": row["started"]})
     for node in {name(node.name): node for node in record.nodes}.values():

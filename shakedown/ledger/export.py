@@ -16,9 +16,8 @@ _PAGE = 200  # runs that are read at once: a writer waits for no more than that
 
 
 def export(ledger: Ledger) -> Iterator[str]:
-    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, what was not ok, who is named
-    and who has passed under load.
-    Raises LedgerError."""
+    """One JSON object for each run, with its jobs and their figures, its nodes and their parts, what was not ok, who is
+    named, and who has passed under load. Raises LedgerError."""
     after: tuple[int, str] | None = None
     while True:
         with ledger.reading() as connection:

@@ -8,6 +8,7 @@ import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
@@ -73,9 +74,7 @@ def parts_of(ledger: Ledger, nodes: Iterable[str]) -> dict[str, list[str]]:
     with ledger.reading() as connection:
         for node in nodes:
             sets = _sets(connection, node)
-            found[node] = [
-                change for (at, new), (_, old) in zip(sets, sets[1:], strict=False) for change in _changes(at, new, old)
-            ]
+            found[node] = [change for (at, new), (_, old) in pairwise(sets) for change in _changes(at, new, old)]
     return found
 
 

@@ -87,6 +87,32 @@ def when_needed(parameters: list[str], at_once: int = 1, timeout_s: int = 900) -
     yield verify(wrong)
 
 
+@operation()
+def again(at_once: int = 1, timeout_s: int = 900) -> Commands:
+    """
+    Reboot a node whatever its state, and wait until it has come back with another boot id.
+
+    + at_once: how many nodes may be down together
+    + timeout_s: seconds until a node counts as lost; after that no further node is rebooted
+
+    The machine that pyinfra runs on is never rebooted.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import reboot
+        reboot.again(
+            name="Have the firmware start anew",
+            at_once=1,
+        )
+    """
+    if host.get_fact(Contents, patterns=[BOOT_ID]).get(BOOT_ID) == [Path(BOOT_ID).read_text().strip()]:
+        yield refuse("this is the machine that runs the deploy: it is not rebooted; reboot it by hand")
+        return
+    yield FunctionCommand(_reboot, (), {"at_once": at_once, "timeout_s": timeout_s})
+
+
 def _reboot(state: State, host: Host, at_once: int, timeout_s: float) -> bool:
     turn = _turns.setdefault(state, _Turn(BoundedSemaphore(at_once)))
     with turn.free:

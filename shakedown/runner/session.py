@@ -31,6 +31,7 @@ from shakedown.runner.examine import examine
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
+from shakedown.runner.scheduler import after_run
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.secrets import masked, masked_model, values_of
 from shakedown.smoke.job import Event, Job, NodeResult
@@ -217,6 +218,7 @@ class Session:
         self.record.verdict = self.verdict() if verdict is None else verdict
         self.save()
         self._remember()
+        after_run(self.record, self.examination.desired, len(list(self.state.inventory)), self.notices.append)
         if invocation.unrecorded:
             self.record.verdict = Verdict.FAIL
         if self.notes is not None:

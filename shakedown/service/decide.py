@@ -119,7 +119,7 @@ def next_of(
     ended = _end_of(last, history.steps)
     if ended is None and (elsewhere := _elsewhere(last, limits.here, now)):
         return Proposal(node, "leave", elsewhere, last.rung, last.name)
-    accused_again = any(each.last.at > last.at for each in history.open.values())
+    accused_again = any(each.last.at >= last.at for each in history.open.values())
     if ended is None or ended.outcome == "interrupted":
         if last.rung == LOAD and not accused_again:
             return _load(node, history, "it was interrupted")
@@ -159,6 +159,8 @@ def _climb(
         if ended is not None and now < (until := ended + int(budget.wait_s)):
             return Proposal(node, "wait", f"before {budget.rung}", budget.rung, accusation.name, until=until)
         return Proposal(node, "rung", str(accusation), budget.rung, accusation.name)
+    if not facts.reached and not any(step.rung == "power cycle" for step in history.steps):
+        return Proposal(node, "leave", "it does not answer: a person has to look at it", name=accusation.name)
     return Proposal(node, "hand over", "; ".join(dict.fromkeys(lacking)) or "no rung is left", name=accusation.name)
 
 

@@ -7,7 +7,8 @@ on other nodes' words: it is told, and takes nobody out of service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict, worst
@@ -22,23 +23,27 @@ LINK = "link"  # between two nodes of which nobody can say which it is
 SMOKE = "smoke"
 _COMPARED = "fleet"  # findings that come from a look at the nodes side by side
 _TRIALS = (NODES, PAIRS, AGAIN)
-_MOST = 50  # accusations of one node in one run: the worst of its findings
+_MOST = 50  # findings of one node that speak against it, the worst
 
 
 def accusations(record: RunRecord) -> list[Accusation]:
     """What the run says against its nodes."""
     known = {node.name for node in record.nodes}
-    found: dict[str, list[Accusation]] = {}
-    for each in (*_diagnosed(record), *_searched(record), *_judged(record), *_found(record)):
-        if each.node in known and ladder().accuses(each):
-            found.setdefault(each.node, []).append(each)
-    return [each for of_node in found.values() for each in of_node[:_MOST]]
+    every = (*_diagnosed(record), *_searched(record), *_judged(record), *_found(record.findings))
+    return [each for each in every if each.node in known and ladder().accuses(each)]
 
 
-def _found(record: RunRecord) -> Iterator[Accusation]:
-    for finding in sorted(record.findings, key=lambda finding: -finding.verdict.severity):
-        if finding.verdict.passes:
+def of_findings(findings: Iterable[Finding], at: int) -> list[Accusation]:
+    """What an examination says that is no run's, taken at this time (seconds since 1970 UTC)."""
+    return [each.model_copy(update={"at": at}) for each in _found(findings) if ladder().accuses(each)]
+
+
+def _found(findings: Iterable[Finding]) -> Iterator[Accusation]:
+    counts: Counter[str] = Counter()
+    for finding in sorted(findings, key=lambda finding: -finding.verdict.severity):
+        if finding.verdict.passes or counts[finding.node] >= _MOST:
             continue
+        counts[finding.node] += 1
         unread = finding.verdict == Verdict.UNKNOWN
         compared = finding.name.partition(".")[0] == _COMPARED
         yield Accusation(
@@ -54,13 +59,12 @@ def _found(record: RunRecord) -> Iterator[Accusation]:
 def _what(finding: Finding) -> str:
     if finding.verdict == Verdict.UNKNOWN:
         return line(f"could not be read: {finding.evidence or finding.actual}")
-    return line(
-        f"{finding.actual} where {finding.wanted} is wanted{f' ({finding.pending})' if finding.pending else ''}"
-    )
+    pending = f" ({finding.pending})" if finding.pending else ""
+    return line(f"{finding.actual} where {finding.wanted} is wanted{pending}")
 
 
 def _diagnosed(record: RunRecord) -> Iterator[Accusation]:
-    """A diagnosis that is certain; of a node that shows the failure itself, and not of one that others say they lost."""
+    """A diagnosis that is certain, of a node that shows the failure itself: no other node's word is enough."""
     found = record.diagnosis
     if found is None or found.confidence != "certain":
         return
@@ -91,12 +95,12 @@ def _judged(record: RunRecord) -> Iterator[Accusation]:
         yield Accusation(node=gate.node, source="trial" if trial else "gate", name=gate.name, what=text, drains=trial)
 
 
-def proofs(record: RunRecord) -> list[Proof]:
+def proofs(record: RunRecord, said: Iterable[Accusation] | None = None) -> list[Proof]:
     """What each node has passed under load; nothing of one that is not in its desired state, that the run names, or
-    that it could not judge, and nothing of a run that has no end."""
+    that it could not judge, and nothing of a run that has no end. `said`: its accusations, from who has them."""
     if record.finished_at is None:
         return []
-    named = {each.node for each in accusations(record)}
+    named = {each.node for each in (accusations(record) if said is None else said)}
     fit = [node.name for node in record.nodes if node.verdict == Verdict.OK and node.name not in named]
     return [proof for node in fit for proof in _passed(record, node)]
 

@@ -17,6 +17,7 @@ from shakedown.service.standing import History
 from shakedown.text import printable
 
 OURS = "shakedown:"
+WITNESS = "witness"  # a node that is held only so that another one can be tried with it
 REASON_LENGTH = 200
 # What a client's text is read by (fields with "=", "[who@when]", quotation marks, separators) is in no reason of ours.
 _UNFIT = re.compile(r"[^A-Za-z0-9 ._:/%+<>-]+")
@@ -150,10 +151,12 @@ def _resumed(
         return Mark(
             host, "leave", node.name, why=f"this ledger did not give it its reason: {printable(node.reason, 200)}"
         )
+    drained = next(step for step in reversed(known.steps) if step.done == "drained")
+    if drained.name == WITNESS:
+        return Mark(host, "resume", node.name, node.reason, why="it was only held for another node's trial")
     if history.cleared is None or not history.witnessed:
         why = "no later run has cleared it under load together with other nodes"
         return Mark(host, "leave", node.name, why=why)
-    drained = next(step for step in reversed(known.steps) if step.done == "drained")
     if history.cleared.at <= drained.at:
         return Mark(host, "leave", node.name, why="what has cleared it is older than the drain")
     if node.down:

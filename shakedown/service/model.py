@@ -58,7 +58,8 @@ class Proof(_Part):
 
 
 class Step(_Part):
-    """Something that was done with a node, or with its state in the scheduler."""
+    """Something that was done with a node, or with its state in the scheduler. `at` is later than all that was known
+    of the node before it: seconds since 1970 UTC."""
 
     node: _Name
     at: int

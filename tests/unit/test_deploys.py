@@ -21,6 +21,7 @@ def test_the_shipped_ones() -> None:
     assert shipped.keys() == {file.stem for file in DEPLOYS.glob("*.py")}
     assert {name for name, each in shipped.items() if each.trains} == {
         "isolate",
+        "load",
         "megatron",
         "megatron_source",
         "smoke",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History
     from shakedown.runs import RunRecord
+    from shakedown.service.board import Board
     from shakedown.smoke.gates import Gate, Recorded
     from shakedown.smoke.launch import LaunchPlan
 
@@ -116,7 +117,17 @@ class Calibrated:
     rows: Sequence[Row]
 
 
-Document = TypeVar("Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated)
+@dataclass(frozen=True)
+class InService:
+    """What `service` shows: the service of all nodes."""
+
+    board: Board
+    show_all: bool = False  # each node with its steps
+
+
+Document = TypeVar(
+    "Document", Findings, Judged, Run, Desired, Plans, SiteLayer, Remembered, Compared, Calibrated, InService
+)
 _FORMATS: dict[str, dict[type, Callable[[Any], Iterable[Part]]]] = {}
 
 

@@ -12,6 +12,7 @@ from shakedown.report.formats import (
     Compared,
     Desired,
     Findings,
+    InService,
     Judged,
     Plans,
     Remembered,
@@ -93,3 +94,14 @@ def compared(document: Compared) -> Iterator[str]:
 def calibrated(document: Calibrated) -> Iterator[str]:
     rows = [row.model_dump(mode="json") for row in document.rows]
     yield json.dumps({"runs": list(document.runs), "baselines": rows}, indent=1)
+
+
+@shows(InService)
+def in_service(document: InService) -> Iterator[str]:
+    board = document.board
+    whole = {
+        "verdict": board.verdict,
+        "nodes": [node.model_dump(mode="json") for node in board.nodes],
+        "notes": list(board.notes),
+    }
+    yield json.dumps(whole, indent=1)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shakedown.report.formats import Calibrated, Compared, Desired, Findings, Judged, Remembered, Run, shows
+from shakedown.report.formats import Calibrated, Compared, Desired, Findings, InService, Judged, Remembered, Run, shows
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -87,3 +87,10 @@ def calibrated(document: Calibrated) -> Iterator[RenderableType]:
 
     yield from past.calibration(document.rows)
     yield Text(f"\n{len(document.runs)} runs: {', '.join(document.runs)}")
+
+
+@shows(InService)
+def in_service(document: InService) -> Iterator[RenderableType]:
+    from shakedown.report import service
+
+    yield from service.board(document.board, document.show_all)

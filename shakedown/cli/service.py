@@ -1,0 +1,86 @@
+"""The way back into service: service."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from shakedown.cli import EXIT_CODES, format_of
+from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
+from shakedown.report.formats import InService, write
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@format_of(InService)
+@click.option("--all", "show_all", is_flag=True, help="in the table, also what is in service, and each node's steps")
+@click.option(
+    "--mend", is_flag=True, help="act: the next rung for each suspect, the check, then load; as long as it helps"
+)
+@click.option("--drain", is_flag=True, help="act: drain suspects in the scheduler, and resume those that are cleared")
+@click.option(
+    "--take-back", "taken", multiple=True, metavar="NODE", help="a person has mended it: to be put under load"
+)
+@click.option("--dry", is_flag=True, help="with --mend or --drain: show what would be done, and do nothing")
+def service(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    form: str,
+    show_all: bool,
+    mend: bool,
+    drain: bool,
+    taken: tuple[str, ...],
+    dry: bool,
+) -> None:
+    """Show each node: in service, suspect, being mended, or out; and, with --mend, bring suspects back.
+
+    Reads the nodes, the ledger and the scheduler; changes nothing unless it is told to act, and then only what the
+    desired state allows (section service). A node that was mended is in service only when it has passed under load.
+
+    \b
+    shakedown service inventories/rack.py --all             with the steps of each, and its parts
+    shakedown service inventories/rack.py --mend --dry      what would be done
+    shakedown service inventories/rack.py --mend            one rung after the other, a few nodes at once
+    shakedown service inventories/rack.py --take-back node03.rack7
+    """
+    with usable_input():
+        from shakedown.ledger.place import LedgerError
+        from shakedown.ledger.store import open_ledger
+        from shakedown.runner import engine
+        from shakedown.runner.engine import InventoryError
+        from shakedown.runs import why_none_can_be_kept
+
+        acts = (mend or drain) and not dry
+        engine.show_pyinfra_log(verbose)
+        state = load_state(inventory, limit, data, parallel)
+        if (acts or taken) and (why := why_none_can_be_kept()):
+            raise InventoryError(why)
+        known = [host.name for host in state.inventory]
+        if strangers := [node for node in taken if node not in known]:
+            raise InventoryError(f"--take-back {', '.join(strangers)}: no such host in {inventory}")
+        try:
+            ledger = open_ledger()
+        except LedgerError as error:
+            raise InventoryError(str(error)) from error
+    from shakedown.runner.bring_back import BringBack, Busy
+
+    asked = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
+    try:
+        with to_its_end(state) as keep:
+            found = asked.first(state, keep, acts or bool(taken), taken)
+        if acts:
+            found = asked.act(found, mend, drain)
+    except (LedgerError, Busy) as error:
+        click.echo(f"shakedown: {error}", err=True)
+        sys.exit(1)
+    board: Any = found.board()
+    write(InService(board, show_all), form)
+    if dry:
+        for line in asked.told(found, mend, drain):
+            click.echo(line, err=form != "table")
+    sys.exit(130 if asked.commands.interrupted else board.verdict.exit_code)

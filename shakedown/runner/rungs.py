@@ -1,0 +1,55 @@
+"""Rungs of the way back into service that need no finding: a node is rebooted, or its driver started anew, because
+somebody asks for it, and only where the desired state allows it."""
+
+from __future__ import annotations
+
+from pyinfra.context import host as current_host
+
+from shakedown.operations import driver
+from shakedown.operations import reboot as reboots
+from shakedown.runner.session import Session, session
+from shakedown.service.model import Rung
+from shakedown.state import is_unreadable
+
+
+def reboot() -> None:
+    """Reboot the current host."""
+    current = session()
+    if _may(current, "reboot"):
+        system = current.examination.desired[current_host.name].system
+        reboots.again(name="Reboot", at_once=system.reboot_at_once, timeout_s=system.reboot_timeout_s)
+
+
+def reload_driver() -> None:
+    """Unload the modules of the current host's GPUs and load them again."""
+    current = session()
+    if not _may(current, "reload driver"):
+        return
+    modules = list(current.examination.desired[current_host.name].gpu.modules)
+    if not modules:
+        _fail(current, "the desired state names no modules of its GPUs (gpu.modules)")
+        return
+    driver.reload(name="Reload the driver", modules=modules)
+
+
+def _may(current: Session, rung: Rung) -> bool:
+    """Whether the desired state allows it, and the host answers, as root, without anybody on its GPUs."""
+    name = current_host.name
+    service = current.examination.desired[name].service
+    state = current.examination.states.get(name)
+    if service is None or rung not in service.rungs:
+        _fail(current, f'not allowed: service.rungs of the desired state has no "{rung}"')
+    elif state is None:
+        _fail(current, "could not be examined")
+    elif state.probe.uid != 0:
+        _fail(current, "not root there: set _sudo")
+    elif not is_unreadable(state.gpu_processes) and state.gpu_processes:
+        users = ", ".join(f"{each.name} ({each.pid})" for each in state.gpu_processes[:3])
+        _fail(current, f"its GPUs are in use: {users}")
+    else:
+        return True
+    return False
+
+
+def _fail(current: Session, why: str) -> None:
+    current.fail(current.host(current_host.name), why, current.examination.blockers(current_host.name))

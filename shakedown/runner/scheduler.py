@@ -1,0 +1,126 @@
+"""Nodes' service in the scheduler: read, drained, resumed, each change a step in the ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from shakedown.desired.models import DesiredState, Service
+from shakedown.ledger import service as book
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.runs import RunRecord
+from shakedown.schedulers.slurm import commands, nodes
+from shakedown.schedulers.slurm.commands import SlurmError
+from shakedown.schedulers.slurm.nodes import Node
+from shakedown.service import limits
+from shakedown.service.marks import OURS, Bounds, Mark, is_ours, marks
+from shakedown.service.model import Accusation, Known, Proof, Step
+from shakedown.service.standing import History, history
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """All nodes that Slurm has, by name; or why it could not be asked."""
+
+    asked: bool = False  # the desired state names a scheduler
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    wrong: str = ""
+
+
+def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
+    """What the desired state says of each node's service; where it says nothing, that nothing may be done."""
+    return {node: state.service or Service() for node, state in desired.items()}
+
+
+def scheduled(services: Mapping[str, Service]) -> Scheduled:
+    """Slurm's nodes, where any of these has one."""
+    if not any(each.scheduler for each in services.values()):
+        return Scheduled()
+    try:
+        return Scheduled(True, {node.name: node for node in nodes.read()})
+    except SlurmError as error:
+        return Scheduled(True, wrong=str(error))
+
+
+def proposed(
+    services: Mapping[str, Service],
+    known: Mapping[str, Known],
+    histories: Mapping[str, History],
+    found: Scheduled,
+    fleet: int,
+) -> list[Mark]:
+    """What is to be changed in Slurm, as far as the desired state speaks of it at all."""
+    wanted = {node for node, each in services.items() if each.scheduler and each.drain != "never"}
+    if not found.asked or found.wrong or not wanted:
+        return []
+    named = [node for node, its in histories.items() if any(each.drains for each in its.accusations)]
+    stopped = limits.too_many_named(named, limits.stop_at(services.values(), fleet))
+    bounds = Bounds(limits.at_once([services[node] for node in wanted], fleet), stopped)
+    mine = {node: its for node, its in histories.items() if node in wanted}
+    return marks(mine, known, found.nodes, bounds)
+
+
+def carry_out(ledger: Ledger, mark: Mark, known: Known) -> str:
+    """Drain or resume a node, with its step in the ledger; the node is read once more before. Returns why it was not
+    done; empty: it was. Raises LedgerError, and has then changed nothing."""
+    try:
+        (now,) = nodes.read([mark.slurm])
+        if mark.what == "drain":
+            if now.drained or now.down or now.reason:
+                return f"{mark.node}: not drained: meanwhile {now.why_not() or now.reason}"
+            step = Step(
+                node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
+            )
+            book.write(ledger, step)  # before the drain: a reason that the ledger does not know is nobody's
+            commands.update_nodes([mark.slurm], "State=DRAIN", f"Reason={mark.reason}")
+        elif not is_ours(now, known.steps):
+            return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
+        else:
+            commands.update_nodes([mark.slurm], "State=RESUME")
+            book.write(ledger, Step(node=mark.node, at=after(known), done="resumed", why=mark.why, who=book.who()))
+    except SlurmError as error:
+        return f"{mark.node}: not {mark.what}ed: {error}"
+    return ""
+
+
+def after(known: Known) -> int:
+    """Now, and later than all that is known of a node: seconds since 1970 UTC."""
+    events: list[Accusation | Proof | Step] = [*known.accusations, *known.proofs, *known.steps]
+    return max(int(time.time()), 1 + max((each.at for each in events), default=0))
+
+
+def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int, say: Callable[[str], None]) -> None:
+    """Once a run is in the ledger: the nodes that it names are drained, those that it has cleared are resumed, where
+    the desired state allows it; or that is proposed. It changes no verdict, and never raises."""
+    services = services_of(desired)
+    if (
+        record.kind != "run"
+        or record.not_in_ledger
+        or not any(each.scheduler and each.drain != "never" for each in services.values())
+    ):
+        return
+    found = scheduled(services)
+    if found.wrong:
+        say(f"no node was drained or resumed: {found.wrong}")
+        return
+    try:
+        ledger = open_ledger()
+        known = book.known_of(ledger, services)
+        histories = {node: history(its, fleet == 1) for node, its in known.items()}
+        for mark in proposed(services, known, histories, found, fleet):
+            if mark.what == "leave" or services[mark.node].drain == "propose":
+                say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
+            else:
+                say(carry_out(ledger, mark, known[mark.node]) or str(mark))
+    except (LedgerError, OSError, ValueError) as error:
+        say(f"no node was drained or resumed: {error}")
+
+
+def out_by_us(found: Scheduled, names: Mapping[str, str]) -> set[str]:
+    """The nodes that are drained by us, as the inventory names them, or Slurm where it does not."""
+    hosts = {name: host for host, name in names.items()}
+    return {
+        hosts.get(name, name) for name, node in found.nodes.items() if node.drained and node.reason.startswith(OURS)
+    }

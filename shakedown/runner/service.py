@@ -1,0 +1,140 @@
+"""The service of an inventory's nodes: what the ledger, the scheduler and the nodes themselves say, put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shakedown.desired.models import Service
+from shakedown.examination import Examination
+from shakedown.ledger import service as book
+from shakedown.ledger.store import Ledger
+from shakedown.runner.scheduler import Scheduled, out_by_us, proposed, scheduled, services_of
+from shakedown.schedulers.slurm.nodes import Node
+from shakedown.service import limits
+from shakedown.service.board import Board, shown
+from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
+from shakedown.service.evidence import of_findings
+from shakedown.service.marks import Mark, is_ours, names_in, theirs
+from shakedown.service.model import Known
+from shakedown.service.standing import History, history
+from shakedown.state import NodeState, is_unreadable
+from shakedown.text import printable
+
+
+@dataclass
+class Picture:
+    """What is known at one moment."""
+
+    examination: Examination
+    services: dict[str, Service]
+    known: dict[str, Known]
+    histories: dict[str, History]
+    scheduled: Scheduled
+    names: dict[str, str]  # host -> its name in Slurm
+    fleet: int  # nodes of the whole inventory
+    stopped: str = ""
+    parts: dict[str, list[str]] = field(default_factory=dict)
+
+    def node(self, host: str) -> Node | None:
+        """The host as Slurm has it."""
+        return self.scheduled.nodes.get(self.names.get(host, ""))
+
+    def proposals(self, now: int) -> list[Proposal]:
+        """What is next for each suspect."""
+        facts = {host: self.facts(host) for host in self.histories}
+        allowed = {host: Allowed(tuple(each.rungs), each.bmc is not None) for host, each in self.services.items()}
+        bounds = Limits(self.at_once, self.stopped, book.who(), self.out)
+        return proposals(self.histories, self.known, facts, allowed, bounds, now)
+
+    @property
+    def at_once(self) -> int:
+        return limits.at_once(self.services.values(), self.fleet)
+
+    @property
+    def out(self) -> set[str]:
+        """The nodes that are out of service through us: drained, or on a rung that somebody is at."""
+        return out_by_us(self.scheduled, self.names) | {
+            host
+            for host, its in self.histories.items()
+            if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
+        }
+
+    def marks(self) -> list[Mark]:
+        """What is to be changed in the scheduler."""
+        return proposed(self.services, self.known, self.histories, self.scheduled, self.fleet)
+
+    def facts(self, host: str) -> Facts:
+        """What is known of a host now."""
+        service, node = self.services[host], self.node(host)
+        state = self.examination.states.get(host)
+        steps = self.known[host].steps
+        ours = node is not None and is_ours(node, steps)
+        return Facts(
+            reached=state is not None,
+            job=self._job(host, state, node),
+            theirs=theirs(node, steps) if node is not None else "",
+            ours=ours,
+            drainable=not service.scheduler or ours or service.drain == "yes",
+        )
+
+    def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
+        """Why a host has a job, or why nobody can say that it has none."""
+        service = self.services[host]
+        if service.scheduler:
+            if self.scheduled.wrong:
+                return f"Slurm could not be asked: {self.scheduled.wrong}"
+            if node is None:
+                return "Slurm has no node of that name"
+            if node.allocated:
+                return f"Slurm: {'+'.join(node.states).lower()}"
+        if state is None:
+            unasked = service.scheduler or (service.bmc is not None and service.bmc.unasked)
+            return "" if unasked else "it does not answer, and no scheduler is asked (service.bmc.unasked)"
+        if is_unreadable(state.gpu_processes):
+            without = self.examination.desired[host].gpu.count == 0
+            return "" if without else "the processes on its GPUs could not be read"
+        users = [printable(f"{each.name} ({each.pid})", 60) for each in state.gpu_processes[:3]]
+        return f"on its GPUs: {', '.join(users)}" if users else ""
+
+    def board(self) -> Board:
+        """As it is shown."""
+        now = int(time.time())
+        nexts = {each.node: each for each in self.proposals(now)}
+        nodes = [
+            shown(host, self.known[host], its, nexts.get(host), self.node(host), self.parts.get(host, ()))
+            for host, its in self.histories.items()
+        ]
+        wrong = [self.scheduled.wrong] if self.scheduled.wrong else []
+        return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
+
+
+def picture(ledger: Ledger, examination: Examination, fleet: int, kept: bool) -> Picture:
+    """Everything, as it is now. `kept`: the examination is in the ledger. Raises LedgerError."""
+    services = services_of(examination.desired)
+    hosts = list(services)
+    now = int(time.time())
+    known = book.known_of(ledger, hosts)
+    if not kept:
+        known = _with_findings(known, examination, now)
+    found = scheduled(services)
+    stopped = limits.too_many_failed(known, now, limits.stop_at(services.values(), fleet))
+    return Picture(
+        examination=examination,
+        services=services,
+        known=known,
+        histories={host: history(known[host], fleet == 1) for host in hosts},
+        scheduled=found,
+        names=names_in(found.nodes, hosts),
+        fleet=fleet,
+        stopped=stopped,
+        parts=book.parts_of(ledger, hosts),
+    )
+
+
+def _with_findings(known: Mapping[str, Known], examination: Examination, now: int) -> dict[str, Known]:
+    found = {host: of_findings(examination.findings.get(host, []), now) for host in known}
+    return {
+        host: its.model_copy(update={"accusations": (*its.accusations, *found[host])}) for host, its in known.items()
+    }

@@ -1,0 +1,406 @@
+"""The way back into service: who is named, what stands against a node, what is tried next, and what is never done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shakedown.desired.models import Bmc, Service
+from shakedown.diagnosis.model import Diagnosis, Sign
+from shakedown.findings import Finding, Verdict
+from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.runs import JobRecord, RunNode, RunRecord
+from shakedown.schedulers.slurm.nodes import Node, of_text
+from shakedown.service import limits
+from shakedown.service.board import Board, shown
+from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_of, proposals
+from shakedown.service.evidence import accusations, proofs
+from shakedown.service.ladder import ladder
+from shakedown.service.marks import Bounds, marks, names_in, reason_of
+from shakedown.service.model import RUNGS, Accusation, Known, Proof, Step
+from shakedown.service.power import PowerError, argv_of, cycle
+from shakedown.service.standing import history
+from shakedown.smoke.gates import Gate
+from shakedown.trials.models import Judged, TrialsRecord
+from shakedown.trials.workload.registry import trials
+from tests.plans import small
+from tests.reports import HOSTILE
+
+NODES = ("node1", "node2", "node3")
+
+
+def a_record(**more: Any) -> RunRecord:
+    """A run of three nodes that trained together and passed."""
+    plan = small()
+    nodes = [plan.nodes[0].model_copy(update={"name": name}) for name in NODES]
+    values: dict[str, Any] = {
+        "run_id": "20261123T080000-aaaaaa",
+        "started_at": "2026-11-23T08:00:00+00:00",
+        "finished_at": "2026-11-23T08:30:00+00:00",
+        "inventory": "rack.py",
+        "desired_digest": "0" * 64,
+        "nodes": [RunNode(name=name, verdict=Verdict.OK, part="trained") for name in NODES],
+        "gates": [Gate(name="loss", verdict=Verdict.OK)],
+        "jobs": [JobRecord(plan=plan.model_copy(update={"nodes": nodes}))],
+    }
+    return RunRecord(**values).model_copy(update=more)
+
+
+FAILED = [Gate(name="ran_to_its_end", verdict=Verdict.FAIL)]
+
+
+def a_sign(node: str, **more: Any) -> Sign:
+    return Sign(node=node, name="gpu_hang", role="origin", text="hang").model_copy(update=more)
+
+
+def a_diagnosis(origin: tuple[str, ...], *signs: Sign, confidence: str = "certain") -> Diagnosis:
+    return Diagnosis(
+        name="gpu_hang", cause="a GPU hung", remedy="", confidence=confidence, origin=origin, why="only", evidence=signs
+    )  # fmt: skip
+
+
+def said(record: RunRecord) -> list[tuple[str, str, str, bool]]:
+    return [(each.node, each.source, each.name, each.drains) for each in accusations(record)]
+
+
+def test_who_merely_took_part_in_a_run_that_failed_is_not_named() -> None:
+    assert said(a_record(gates=FAILED)) == []
+    assert proofs(a_record(gates=FAILED)) == []
+    assert [(each.node, each.load, each.others) for each in proofs(a_record())] == [(n, "smoke", 2) for n in NODES]
+    assert proofs(a_record(finished_at=None)) == []
+
+
+def test_a_diagnosis_names_who_showed_the_failure_and_nobody_by_hearsay() -> None:
+    sure = a_diagnosis(("node2",), a_sign("node2"), a_sign("node1", role="echo", blames=("node2",)))
+    assert said(a_record(gates=FAILED, diagnosis=sure)) == [("node2", "diagnosis", "gpu_hang", True)]
+    by_others = a_diagnosis(("node2",), a_sign("node1", role="echo", blames=("node2",)))
+    for diagnosis in (by_others, a_diagnosis(("node2",), a_sign("node2"), confidence="likely")):
+        assert said(a_record(gates=FAILED, diagnosis=diagnosis)) == []
+    busy = a_diagnosis(("node2",), a_sign("node2", name="busy")).model_copy(update={"name": "busy"})
+    assert said(a_record(gates=FAILED, diagnosis=busy)) == [], "somebody else's run is no fault of the node"
+
+
+def test_a_search_a_trial_and_findings_name_and_a_link_drains_nobody() -> None:
+    suspects = [
+        Suspect(kind="node", nodes=("node1",), trainings=("1.1",), probability=0.99),
+        Suspect(kind="link", nodes=("node2", "node3"), trainings=("1.2",), probability=0.9),
+    ]
+    search = Isolation(problem=Problem(nodes=list(NODES)), result=Result(suspects=suspects, conclusion="two"))
+    assert said(a_record(isolation=search)) == [
+        ("node1", "isolation", "search", True),
+        ("node2", "isolation", "link", False),
+        ("node3", "isolation", "link", False),
+    ]
+    gate = Gate(name="gemm", verdict=Verdict.FAIL, node="node3", job="trials", evidence="gpu3: 0.5 of its peers")
+    assert said(a_record(gates=[gate])) == [("node3", "trial", "gemm", True)]
+    found = [
+        Finding(name="gpu_count", node="node1", verdict=Verdict.FAIL, wanted=8, actual=7),
+        Finding(name="thp", node="node1", verdict=Verdict.DRIFT, wanted="never", actual="always"),
+        Finding(name="gpu_idle", node="node1", verdict=Verdict.FAIL, wanted="no process", actual="python"),
+        Finding(name="fleet.bios", node="node2", verdict=Verdict.FAIL, wanted="1", actual="2"),
+        Finding(name="mtu.ens1", node="node3", verdict=Verdict.UNKNOWN),
+        Finding(name="elsewhere", node="node9", verdict=Verdict.FAIL),
+    ]
+    assert sorted(said(a_record(findings=found))) == [
+        ("node1", "finding", "gpu_count", True),
+        ("node1", "finding", "thp", False),
+        ("node2", "finding", "fleet.bios", False),  # others' words are in it
+        ("node3", "unread", "mtu.ens1", False),
+    ]
+
+
+def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_passed_nothing() -> None:
+    nodes = [RunNode(name=n, verdict=Verdict.DRIFT if n == "node3" else Verdict.OK, part="measured") for n in NODES]
+    judged = [
+        Judged(trial="gemm", figure="bf16", node=n, part="gpu0", unit="TFLOP/s", values=[1.0], median=1.0, standing=s)
+        for n, s in (("node1", "ok"), ("node2", "undecided"), ("node3", "ok"))
+    ]  # fmt: skip
+    measured = TrialsRecord(asked=["gemm"], repetitions=1, judged=judged)
+    record = a_record(nodes=nodes, trials=measured, jobs=[], gates=[])
+    assert [(each.node, each.load, each.others) for each in proofs(record)] == [("node1", "gemm", 0)]
+    training = Training(group=Group(id="1.1", nodes=("node1", "node2"), purpose="groups"), outcome="pass")
+    search = Isolation(
+        problem=Problem(nodes=list(NODES)), rounds=[[training]], result=Result(cleared=["node1"], conclusion="one")
+    )
+    assert [(p.node, p.load, p.others) for p in proofs(a_record(jobs=[], gates=[], isolation=search))] == [
+        ("node1", "smoke", 1)
+    ]
+
+
+def accused(at: int = 100, node: str = "node1", **more: Any) -> Accusation:
+    values: dict[str, Any] = {"source": "finding", "name": "thp", "what": "always", "drift": True, "run_id": f"run{at}"}
+    return Accusation(node=node, at=at, **{**values, **more})
+
+
+def passed(at: int, load: str = "smoke", others: int = 2, node: str = "node1") -> Proof:
+    return Proof(node=node, load=load, others=others, at=at, run_id=f"run{at}")
+
+
+def step(at: int, done: Any, rung: str = "", node: str = "node1", who: str = "root@here:1", **more: Any) -> Step:
+    return Step(node=node, at=at, done=done, rung=rung, who=who, **more)
+
+
+def open_of(*events: Accusation | Proof | Step) -> list[str]:
+    return [each.name for each in history(known(*events)).accusations]
+
+
+def known(*events: Accusation | Proof | Step) -> Known:
+    return Known(
+        accusations=tuple(each for each in events if isinstance(each, Accusation)),
+        proofs=tuple(each for each in events if isinstance(each, Proof)),
+        steps=tuple(each for each in events if isinstance(each, Step)),
+    )
+
+
+def test_only_a_later_load_with_other_nodes_clears() -> None:
+    assert open_of(accused(100), passed(200)) == []
+    assert open_of(accused(100), passed(100)) == ["thp"], "of the same second nobody knows the order"
+    assert open_of(accused(200), passed(100)) == ["thp"]
+    assert open_of(accused(100), passed(200, others=0)) == ["thp"], "there is only its own word for it"
+    assert history(known(accused(100), passed(200, others=0)), alone=True).open == {}
+    assert open_of(accused(100), passed(200), accused(300)) == ["thp"]
+
+
+def test_it_has_to_be_the_load_that_would_have_shown_it() -> None:
+    trial = accused(100, source="trial", name="gemm", drift=False, drains=True)
+    assert open_of(trial, passed(200)) == ["gemm"]
+    assert open_of(trial, passed(200, "gemm", 0)) == ["gemm"]
+    assert open_of(trial, passed(200, "gemm", 0), passed(300)) == []
+
+
+def test_what_was_passed_before_a_rung_says_nothing_of_the_node_after_it() -> None:
+    trial = accused(100, source="trial", name="gemm", drift=False, drains=True)
+    assert open_of(trial, passed(200, "gemm", 0), step(250, "begun", "reboot"), passed(300)) == ["gemm"]
+    again = (trial, passed(200, "gemm", 0), passed(210), accused(300), step(310, "begun", "mend"), passed(400))
+    assert open_of(*again) == [], "an earlier accusation that has fallen stays so"
+
+
+ALL, HERE, ONE = Allowed(RUNGS, bmc=True), Facts(), Bounds()
+
+
+def next_step(
+    *events: Accusation | Proof | Step, now: int = 1000, facts: Facts = HERE, allowed: Allowed = ALL
+) -> Proposal:
+    its = known(*events)
+    return next_of("node1", history(its), its, facts, allowed, Limits(here="root@here:2"), now)
+
+
+def told(proposal: Proposal) -> tuple[str, str]:
+    return proposal.kind, proposal.rung
+
+
+def attempt(at: int, rung: str, outcome: Any = "done", **more: Any) -> tuple[Step, Step]:
+    return step(at, "begun", rung, **more), step(at + 5, "ended", rung, outcome=outcome, **more)
+
+
+def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
+    events: list[Any] = [accused(100)]
+    assert told(next_step(*events)) == ("rung", "mend")
+    events += attempt(200, "mend")
+    assert told(next_step(*events)) == ("load", "load"), "nothing is found any more: now under load"
+    events.append(accused(210))
+    assert told(next_step(*events)) == ("rung", "mend"), "its second attempt"
+    events += attempt(300, "mend", "failed")
+    events.append(accused(310))
+    assert told(next_step(*events)) == ("rung", "reboot")
+    assert next_step(*events, allowed=Allowed(("mend",))).kind == "hand over"
+    events += attempt(400, "reboot", "failed")
+    over = next_step(*events)
+    assert over.kind == "hand over" and "mend was tried 2 times" in over.why and "reboot was tried once" in over.why
+    events.append(step(500, "handed over", why=over.why))
+    assert next_step(*events).kind == "leave"
+    assert told(next_step(*events, step(600, "taken back"))) == ("load", "load"), "a person's word needs its proof, too"
+
+
+def test_a_budget_is_of_the_node_and_of_a_time() -> None:
+    earlier = (accused(10), *attempt(20, "mend"), passed(30), accused(40), *attempt(50, "mend"), passed(60))
+    assert told(next_step(*earlier, accused(100))) == ("rung", "reboot"), "what comes back is not mended so again"
+    assert told(next_step(*earlier, accused(100), now=100 + 8 * 86400)) == ("rung", "mend")
+
+
+def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
+    assert told(next_step(accused(100), step(200, "begun", "reboot"))) == ("rung", "mend")
+    reboot = (accused(100), *attempt(150, "mend", "failed"), *attempt(160, "mend", "failed"))
+    cut = (*reboot, accused(170), step(200, "begun", "reboot"))
+    assert told(next_step(*cut)) == ("rung", "reboot"), "its process is gone"
+    assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("rung", "reboot")
+    other = next_step(*reboot, accused(170), step(200, "begun", "reboot", who="ops@elsewhere:7"))
+    assert other.kind == "leave" and "ops@elsewhere" in other.why
+    load = (accused(100), *attempt(200, "mend"), step(300, "begun", "load"))
+    assert told(next_step(*load)) == ("load", "load")
+
+
+def test_loads_that_come_to_nothing_end_with_a_person() -> None:
+    events = [accused(100), *attempt(200, "mend")]
+    for number in range(LOADS):
+        assert next_step(*events).kind == "load"
+        events += attempt(300 + 10 * number, "load", "failed")
+    assert next_step(*events).kind == "hand over"
+
+
+def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person() -> None:
+    gone = accused(100, name="reachable", drift=False, drains=True)
+    away = Facts(reached=False)
+    assert told(next_step(gone, facts=away)) == ("rung", "power cycle")
+    assert next_step(gone, facts=away, allowed=Allowed(("mend",))).kind == "leave", "it may come back by itself"
+    tried = (gone, *attempt(200, "power cycle", "failed"), accused(210, name="reachable", drift=False))
+    assert next_step(*tried, facts=away).kind == "hand over"
+    assert told(next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)) == ("wait", "power cycle")
+
+
+@pytest.mark.parametrize(
+    ("facts", "limits_of", "why"),
+    [
+        (Facts(job="Slurm: allocated"), Limits(), "never a node with a job: Slurm: allocated"),
+        (Facts(theirs="drained: bad fan [joe]"), Limits(), "by somebody else"),
+        (Facts(drainable=False), Limits(), "could give it a job"),
+        (Facts(), Limits(stopped="too many"), "too many"),
+        (Facts(), Limits(busy={"node8"}), "service.at_once allows 1"),
+    ],
+)
+def test_what_is_never_done(facts: Facts, limits_of: Limits, why: str) -> None:
+    its = {"node1": known(accused())}
+    (found,) = proposals({"node1": history(its["node1"])}, its, {"node1": facts}, {"node1": ALL}, limits_of, 1000)
+    assert found.kind == "leave" and why in found.why
+    (unasked,) = proposals({"node1": history(its["node1"])}, its, {}, {"node1": ALL}, Limits(), 1000)
+    assert unasked.kind == "leave", "what is not known counts against acting"
+
+
+def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
+    its = {name: known(accused(node=name)) for name in NODES}
+    its["node3"] = known(accused(node="node3"), *attempt(200, "mend", node="node3"))
+    histories = {name: history(each) for name, each in its.items()}
+    facts, allowed = dict.fromkeys(NODES, Facts()), dict.fromkeys(NODES, ALL)
+    found = proposals(histories, its, facts, allowed, Limits(at_once=2), 1000)
+    assert [(each.node, each.kind) for each in found] == [("node3", "load"), ("node1", "rung"), ("node2", "leave")]
+
+
+def test_limits_of_hosts_that_say_different_things() -> None:
+    assert limits.at_once([Service(at_once="10%"), Service(at_once="5")], 64) == 5
+    assert limits.at_once([Service(at_once="1%")], 64) == 1
+    assert limits.stop_at([Service(stop_at="25%")], 3) == 1
+    assert limits.too_many_named(["node1"], 1) == ""
+    assert "2 nodes are named at once" in limits.too_many_named(["node1", "node2"], 1)
+    failed = {name: known(*attempt(200, "mend", "failed", node=name)) for name in NODES}
+    assert "3 nodes have failed" in limits.too_many_failed(failed, 1000, 1)
+    assert limits.too_many_failed(failed, 200_000, 1) == "", "a day later"
+
+
+def in_slurm(name: str = "node1", *states: str, reason: str = "") -> Node:
+    return Node(name=name, states=list(states or ("IDLE",)), reason=reason)
+
+
+BAD = accused(100, source="trial", name="gemm", what="gpu3: 0.5 of its peers", drift=False, drains=True)
+
+
+def marked(*events: Any, nodes: dict[str, Node] | None = None, bounds: Bounds = ONE) -> list[tuple[str, str]]:
+    its = {"node1": known(*events)}
+    found = marks({"node1": history(its["node1"])}, its, nodes or {"node1": in_slurm()}, bounds)
+    return [(each.what, each.reason if each.what == "drain" else each.why) for each in found]
+
+
+def test_a_suspect_is_drained_and_nobody_elses_reason_is_touched() -> None:
+    reason = "shakedown:run100 gemm gpu3: 0.5 of its peers"
+    assert marked(BAD) == [("drain", reason)]
+    assert marked(accused()) == [], "drift is mended, not drained"
+    for node in (in_slurm("node1", "IDLE", "DRAIN", reason="bad fan"), in_slurm("node1", "DOWN"), in_slurm(reason="x")):
+        ((what, _),) = marked(BAD, nodes={"node1": node})
+        assert what == "leave"
+    ours = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason)}
+    assert marked(BAD, step(150, "drained", why=reason), nodes=ours) == []
+    ((what, why),) = marked(
+        BAD, nodes={**ours, "node1": in_slurm(), "node9": in_slurm("node9", "DRAIN", reason=reason)}
+    )
+    assert what == "leave" and "at_once allows 1" in why, "those that are out already count"
+    assert marked(BAD, bounds=Bounds(stopped="too many"))[0] == ("leave", "too many")
+    assert marked(BAD, nodes={"node2": in_slurm("node2")})[0][0] == "leave"
+
+
+def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
+    reason = reason_of(BAD)
+    drained, ours = step(150, "drained", why=reason), {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason)}
+    cleared = (passed(200, "gemm", 0), passed(210))
+    assert [what for what, _ in marked(BAD, drained, *cleared, nodes=ours)] == ["resume"]
+    assert [what for what, _ in marked(BAD, *cleared, nodes=ours)] == ["leave"], "the ledger knows of no such drain"
+    for reason_now in ("shakedown:other gemm", reason + " and more", "bad fan"):
+        other = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason_now)}
+        assert "resume" not in [what for what, _ in marked(BAD, drained, *cleared, nodes=other)]
+    alone = {"node1": known(BAD, drained, passed(200, "gemm", 0), passed(210, others=0))}
+    found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, Bounds())
+    assert [each.what for each in found] == ["leave"], "nobody is resumed by its own word"
+    late = step(300, "drained", why=reason)
+    assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
+    resumed = (drained, *cleared, step(220, "resumed"))
+    assert [what for what, _ in marked(BAD, *resumed, nodes=ours)] == ["leave"], "drained by somebody with our words"
+
+
+def test_no_word_of_a_node_becomes_anything_but_the_end_of_its_reason() -> None:
+    evil = 'x" State=RESUME Reason=none [root@2026-11-23T08:00:00]\nNodeName=node2 State=IDLE\x1b[31m' + "y" * 500
+    reason = reason_of(BAD.model_copy(update={"what": evil, "name": HOSTILE}))
+    assert reason.startswith("shakedown:run100 ") and len(reason) <= 200 and reason.isprintable()
+    assert not set(reason) & set("=[]\"'\\,;@|\n")
+    line = f"NodeName=node1 State=IDLE+DRAIN CPUTot=2 Reason={reason} [root@2026-11-23T08:00:00]"
+    (read,) = of_text(line)
+    assert (read.name, read.states, read.reason) == ("node1", ["IDLE", "DRAIN"], reason)
+
+
+def test_a_host_has_the_name_in_slurm_that_the_inventory_gives_it() -> None:
+    there = {"node1": in_slurm("node1"), "node2.rack7": in_slurm("node2.rack7"), "node2": in_slurm("node2")}
+    assert names_in(there, ["node1.rack7", "node2.rack7", "node9"]) == {
+        "node1.rack7": "node1", "node2.rack7": "node2.rack7"
+    }  # fmt: skip
+    assert names_in(there, ["node1.rack7", "node1.rack8"]) == {}, "nobody can say which of them it is"
+
+
+def test_a_board_says_where_each_node_stands() -> None:
+    def standing(*events: Any, scheduled: Node | None = None) -> str:
+        its = known(*events)
+        return shown("node1", its, history(its), scheduled=scheduled).standing
+
+    assert standing() == "in service"
+    assert standing(accused()) == "suspect"
+    assert standing(accused(), step(200, "begun", "mend")) == "being mended"
+    assert standing(accused(), step(200, "handed over")) == "out"
+    assert standing(scheduled=in_slurm("node1", "IDLE", "DRAIN", reason="bad fan")) == "out"
+    assert standing(accused(), *attempt(200, "mend"), passed(300)) == "in service"
+    for events, verdict in (
+        ((), Verdict.OK),
+        ((accused(),), Verdict.DRIFT),
+        ((BAD,), Verdict.FAIL),
+        ((accused(source="unread", drift=False),), Verdict.UNKNOWN),
+    ):
+        its = known(*events)
+        assert Board([shown("node1", its, history(its))]).verdict == verdict
+    assert Board([]).verdict == Verdict.UNKNOWN
+
+
+def test_what_the_ladder_names_is_there() -> None:
+    sources = ("finding", "unread", "gate", "trial", "diagnosis", "isolation")
+    for entry in ladder().entry:
+        assert all(name == "*" or name.split()[0] in (*sources, "*") for name in entry.names)
+        assert all(load in ("smoke", "{name}", *trials()) for load in entry.shown_by), entry.names
+    assert ladder().shown_by(accused(source="trial", name="memory")) == ["memory"]
+    assert [each.rung for each in ladder().rungs(accused(source="isolation", name="link"))] == ["mend"]
+
+
+def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: Any) -> None:
+    script = tmp_path / "bmc"
+    script.write_text('#!/bin/sh\nenv > "$2.env"; echo "$1 $BMC_PASSWORD" >&2; exit ${3:-0}\n')
+    script.chmod(0o700)
+    secret = tmp_path / "password"
+    secret.write_text("hunter2\n")
+    secret.chmod(0o600)
+    out = tmp_path / "out"
+    bmc = Bmc(command=[str(script), "{node}", str(out)], password_file=str(secret))
+    cycle(bmc, "node1.rack7", {"PATH": "/usr/bin:/bin", "AWS_SECRET": "other"})
+    given = (tmp_path / "out.env").read_text()
+    assert "BMC_PASSWORD=hunter2" in given and "AWS_SECRET" not in given
+    failing = bmc.model_copy(update={"command": [*bmc.command, "7"]})
+    with pytest.raises(PowerError, match=r"ended with 7: node1 \*\*\*"):
+        cycle(failing, "node1", {"PATH": "/usr/bin:/bin"})
+    for name in ("--all", "../node1", "a b", "node1;reboot"):
+        with pytest.raises(PowerError, match="is no name"):
+            argv_of(bmc, name)
+    with pytest.raises(PowerError, match="is not set"):
+        cycle(Bmc(command=["true"], password_env="NOT_THERE"), "node1", {})
