@@ -10,12 +10,15 @@ import click
 from shakedown.cli import EXIT_CODES
 from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
 
+VIA = ("ssh", "slurm")
+
 
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @click.option("--dry", is_flag=True, help="tell rounds and time, and what speaks against whom; train nothing")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", help="at most so long")
 @click.option("--rounds", type=click.IntRange(min=1), help="at most so many rounds")
+@click.option("--via", type=click.Choice(VIA), help="how the groups are started; else as smoke.via says")
 @click.option("--resume", is_flag=True, help="go on with the search of the RUN that is given")
 def isolate(
     inventory: str,
@@ -26,6 +29,7 @@ def isolate(
     dry: bool,
     budget: float | None,
     rounds: int | None,
+    via: str | None,
     resume: bool,
 ) -> None:
     """Find the node, or the link between two nodes, that makes a training fail.
@@ -39,6 +43,7 @@ def isolate(
     shakedown isolate inventories/rack.py --dry        rounds and time beforehand
     shakedown isolate latest --budget 30               the nodes of the run that failed, for half an hour
     shakedown isolate latest --resume                  go on where a search was interrupted
+    shakedown isolate inventories/slurm.py --via slurm within one allocation of Slurm's, each group a step of it
     """
     with usable_input():
         from shakedown.isolation.suspects import to_resume
@@ -70,6 +75,7 @@ def isolate(
             resume=run if resume else None,
             seconds=None if budget is None else budget * 60,
             rounds=rounds,
+            via=via,
         )
     from shakedown.runner.ending import finish
     from shakedown.runner.session import session

@@ -74,6 +74,22 @@ def _interface(name: str) -> str:
 Interface = Annotated[str, AfterValidator(_interface)]
 
 
+# Slurm's own directives must not be undone: which nodes, and all of them for us alone.
+_OURS_OF_SBATCH = {"nodelist", "nodes", "exclude", "ntasks", "ntasks-per-node", "wrap", "array", "output", "error"}
+_OURS_OF_SBATCH |= {"job-name", "parsable", "export", "wait", "chdir"}
+
+
+def _option(text: str) -> str:
+    if not re.fullmatch(r"--[a-z][a-z-]{1,40}(=[^\x00-\x1f]{0,400})?", text):
+        raise ValueError('a long option of sbatch with its value behind "=", as "--qos=high"')
+    if text[2:].split("=")[0] in _OURS_OF_SBATCH:
+        raise ValueError("another option: this one is set for every job")
+    return text
+
+
+Option = Annotated[str, AfterValidator(_option)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -349,6 +365,31 @@ Day = Annotated[str, AfterValidator(_a_day)]
 Share = Annotated[float, Field(gt=0, le=10)]
 
 
+Via = Literal["ssh", "slurm"]
+
+
+class Slurm(Section):
+    """Slurm, where it owns the nodes: with what jobs are submitted there, and what of its nodes may be touched."""
+
+    node: Text | None = key(None, "the node's name in Slurm; None: its name in the inventory", "node01")
+    allow_allocated: bool = key(
+        False, "change nodes on which somebody's job runs; otherwise such a node is left as it is, and fails", True
+    )
+    partition: Word | None = key(None, "partition of the jobs; None: the cluster's default", "mi300x")
+    reservation: Word | None = key(None, "reservation that the jobs run in", "maintenance")
+    account: Word | None = key(None, "account that the jobs are charged to; None: the user's default", "bringup")
+    time_min: Positive | None = key(
+        None, "time limit of a job over all that runs in it; None: the partition's default", 120, unit="min"
+    )
+    queue_s: Positive = key(3600, "time that a job may wait in the queue until it is cancelled", 3600, unit="s")
+    gres: Text | None = key(
+        None,
+        "generic resources of each node; None: all GPUs that Slurm has there, of the node with the fewest",
+        "gpu:8",
+    )
+    options: list[Option] = key([], "further options of sbatch", ["--qos=high"])
+
+
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
@@ -356,6 +397,7 @@ class Smoke(Section):
     scope: list[Literal["each", "together"]] = key(
         [TOGETHER], "one job over all nodes, or one on each by itself, or both, in this order", ["each", "together"]
     )
+    via: Via = key("ssh", "how jobs are started: over SSH, or within an allocation of Slurm's (section slurm)", "slurm")
     isolate: bool = key(
         False, "after a training over all nodes that failed, search for the node or link that makes it fail", True
     )
@@ -482,6 +524,7 @@ class Trials(Section):
         "node -> what it hangs on together with others, such as its leaf switch: pairs are read by these too",
         {"node01.rack7": "leaf1"},
     )
+    via: Via = key("ssh", "how jobs are started: over SSH, or within an allocation of Slurm's (section slurm)", "slurm")
     limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")
     exclude: bool = key(False, "leave the nodes that a trial names out of the smoke run", True)
 
@@ -738,6 +781,7 @@ class DesiredState(Section):
     )
     system: System = key(System(), "what the node needs besides tuning")
     smoke: Smoke | None = key(None, "the smoke run")
+    slurm: Slurm | None = key(None, "Slurm, where it owns the nodes")
     trials: Trials | None = key(None, "trials before the smoke run, deploy/trials.py")
     source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
     datasets: dict[Text, Dataset] = key(

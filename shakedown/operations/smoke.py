@@ -24,8 +24,8 @@ from pyinfra.api.state import State
 from pyinfra.connectors.util import clear_askpass_cache
 
 from shakedown.smoke.job import Event
-from shakedown.smoke.remote import Remote as JobRemote
 from shakedown.smoke.supervise import Job, run_job
+from shakedown.smoke.where import Connected, Interrupted, Where
 
 _CONTROL = {"_stdin", "_timeout", "_success_exit_codes", "_get_pty"}  # the calls here set them
 _SLACK_S = 3.0  # over a command's own limit: for a channel that does not open, which `_timeout` does not cover
@@ -33,12 +33,13 @@ _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "
 
 
 @operation(is_idempotent=False)
-def run(jobs: Sequence[Job]) -> Generator[FunctionCommand, None, None]:
+def run(jobs: Sequence[Job], where: Where | None = None) -> Generator[FunctionCommand, None, None]:
     """
     Run jobs over the hosts on which this operation is declared, all at the same time, and keep what became of each.
 
     + jobs: each makes its launch plan once every host is ready, and takes its result; one that is for a single host is
       left out where that host is no longer there
+    + where: what brings them to the hosts; None: pyinfra's own connections
 
     Declare it on all participants on one line of the deploy. The first of them in the inventory's order that is still
     active drives the jobs, so that one Ctrl-C ends all; the others do not wait. A job that fails leaves the other jobs
@@ -55,16 +56,19 @@ def run(jobs: Sequence[Job]) -> Generator[FunctionCommand, None, None]:
     """
     if sys.stderr.isatty():
         os.environ["PYINFRA_PROGRESS"] = "off"  # its spinner and the job's live line would overwrite each other
-    yield FunctionCommand(_drive, [jobs], {})
+    yield FunctionCommand(_drive, [jobs, where], {})
 
 
 @operation(is_idempotent=False)
-def rounds(work: Callable[[JobRemote, Callable[[], str | None]], None]) -> Generator[FunctionCommand, None, None]:
+def rounds(
+    work: Callable[[Where, Interrupted], None], where: Where | None = None
+) -> Generator[FunctionCommand, None, None]:
     """
     Run jobs in rounds over the hosts on which this operation is declared: what a round trains depends on the last one.
 
-    + work: called once, on the host that drives; it is given what runs commands on the hosts, and says why it is to
-      stop (Ctrl-C), for `carry_out`
+    + work: called once, on the host that drives; it is given where the jobs run, and what says why it is to stop
+      (Ctrl-C), for `carry_out`
+    + where: what brings the jobs to the hosts; None: pyinfra's own connections
 
     **Example:**
 
@@ -72,7 +76,7 @@ def rounds(work: Callable[[JobRemote, Callable[[], str | None]], None]) -> Gener
 
         smoke.rounds(name="Search for bad nodes", work=search)
     """
-    yield FunctionCommand(_rounds, [work], {})
+    yield FunctionCommand(_rounds, [work, where], {})
 
 
 @operation(is_idempotent=False)
@@ -99,51 +103,85 @@ def _require(state: State, host: Host, job: Job) -> bool:
     return False
 
 
-def _drive(state: State, host: Host, jobs: Sequence[Job]) -> bool:
+def _drive(state: State, host: Host, jobs: Sequence[Job], where: Where | None) -> bool:
     """On the driver, run the jobs; elsewhere there is nothing to do."""
 
-    def work(remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
-        assert isinstance(remote, Remote)
-        carry_out([job for job in jobs if job.node is None or job.node in remote], remote, interrupted)
+    def work(where: Where, interrupted: Interrupted) -> None:
+        there = {each.name for each in _hosts(state, host)}
+        carry_out([job for job in jobs if job.node is None or job.node in there], where, interrupted)
 
-    return _rounds(state, host, work)
+    return _rounds(state, host, work, where)
 
 
-def _rounds(state: State, host: Host, work: Callable[[JobRemote, Callable[[], str | None]], None]) -> bool:
-    operation_hash = host.executing_op_hash or ""
+def _hosts(state: State, host: Host) -> list[Host]:
+    """Those that are still active of the operation that runs."""
     active = set(state.inventory.get_active_hosts())
-    hosts = [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
+    operation_hash = host.executing_op_hash or ""
+    return [each for each in state.inventory if each in active and operation_hash in state.ops[each]]
+
+
+def _rounds(state: State, host: Host, work: Callable[[Where, Interrupted], None], where: Where | None) -> bool:
+    hosts = _hosts(state, host)
     if host is not hosts[0]:
         return True
     with interrupts() as interrupted:
-        work(Remote(state, {each.name: each for each in hosts}, operation_hash), interrupted)
+        if where is None:
+            where = Connected(Remote(state, {each.name: each for each in hosts}, host.executing_op_hash or ""))
+        try:
+            work(where, interrupted)
+        finally:
+            where.end(cancel=interrupted() is not None)
     return True
 
 
-def carry_out(jobs: Sequence[Job], remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
-    """Run the jobs at the same time, each to its own end."""
-    gevent.joinall([gevent.spawn(_carry_out, job, remote, interrupted) for job in jobs])
+def carry_out(jobs: Sequence[Job], where: Where, interrupted: Interrupted) -> None:
+    """Run the jobs at the same time, each to its own end, on nodes that are allocated once for all of them."""
+    planned = [job for job in jobs if _is_planned(job)]
+    if not planned:
+        return
+    nodes = list(dict.fromkeys(node.name for job in planned if job.plan for node in job.plan.nodes))
+    try:
+        where.allocate(nodes, lambda text: planned[0].on_event(Event("phase", text)), interrupted)
+    except Exception as error:
+        for job in planned:
+            _note_error(job, error)
+        return
+    gevent.joinall([gevent.spawn(_carry_out, job, where, interrupted) for job in planned])
 
 
-def _carry_out(job: Job, remote: JobRemote, interrupted: Callable[[], str | None]) -> None:
-    """Plan and run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
+def _is_planned(job: Job) -> bool:
     try:
         job.plan = job.make_plan()
-        job.result = run_job(
-            job.plan,
-            remote,
-            job.log_dir,
-            secrets=job.secrets,
-            on_event=job.on_event,
-            interrupted=interrupted,
-            scheduler=Greenlets(),
-            timeouts=job.timeouts,
-            quota=job.quota,
-        )
     except Exception as error:
-        job.error = str(error) or type(error).__name__
-        job.on_event(Event("end", f"{'no result' if job.plan else 'not started'}: {job.error}", job.node))
-        logger.debug("the job ended without a result", exc_info=True)
+        _note_error(job, error)
+        return False
+    return True
+
+
+def _carry_out(job: Job, where: Where, interrupted: Interrupted) -> None:
+    """Run the job. What goes wrong becomes its record: an exception would fail one innocent host."""
+    assert job.plan is not None
+    try:
+        with where.start(job.plan.run_id, [node.name for node in job.plan.nodes]) as remote:
+            job.result = run_job(
+                job.plan,
+                remote,
+                job.log_dir,
+                secrets=job.secrets,
+                on_event=job.on_event,
+                interrupted=interrupted,
+                scheduler=Greenlets(),
+                timeouts=job.timeouts,
+                quota=job.quota,
+            )
+    except Exception as error:
+        _note_error(job, error)
+
+
+def _note_error(job: Job, error: Exception) -> None:
+    job.error = str(error) or type(error).__name__
+    job.on_event(Event("end", f"{'no result' if job.plan else 'not started'}: {job.error}", job.node))
+    logger.debug("the job ended without a result", exc_info=True)
 
 
 class Greenlets:
@@ -166,9 +204,6 @@ class Remote:
             given: dict[str, Any] = dict(state.get_op_data_for_host(host, operation_hash).global_arguments)
             keys = [key for key in CONNECTOR_ARGUMENT_KEYS if key in given and key not in _CONTROL]
             self._arguments[name] = {key: given[key] for key in keys}
-
-    def __contains__(self, node: str) -> bool:
-        return node in self._hosts
 
     def __call__(
         self, node: str, argv: list[str], stdin: str | None, timeout: float
@@ -211,7 +246,7 @@ def _connect_again(host: Host) -> None:
 
 
 @contextmanager
-def interrupts() -> Generator[Callable[[], str | None], None, None]:
+def interrupts() -> Generator[Interrupted, None, None]:
     """While it holds, the first Ctrl-C (or SIGTERM, SIGHUP) ends the job everywhere; the second ends the program: in
     the words of this package where it has taken the signal over, else at once."""
     received: list[str] = []

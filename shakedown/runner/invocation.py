@@ -33,6 +33,7 @@ class Search:
     resume: Path | None = None  # directory of a search that was not finished
     seconds: float | None = None  # at most
     rounds: int | None = None  # at most
+    via: str | None = None  # how its jobs are started; None: as `smoke.via` says
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,15 +25,14 @@ from shakedown.isolation.trainings import plan_of, training_of
 from shakedown.isolation.tree import lines, round_line
 from shakedown.operations import smoke as smoke_operations
 from shakedown.runner.invocation import invocation
+from shakedown.runner.places import via_of, where_of
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import judge_jobs, secrets_of
 from shakedown.runs import RunDirectory, RunRecord
 from shakedown.smoke.job import Job
 from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.remote import Remote
+from shakedown.smoke.where import Interrupted, Where
 from shakedown.text import counted
-
-Interrupted = Callable[[], str | None]
 
 
 def run() -> None:
@@ -43,7 +42,8 @@ def run() -> None:
         return
     current.once("isolation: begin", lambda: _begin(current))
     if not invocation.dry:
-        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search(current, *how))
+        where = where_of(current, invocation.search.via or via_of(current))
+        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search(current, *how), where=where)
 
 
 def after_failure() -> None:
@@ -55,7 +55,10 @@ def after_failure() -> None:
     if invocation.dry:
         current.once("isolation: begin", lambda: _tell(current, _problem(current, failed=True)))
     else:
-        smoke_operations.rounds(name="Search for bad nodes", work=lambda *how: _search_if_failed(current, *how))
+        where = where_of(current, via_of(current))
+        smoke_operations.rounds(
+            name="Search for bad nodes", work=lambda *how: _search_if_failed(current, *how), where=where
+        )
 
 
 def conclude() -> None:
@@ -161,7 +164,7 @@ def _keep(current: Session, isolation: Isolation) -> None:
     current.directory.write("isolation.json", isolation.model_dump_json(indent=1) + "\n")
 
 
-def _search_if_failed(current: Session, remote: Remote, interrupted: Interrupted) -> None:
+def _search_if_failed(current: Session, where: Where, interrupted: Interrupted) -> None:
     together = [job for job in current.jobs if job.node is None and not job.trials]
     if current.record is None or not together:
         return
@@ -179,10 +182,10 @@ def _search_if_failed(current: Session, remote: Remote, interrupted: Interrupted
     problem = _problem(current, True, list(hints.of_run(record, stopped)))
     _tell(current, problem)
     _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
-    _search(current, remote, interrupted)
+    _search(current, where, interrupted)
 
 
-def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
+def _search(current: Session, where: Where, interrupted: Interrupted) -> None:
     """From round to round. What goes wrong ends the search, and not the host that drives it."""
     assert current.record is not None
     isolation = current.record.isolation
@@ -190,7 +193,12 @@ def _search(current: Session, remote: Remote, interrupted: Interrupted) -> None:
         return
     if not isolation.rounds:
         isolation.problem = _as_they_are(current, isolation.problem)
-    launch = _Rounds(current, current.directory, remote, interrupted, isolation)
+    try:
+        where.allocate(isolation.problem.nodes, lambda text: current.out.print(text, markup=False), interrupted)
+    except Exception as error:
+        current.out.print(f"no search: {error}", markup=False, highlight=False)
+        return
+    launch = _Rounds(current, current.directory, where, interrupted, isolation)
     told = len(isolation.rounds)
 
     def keep(each: Isolation) -> None:
@@ -227,17 +235,17 @@ class _Rounds:
         self,
         current: Session,
         directory: RunDirectory,
-        remote: Remote,
+        where: Where,
         interrupted: Interrupted,
         isolation: Isolation,
     ) -> None:
         self._current, self._directory, self._isolation = current, directory, isolation
-        self._remote, self._interrupted = remote, interrupted
+        self._where, self._interrupted = where, interrupted
 
     def __call__(self, groups: Sequence[Group]) -> list[Training]:
         began = datetime.now(UTC)
         jobs = [self._job(group) for group in groups]
-        smoke_operations.carry_out(jobs, self._remote, self._interrupted)
+        smoke_operations.carry_out(jobs, self._where, self._interrupted)
         found = []
         for group, job in zip(groups, jobs, strict=True):
             training = training_of(group, job, self._directory)

@@ -24,6 +24,7 @@ from shakedown.report import terminal
 from shakedown.runner import isolation
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
+from shakedown.runner.places import via_of, where_of
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import conclude_run, judge_each, shortfall, start_run
 from shakedown.state import is_unreadable
@@ -117,11 +118,14 @@ def smoke() -> None:
         return
     current.once("show the plan", lambda: start_run(current))
     training = [job for job in current.jobs if not job.trials]
+    where = where_of(current, via_of(current))
     if alone := [job for job in training if job.node is not None]:
-        smoke_operations.run(name="Smoke run, each node by itself", jobs=alone)
+        smoke_operations.run(
+            name="Smoke run, each node by itself", jobs=alone, where=where_of(current, via_of(current))
+        )
         python.call(name="Judge each node by itself", function=_judge_each)
     if together := [job for job in training if job.node is None]:
-        smoke_operations.run(name="Smoke run", jobs=together)
+        smoke_operations.run(name="Smoke run", jobs=together, where=where)
         isolation.after_failure()
 
 

@@ -19,6 +19,7 @@ from shakedown.report import terminal
 from shakedown.report import trials as shown
 from shakedown.runner import training
 from shakedown.runner.invocation import invocation
+from shakedown.runner.places import where_of
 from shakedown.runner.session import Session, session
 from shakedown.runs import JobRecord, judge_job, judge_trials
 from shakedown.smoke.gates import Gate
@@ -58,13 +59,14 @@ def measure(always: bool = False) -> None:
         return
     current.once("trials: plan", lambda: _begin(current))
     stage = _stage(current)
+    where = where_of(current, stage.wanted.via)
     if stage.alone:
-        smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone)
+        smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone, where=where)
     if stage.between:
-        smoke_operations.run(name="Trials between nodes", jobs=stage.between)
+        smoke_operations.run(name="Trials between nodes", jobs=stage.between, where=where)
         if len(current.examination.states) > rounds.ALL_PAIRS:
             python.call(name="Choose what is measured again", function=_choose)
-            smoke_operations.run(name="Trials of what stood out, with others", jobs=stage.again)
+            smoke_operations.run(name="Trials of what stood out, with others", jobs=stage.again, where=where)
     python.call(name="Judge the trials", function=_judge)
 
 

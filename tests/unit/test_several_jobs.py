@@ -15,6 +15,7 @@ import pytest
 from shakedown.operations.smoke import carry_out
 from shakedown.smoke.job import Event, Job, Timeouts
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.where import Connected
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
 TIMEOUTS = Timeouts(
@@ -59,7 +60,7 @@ class Several:
         beside = threading.Thread(target=act)
         beside.start()
         try:
-            carry_out(list(jobs.values()), self.remote, lambda: self.why)
+            carry_out(list(jobs.values()), Connected(self.remote), lambda: self.why)
         finally:
             beside.join()
         return jobs

@@ -4,8 +4,6 @@ slurmctld of each said of four slurmd, one idle, one drained, one down, one with
 from __future__ import annotations
 
 import json
-import os
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from shakedown import hosts
 from shakedown.schedulers.slurm import commands, nodes
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
+from tests.slurm_commands import Programs
 
 DATA = Path(__file__).parents[1] / "data/slurm"
 REASON = "GPU 3: XGMI errors, State=IDLE? see ticket [17] = 5"
@@ -22,15 +21,7 @@ REASON = "GPU 3: XGMI errors, State=IDLE? see ticket [17] = 5"
 @pytest.fixture
 def program(tmp_path, monkeypatch):
     """Put a program of Slurm's name first in PATH: a shell script."""
-
-    def put(name: str, script: str) -> None:
-        path = tmp_path / "bin" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        monkeypatch.setenv("PATH", f"{path.parent}:{os.defpath}")
-
-    return put
+    return Programs(tmp_path, monkeypatch).put
 
 
 @pytest.mark.parametrize("file", ["22.05.8.json", "22.05.8.txt", "24.11.5.json", "24.11.5.txt"])

@@ -30,6 +30,8 @@ _TURN_S = 0.05
 
 # What goes on from our own environment: where Slurm is and who asks it. SLURM_CONF as `module load slurm` sets it.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TZ", "LD_LIBRARY_PATH", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
+EXPORT = ("--export=PATH,HOME,USER,LOGNAME,LC_ALL",)
+"""Option of sbatch and srun: what a job gets of `environment`; Slurm adds its own variables."""
 _ABSENT = re.compile(r"invalid job id specified|invalid node name specified|node \S+ not found", re.IGNORECASE)
 
 
@@ -67,7 +69,7 @@ def run(
                 start_new_session=True,  # Ctrl-C is ours: what it means for the job is decided here
             )
         except OSError as error:
-            raise _not_there(argv, error) from error
+            raise not_there(argv, error) from error
         try:
             if process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
@@ -126,7 +128,8 @@ def _place(argv: Sequence[str]) -> str:
     return f"{printable(shlex.join(argv), 200)} (on {socket.gethostname()})"
 
 
-def _not_there(argv: Sequence[str], error: OSError) -> SlurmError:
+def not_there(argv: Sequence[str], error: OSError) -> SlurmError:
+    """The error for a command that could not be started."""
     remedy = "run this where Slurm's commands are (a login node), or have them in PATH (module load slurm)"
     return SlurmError(f"{_place(argv)}: {error.strerror or error}; {remedy}")
 

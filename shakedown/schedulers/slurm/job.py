@@ -1,0 +1,191 @@
+"""An allocation of Slurm's for jobs of ours: submitted, waited for, used by steps, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shakedown.node import relay
+from shakedown.schedulers.slurm import commands, nodes
+from shakedown.schedulers.slurm.commands import Absent, SlurmError
+from shakedown.schedulers.slurm.step import Step
+from shakedown.text import printable
+from shakedown.transport.program import command, program
+
+IDLE_S = 300.0  # without a step, or with a controller that is gone, until the batch script lets the nodes go
+_ASK_S = (0.2, 5.0)  # between two looks at the queue: at first, and at most
+_TELL_S = 60.0  # between two words on a job that waits for the same reason
+_END_S = 15.0  # for a job to end in order before it is cancelled
+_WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"})
+_RUNS = frozenset({"RUNNING"})
+_ENDS = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an allocation is asked for with: the desired state's section `slurm`."""
+
+    partition: str | None = None
+    reservation: str | None = None
+    account: str | None = None
+    time_min: int | None = None
+    queue_s: float = 3600.0
+    gres: str | None = None
+    options: Sequence[str] = ()
+
+    def submit(self) -> list[str]:
+        """Options of sbatch."""
+        named = {"partition": self.partition, "reservation": self.reservation, "account": self.account}
+        named |= {"time": None if self.time_min is None else str(self.time_min), "gres": self.gres}
+        return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.options]
+
+
+@dataclass(frozen=True)
+class State:
+    """A job as Slurm has it: its state in capitals ("GONE": no longer known), and why."""
+
+    state: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state} ({self.reason})" if self.reason and self.reason != "None" else self.state
+
+
+def state_of(job: int) -> State:
+    """Raises SlurmError where Slurm does not answer."""
+    form = "--format=%T|%r"
+    try:
+        said = commands.run("squeue", "--noheader", "--states=all", f"--jobs={job}", form).strip()
+    except Absent:
+        said = ""
+    state, _, reason = said.partition("\n")[0].partition("|")
+    return State(printable(state.strip(), 40), printable(reason.strip(), 200)) if state else State("GONE")
+
+
+class Allocation:
+    """One job of Slurm's over nodes of an inventory, made when it is needed. `names`: those in plans -> Slurm's."""
+
+    def __init__(self, names: Mapping[str, str], wanted: Wanted, title: str = "shakedown") -> None:
+        self._names = dict(names)
+        self._wanted = wanted
+        self._title = re.sub(r"[^A-Za-z0-9._-]", "_", title)[:80]
+        self._lock = threading.Lock()
+        self._held: set[str] = set()
+        self._options: list[str] = []
+        self.job: int | None = None
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._names
+
+    def allocate(
+        self,
+        among: Sequence[str],
+        say: Callable[[str], None] = lambda text: None,
+        interrupted: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Have these nodes, and wait in the queue for them; nothing where they are had already. Raises SlurmError."""
+        with self._lock:
+            if self.job is not None and set(among) <= self._held and state_of(self.job).state in _RUNS:
+                return
+            self._release(cancel=False)
+            found = {node.name: node for node in nodes.read(self._names[name] for name in among)}
+            cannot = [f"{node.name}: {node.why_not(True)}" for node in found.values() if node.drained or node.down]
+            if cannot:
+                raise SlurmError(f"Slurm would not give these nodes: {'; '.join(cannot)}")
+            gpus = min((node.gpus for node in found.values()), default=0)
+            gres = self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
+            self._options = [f"--gres={gres}"] if gres else []
+            self._submit(list(found))
+            self._held = set(among)
+            self._wait(say, interrupted)
+
+    def _submit(self, names: Sequence[str]) -> None:
+        title = f"{self._title}-{secrets.token_hex(3)}"  # as no other job is named: a lost answer can be cancelled
+        holder = command(program(Path(relay.__file__)), "hold", f"{IDLE_S:g}")
+        own = [option for option in self._options if self._wanted.gres is None]
+        argv = [
+            *("sbatch", "--parsable", f"--job-name={title}", f"--nodelist={commands.as_list(names)}"),
+            *(f"--nodes={len(names)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-kill", "--no-requeue"),
+            *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._wanted.submit()),
+        ]
+        try:
+            said = commands.run(*argv, stdin=f"#!/bin/sh\n{holder}\n")
+        except SlurmError:
+            with contextlib.suppress(SlurmError):
+                commands.run("scancel", f"--name={title}", f"--user={os.getuid()}")
+            raise
+        job = re.match(r"(\d{1,10})(;|\s|$)", said.strip())
+        if job is None:
+            raise SlurmError(f"sbatch: it said {printable(said, 200)!r} and no number of a job")
+        self.job = int(job[1])
+
+    def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
+        assert self.job is not None
+        began = told_at = time.monotonic()
+        told, pause = "", _ASK_S[0]
+        try:
+            while True:
+                why, waited = interrupted(), time.monotonic() - began
+                if why:
+                    raise SlurmError(f"{why}, while Slurm job {self.job} was queued")
+                state = state_of(self.job)
+                if state.state in _RUNS:
+                    say(f"Slurm job {self.job} runs on {commands.as_list(self._names[name] for name in self._held)}")
+                    return
+                if state.state not in _WAITS:
+                    raise SlurmError(f"Slurm job {self.job} ended before it began: {state}")
+                if waited > self._wanted.queue_s:
+                    raise SlurmError(f"Slurm job {self.job} was queued for {waited:.0f} s, and not begun: {state}")
+                if state.reason not in ("", "None") and (state.reason != told or time.monotonic() - told_at > _TELL_S):
+                    told, told_at = state.reason, time.monotonic()
+                    say(f"Slurm job {self.job} is queued ({state.reason}), for {waited:.0f} s")
+                self._pause(pause, interrupted)
+                pause = min(pause * 1.5, _ASK_S[1])
+        except BaseException:
+            self._release(cancel=True)
+            raise
+
+    def _pause(self, seconds: float, interrupted: Callable[[], str | None]) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not interrupted():
+            time.sleep(0.1)
+
+    @contextmanager
+    def start(self, title: str, among: Sequence[str]) -> Iterator[Step]:
+        """A step over some of the nodes, for as long as a job of ours needs it. Raises SlurmError."""
+        if self.job is None:
+            raise SlurmError("there is no allocation of Slurm's")
+        step = Step(self.job, {name: self._names[name] for name in among}, title, self._options)
+        step.open()
+        try:
+            yield step
+        finally:
+            step.close()
+
+    def end(self, cancel: bool = False) -> None:
+        """Let the nodes go; `cancel`: because somebody has stopped it. Raises nothing: a job that Slurm does not end
+        now ends by itself, since its batch script hears of no step any more."""
+        with self._lock:
+            self._release(cancel)
+
+    def _release(self, cancel: bool) -> None:
+        job, self.job, self._held = self.job, None, set()
+        if job is None:
+            return
+        with contextlib.suppress(SlurmError):
+            if not cancel:
+                commands.run("scancel", "--batch", "--signal=TERM", str(job))
+                until = time.monotonic() + _END_S
+                while time.monotonic() < until:
+                    if state_of(job).state not in _RUNS:
+                        return
+                    time.sleep(0.2)
+            commands.run("scancel", str(job))

@@ -1,0 +1,142 @@
+"""Allocations and steps: what is asked of Slurm, what comes back, and what becomes of it when somebody stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from shakedown.desired.models import Slurm
+from shakedown.schedulers.slurm import job as jobs
+from shakedown.schedulers.slurm import step as steps
+from shakedown.schedulers.slurm.commands import SlurmError
+from shakedown.schedulers.slurm.job import Allocation, Wanted
+from shakedown.schedulers.slurm.step import Step, _Answer
+from tests.slurm_commands import SRUN, Programs
+
+NOTE = 'echo "${0##*/} $*" >> $HOME/asked'
+NODES = """[ $1 = --json ] && echo "unrecognized option" >&2 && exit 1
+for n in 1 2; do echo "NodeName=n$n State=IDLE Gres=gpu:$((n * 4))"; done"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    made = Programs(tmp_path, monkeypatch)
+    made.put("scontrol", NODES)
+    made.put("sbatch", f"{NOTE}\ncat > $HOME/script\necho 4711")
+    made.put("scancel", NOTE)
+    made.put("squeue", 'cat $HOME/state 2>/dev/null || echo "PENDING|Resources"')
+    monkeypatch.setattr(jobs, "_END_S", 0.5)
+    return made
+
+
+def allocation(**wanted) -> Allocation:
+    return Allocation({"node1.rack": "n1", "node2.rack": "n2"}, Wanted(**wanted), "shakedown-run 1")
+
+
+def test_one_job_is_asked_for_with_what_the_desired_state_says(slurm):
+    (slurm.folder / "home/state").write_text("RUNNING|None\n")
+    told: list[str] = []
+    held = allocation(partition="mi300x", reservation="sd", account="a", time_min=90, options=["--qos=high"])
+    held.allocate(["node1.rack", "node2.rack"], told.append)
+    held.allocate(["node2.rack"], told.append)
+    (asked,) = [line for line in slurm.asked() if line.startswith("sbatch")]
+    for word in ("n[1-2]", "--nodes=2", "--exclusive", "--partition=mi300x", "--reservation=sd", "--account=a"):
+        assert word in asked
+    assert "--time=90" in asked and "--qos=high" in asked and "--no-kill" in asked
+    assert "--gres=gpu:4" in asked, "the node with the fewest"
+    assert told == ["Slurm job 4711 runs on n[1-2]"]
+    held.end()
+    assert slurm.asked()[-1] == "scancel 4711"
+    assert all("4711" in line for line in slurm.asked() if line.startswith("scancel"))
+
+
+def test_a_queued_job_is_told_and_a_stop_cancels_exactly_it(slurm):
+    told: list[str] = []
+    with pytest.raises(SlurmError, match=r"stopped by Ctrl-C, while Slurm job 4711 was queued"):
+        allocation().allocate(["node1.rack"], told.append, lambda: "stopped by Ctrl-C" if told else None)
+    assert told == ["Slurm job 4711 is queued (Resources), for 0 s"]
+    assert [line for line in slurm.asked() if line.startswith("scancel")] == ["scancel 4711"]
+
+
+@pytest.mark.parametrize(("state", "why"), [("CANCELLED|None", "before it began: CANCELLED"), ("", "began: GONE")])
+def test_a_job_that_does_not_begin_is_no_allocation(slurm, state, why):
+    (slurm.folder / "home/state").write_text(state)
+    with pytest.raises(SlurmError, match=why):
+        allocation().allocate(["node1.rack"])
+    with pytest.raises(SlurmError, match="no allocation"), allocation().start("x", ["node1.rack"]):
+        pass
+
+
+def test_a_job_that_stays_in_the_queue_is_cancelled(slurm):
+    with pytest.raises(SlurmError, match=r"queued for \d+ s, and not begun: PENDING \(Resources\)"):
+        allocation(queue_s=0).allocate(["node1.rack"])
+    assert slurm.asked()[-1] == "scancel 4711"
+
+
+def test_an_answer_of_sbatch_that_is_lost_leaves_no_job_behind(slurm):
+    slurm.put("sbatch", f"{NOTE}\nexit 1")
+    with pytest.raises(SlurmError, match="sbatch"):
+        allocation().allocate(["node1.rack"])
+    submitted, cancelled = slurm.asked()
+    name = next(word for word in submitted.split() if word.startswith("--job-name=")).partition("=")[2]
+    assert f"--name={name} " in cancelled and name.startswith("shakedown-run_1-")
+
+
+def test_a_drained_node_is_named_and_not_waited_for(slurm):
+    slurm.put("scontrol", NODES.replace("State=IDLE", "State=IDLE+DRAIN Reason=fan [root@2026-11-23T07:00:00]"))
+    with pytest.raises(SlurmError, match=r"n1: idle.drain: fan \[root\]"):
+        allocation().allocate(["node1.rack"])
+    assert slurm.asked() == []
+
+
+@pytest.fixture
+def step(slurm):
+    slurm.put("srun", SRUN)
+    made = Step(4711, {"a": "n1", "b": "n2"}, "step")
+    made.open()
+    yield made
+    made.close()
+
+
+def test_commands_run_on_their_nodes(step):
+    text = f'{{"long": "{"x" * 5000}", "short": "y"}}'
+    assert step("b", ["sh", "-c", "echo $SLURMD_NODENAME; cat"], text, 30) == (True, ["n2", text], [])
+    assert step("a", ["sh", "-c", "cat; echo é >&2; exit 3"], text, 30) == (False, [text], ["é"])
+    done, out, _ = step("a", ["sh", "-c", "printf '%01000000d\\033[2J' 0"], None, 30)
+    assert done and out == ["0" * 1_000_000]
+    assert step("a", ["sh", "-c", "echo ${SLURM_NTASKS-none}"], None, 30)[1] == ["none"]
+    assert step("a", ["/no/such"], None, 30) == (False, [], ["/no/such: No such file or directory"])
+    assert step("c", ["true"], None, 30)[2] == ["c is not among the nodes of Slurm job 4711"]
+
+
+def test_a_command_ends_within_its_limit(step, monkeypatch):
+    monkeypatch.setattr(steps, "SLACK_S", 60)
+    assert step("a", ["sleep", "600"], None, 0.5) == (False, [], ["no end within 0.5 s"])
+
+
+def test_what_others_print_is_no_answer(step):
+    """A line counts from the rank that has greeted under this name, with the step's token, and in its order."""
+    answer = step._waiting["n1", 99] = _Answer()
+    step._take("0: 0123456789abcdef n1 99 1/1 {}\n")
+    step._take(f"1: {step._token} n1 99 1/1 {{}}\n")
+    step._take(f"0: {step._token} n2 99 1/1 {{}}\n")
+    step._take("no answer at all\n")
+    assert not answer.whole.is_set()
+    step._take(f"0: {step._token} n1 99 2/2 {{}}\n")
+    assert answer.whole.is_set() and answer.text == ""
+    del step._waiting["n1", 99]
+
+
+def test_a_node_that_falls_silent_is_told(step, slurm, monkeypatch):
+    monkeypatch.setattr(steps, "SLACK_S", 0.1)
+    (slurm.folder / "home/lost").write_text("n2")
+    done, _, (why,) = step("b", ["true"], None, 0.3)
+    assert not done and why == "no answer within 0.3 s (Slurm job 4711)"
+    assert step("a", ["true"], None, 60)[0], "the other goes on"
+    step.close()
+    assert step("a", ["true"], None, 30)[2] == ["its step has ended (Slurm job 4711)"]
+
+
+@pytest.mark.parametrize("option", ["--nodelist=n1", "-N2", "--output=/tmp/x", "--qos=a\nb", "qos=high"])
+def test_options_that_would_undo_ours_are_refused(option):
+    with pytest.raises(ValueError, match="option"):
+        Slurm(options=[option])
