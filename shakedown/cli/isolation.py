@@ -43,7 +43,7 @@ def isolate(
     shakedown isolate inventories/rack.py --dry        rounds and time beforehand
     shakedown isolate latest --budget 30               the nodes of the run that failed, for half an hour
     shakedown isolate latest --resume                  go on where a search was interrupted
-    shakedown isolate inventories/slurm.py --via slurm within one allocation of Slurm's, each group a step of it
+    shakedown isolate inventories/slurm.py --via slurm     each group a step of one allocation of Slurm
     """
     with usable_input():
         from shakedown.isolation.suspects import to_resume
