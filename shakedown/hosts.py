@@ -33,9 +33,10 @@ def nodes(*patterns: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def slurm(*conditions: str, allow_allocated: bool = False) -> list[str]:
+def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, dict[str, object]]]:
     """The nodes that Slurm has in service and free; those that are not are left out, and named on standard error with
-    their reason.
+    their reason. Each comes with its name in Slurm as the host's own layer, so that Slurm is asked again before
+    anything is changed there.
 
     + conditions: all of them hold: "partition=mi300x", "reservation=maintenance", "feature=rack7", "nodes=node[01-08]"
     + allow_allocated: take nodes on which jobs run as well. Nothing is changed there all the same unless the desired
@@ -45,7 +46,8 @@ def slurm(*conditions: str, allow_allocated: bool = False) -> list[str]:
     """
     from shakedown.schedulers.slurm import inventory
 
-    return _free("slurm", conditions, inventory.chosen(conditions, allow_allocated))
+    free = _free("slurm", conditions, inventory.chosen(conditions, allow_allocated))
+    return [(name, {"slurm": {"node": name}}) for name in free]
 
 
 def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool = False) -> list[str]:

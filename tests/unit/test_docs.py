@@ -19,6 +19,7 @@ from shakedown.resolve import HostLayers, resolve
 from shakedown.smoke import gates
 from tests.docs import commands, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
+from tests.slurm_commands import Programs
 
 WANTED = wanted()
 PAGES = {str(path.relative_to(ROOT)): path for path in pages()}
@@ -91,7 +92,13 @@ def test_the_help_of_a_command_has_an_example(name: str) -> None:
             assert shell.wrong(words) == ""
 
 
-def test_inventories_that_are_shown_are_right() -> None:
+def test_inventories_that_are_shown_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Programs(tmp_path, monkeypatch)
+    slurm.put(
+        "scontrol",
+        """[ $1 = --json ] && echo "unrecognized option" >&2 && exit 1
+for n in 1 2 3 4; do echo "NodeName=node0$n State=IDLE Partitions=mi300x"; done""",
+    )
     shown = 0
     for path in PAGES.values():
         for block in _PYTHON.findall(path.read_text("utf-8")):
@@ -101,7 +108,9 @@ def test_inventories_that_are_shown_are_right() -> None:
             values: dict[str, object] = {}
             exec(compile(tree, str(path), "exec"), values)
             ((hosts, data),) = [each for each in values.values() if isinstance(each, tuple)]
-            resolve([HostLayers(host, [Layer("group", data)]) for host in hosts], whole=True, to_train=True)
+            own = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
+            layers = [HostLayers(name, [Layer("group", data), Layer("host", mine)]) for name, mine in own]
+            resolve(layers, whole=True, to_train=True)
             shown += 1
     assert shown >= 2
 

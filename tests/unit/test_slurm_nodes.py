@@ -130,13 +130,19 @@ def controller(program):
 
 
 def test_an_inventory_has_the_free_nodes_and_names_the_others(controller, capsys):
-    assert hosts.slurm() == ["node1", "node5", "node6"]
+    assert names() == ["node1", "node5", "node6"]
     said = capsys.readouterr().err
     assert f"node2: idle+drain: {REASON} [root]" in said and "node3: down: No power [root]" in said
     assert "node4: mixed: a job is on it" in said and "node7: idle+reserved: in the reservation sd" in said
-    assert hosts.slurm("partition=main", allow_allocated=True) == ["node1", "node4"]
-    assert hosts.slurm("reservation=sd") == ["node7"]
-    assert hosts.slurm("partition=spare", "nodes=node[1-5]") == ["node5"]
+    assert names("partition=main", allow_allocated=True) == ["node1", "node4"]
+    assert names("reservation=sd") == ["node7"]
+    assert names("partition=spare", "nodes=node[1-5]") == ["node5"]
+
+
+def names(*conditions: str, **options: bool) -> list[str]:
+    found = hosts.slurm(*conditions, **options)
+    assert all(data == {"slurm": {"node": name}} for name, data in found)
+    return [name for name, _ in found]
 
 
 def test_an_inventory_without_nodes_is_an_error(controller):
