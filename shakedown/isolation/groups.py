@@ -51,14 +51,26 @@ def next_groups(known: Knowledge, number: int) -> list[Group]:
     best: list[Group] = []
     for attempt in range(_ATTEMPTS):
         salt = f"{number}/{attempt}" if attempt else f"{number}"
-        made = _filled(known, _by_family(known, held, remix, salt, attempt + 1), salt, held)
+        least = max(attempt - _ATTEMPTS // 2, 0) + 1
+        made = _filled(known, _by_family(known, held, remix, salt, least), salt, held)
         good = [group for group in made if known.worth_trying(frozenset(group.nodes))]
-        if not best or _asked(good) > _asked(best):
+        if not best or _worth(known, good) > _worth(known, best):
             best = good
-        if len(good) == len(made):
+        if len(_new(known, made)) == len(made):
             break
         remix |= {node for group in made if group not in good for node in group.asked}
-    return _numbered([*again, *best], number)
+    return _numbered([*again, *(_new(known, best) or best)], number)
+
+
+def _worth(known: Knowledge, groups: Sequence[Group]) -> tuple[int, int]:
+    """How many nodes they ask about, and of these how many in groups that tell something new."""
+    return _asked(groups), _asked(_new(known, groups))
+
+
+def _new(known: Knowledge, groups: Sequence[Group]) -> list[Group]:
+    """Those of them that have not trained, or came to a failure and to a pass. The others have said what they can, and
+    wait as long as there are any of these."""
+    return [group for group in groups if known.undecided(frozenset(group.nodes))]
 
 
 def _asked(groups: Sequence[Group]) -> int:
@@ -171,8 +183,9 @@ def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] =
     if joined and len(joined[-1].nodes) < smallest:
         rest = joined.pop()
         whole = [each for each in wanted if each not in alone] + joined
-        if not known.cleared and whole:  # nobody to wait for
-            min(whole, key=lambda each: len(each.nodes)).nodes += rest.nodes
+        if not known.cleared and whole:  # nobody to wait for; with its other half it would be the group that failed
+            others = [each for each in whole if each.parent is None or each.parent != rest.parent] or whole
+            min(others, key=lambda each: len(each.nodes)).nodes += rest.nodes
     for each in [each for each in wanted if each not in alone] + joined:
         fill = tuple(pads.get(id(each), ()))
         groups.append(

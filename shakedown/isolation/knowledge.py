@@ -260,6 +260,12 @@ class Knowledge:
         tried = sum(each.nodes == nodes for each in self.trainings)
         return max(self.of(nodes)) < 2 and tried < ANSWERS and not self.came_to_nothing(nodes)
 
+    def undecided(self, nodes: frozenset[str]) -> bool:
+        """Whether a group of these nodes is worth trying before others that are: it has not trained yet, or once passed
+        and once failed."""
+        passes, fails = self.of(nodes)
+        return passes == fails and self.worth_trying(nodes)
+
     @cached_property
     def partners(self) -> dict[str, Counter[str]]:
         """With whom each node has trained in a group of few, and how often."""

@@ -24,7 +24,7 @@ from shakedown.text import counted
 
 LEAST_NODES = 3  # of fewer none can be told from the others
 _THIRD = 1 / 3
-_DOUBT = 0.3  # probability of something between nodes that is worth looking into
+_DOUBT = 0.3  # probability that is worth looking into: of something between nodes, and of a node at the end
 _NOTHING_PASSED = 6  # trainings without a single pass
 _SILENT_ROUNDS = 3  # one after another, in which no training said anything
 
@@ -58,7 +58,11 @@ def next_step(isolation: Isolation) -> Step:
         return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
     if known.open:
         groups = () if _nothing_said(isolation) else tuple(next_groups(known, number))
-        return Step(groups=groups) if groups else Step(result=_end(known, _why_none(known)))
+        if groups:
+            return Step(groups=groups)
+        if why := _systemic(known, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
+            return Step(result=_end(known, why, systemic=True))
+        return Step(result=_end(known, _why_none(known)))
     explained = [set(link.nodes) for link in known.links]
     doubted = [
         nodes
@@ -96,8 +100,8 @@ def _no_time(isolation: Isolation) -> bool:
     return isolation.seconds + longest > (isolation.problem.seconds or 0)
 
 
-def _systemic(known: Knowledge) -> str:
-    probable = [node for node, bad in known.probability.items() if bad > PROBABLE]
+def _systemic(known: Knowledge, least: float = PROBABLE) -> str:
+    probable = [node for node, bad in known.probability.items() if bad > least]
     told = [each for each in known.trainings if each.outcome != "unknown"]
     if len(told) >= _NOTHING_PASSED and all(each.outcome == "fail" for each in told):
         return f"not one of {len(told)} groups passed: it is not a node, look at what all of them share"

@@ -134,9 +134,9 @@ def test_what_fails_only_at_size_is_said_to_be_between_the_nodes() -> None:
     assert found.result.verdict == Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("bad", [6, 16])
-def test_more_than_a_third_is_no_node(bad: int) -> None:
-    found = searched(Problem(nodes=names(16), noise=QUIET), fleet(*names(bad)))
+@pytest.mark.parametrize(("count", "bad"), [(16, 6), (16, 16), (6, 3)])
+def test_more_than_a_third_is_no_node(count: int, bad: int) -> None:
+    found = searched(Problem(nodes=names(count), noise=QUIET), fleet(*names(bad)))
     assert found.result is not None
     assert found.result.systemic
     assert found.result.suspects == []
