@@ -81,6 +81,13 @@ class Examination:
         found = {node: self.readings[node].state for node in self.desired if node in self.readings}
         return {node: state for node, state in found.items() if state is not None}
 
+    @property
+    def answered(self) -> int:
+        """How many nodes answered: with their state, or with findings of their own."""
+        if self.readings:
+            return len(self.states)
+        return sum(all(finding.name != "reachable" for finding in found) for found in self.findings.values())
+
     def not_secret(self) -> frozenset[str]:
         """The variables that the sites declare to be no secrets, whatever their names look like."""
         smokes = [desired.smoke for desired in self.desired.values() if desired.smoke is not None]

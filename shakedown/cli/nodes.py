@@ -152,6 +152,7 @@ def show(
 @with_all
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 @click.option("--ledger", is_flag=True, help="keep the check: a run directory, and the ledger")
+@click.option("--from-agents", is_flag=True, help="read what the agents on the nodes have told last; examine nothing")
 def drift(
     inventory: str,
     limit: tuple[str, ...],
@@ -163,6 +164,7 @@ def drift(
     show_all: bool,
     expected: int | None,
     ledger: bool,
+    from_agents: bool,
 ) -> None:
     """Compare every node with its desired state. Never changes a node.
 
@@ -173,22 +175,30 @@ def drift(
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
     shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
     shakedown drift inventories/rack.py --format html --output rack.html
+    shakedown drift inventories/rack.py --from-agents        the last verdict of each node's agent (docs/agent.md)
     """
+    if from_agents and ledger:
+        raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
     with usable_input():
         from shakedown.runner import engine
 
         engine.show_pyinfra_log(verbose)
         state = load_state(inventory, limit, data, parallel)
-    from shakedown.runner.examine import examine
+    if from_agents:
+        from shakedown.runner.agents import collect as look
+    else:
+        from shakedown.runner.examine import examine as look
 
     with to_its_end(state) as keep:
-        examination = examine(state)
-        answered = len(examination.states)
+        examination = look(state)
+        answered = examination.answered
         few = expected is not None and answered < expected
         keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
         verdict = Verdict.FAIL if few else examination.verdict()
         at = datetime.now(UTC).isoformat(timespec="seconds")
         document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
+        if from_agents:
+            click.echo("shakedown: told by the nodes' agents: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
         if ledger:
             from shakedown.runner.session import keep_check

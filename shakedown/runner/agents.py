@@ -1,14 +1,25 @@
-"""The agent's stage: have it on the nodes, or take it away."""
+"""The agents: have them on the nodes, or take them away, and read what they have told."""
 
 from __future__ import annotations
 
+from gevent.pool import Pool
+from paramiko import SSHException
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 
-from shakedown.agent import program
+from shakedown.agent import program, told
 from shakedown.agent.compile import compiled
+from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
+from shakedown.examination import Examination, unreached
+from shakedown.facts.agent import read_last
+from shakedown.findings import Finding
 from shakedown.operations import agent
+from shakedown.runner.examine import tried
+from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.session import session
+from shakedown.runner.waiting import waiting_for
 
 
 def install() -> None:
@@ -27,3 +38,31 @@ def install() -> None:
         return
     document = compiled(name, desired, state.account, program.build().digest)
     agent.present(name="Check by a timer", document=document)
+
+
+def collect(state: State) -> Examination:
+    """What the agents of every host of the run have told last, in one pass: no node is examined, and so none is
+    compared with another."""
+    hosts = hosts_in_limit(state)
+    desired = desired_states(state).states
+    examination = Examination(
+        {host.name: desired[host.name] for host in hosts}, {host.name: group_of(host) for host in hosts}
+    )
+    built = program.build().digest
+    wanted = [examination.desired[host.name] for host in hosts]
+    pool = Pool(state.config.PARALLEL or None)
+    answers = pool.imap(_last_of, hosts, wanted, [built] * len(hosts))
+    examination.findings = {host.name: found for host, found in zip(hosts, answers, strict=True)}
+    return examination
+
+
+def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
+    if not host.connected:
+        why = str(host.connector_data.get("shakedown_error") or "could not connect")
+        return [unreached(host.name, why, tried(host))]
+    try:
+        with waiting_for(host, "reading the agent's verdict"):
+            return told.findings(host.name, desired, read_last(host), built)
+    except Exception as error:  # whatever a node brings about is its own reading that failed
+        known = isinstance(error, OSError | EOFError | SSHException | PyinfraError) and str(error)
+        return [unreached(host.name, str(error) if known else f"{type(error).__name__}: {error}", tried(host))]

@@ -50,7 +50,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
 def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
     if not host.connected:
-        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=_tried(host))
+        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=tried(host))
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
@@ -60,10 +60,10 @@ def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return Reading(why=why, tried=_tried(host))
+        return Reading(why=why, tried=tried(host))
     except Exception as error:  # whatever a node brings about is its own reading that failed
         known = isinstance(error, (OSError, EOFError, SSHException, PyinfraError)) and str(error)
-        return Reading(why=str(error) if known else f"{type(error).__name__}: {error}", tried=_tried(host))
+        return Reading(why=str(error) if known else f"{type(error).__name__}: {error}", tried=tried(host))
 
 
 def _reading(state: NodeState, before: float, after: float) -> Reading:
@@ -72,7 +72,7 @@ def _reading(state: NodeState, before: float, after: float) -> Reading:
     return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)
 
 
-def _tried(host: Host) -> str:
+def tried(host: Host) -> str:
     """What was connected to, as far as the inventory says it: the name that DNS does not know is not the node's."""
     if not isinstance(host.connector, SSHConnector):
         return "connection"

@@ -1,0 +1,120 @@
+"""What the agents have told, as findings of a drift check: by the desired state of now, and no older than it may be."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shakedown.agent.compile import digest
+from shakedown.desired import DesiredState
+from shakedown.desired.models import Agent
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import Account
+from shakedown.text import load_json, printable, sound
+
+LIMIT = 8 << 20  # characters
+FUTURE_S = 60  # a verdict this much younger than its node's clock was written before the clock was set back
+AGAIN = Remedy(text="run deploy/agent.py: it compiles the desired state of now for the node")
+LOOK = Remedy(text="see `systemctl status shakedown-agent.timer` and `journalctl -u shakedown-agent` on the node")
+
+Short = Annotated[str, Field(max_length=4096)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Remedied(_Part):
+    """What the agent did about a finding, or why it left it."""
+
+    finding: Short
+    did: str
+    left: str
+
+
+class Told(_Part):
+    """`verdict.json` of a node; docs/agent.md. Times are of the node's clock, seconds since 1970 UTC."""
+
+    schema_version: int
+    node: Short
+    at: float
+    verdict: Verdict
+    why: str
+    desired: Short
+    program: Short
+    home: Short | None
+    user: Short
+    stale_after_s: float
+    counts: dict[Short, int]
+    findings: Annotated[list[Finding], Field(max_length=10_000)]
+    remedied: Annotated[list[Remedied], Field(max_length=10_000)]
+    not_told: list[str]
+    wall_s: float
+    cpu_s: float
+
+
+def findings(node: str, desired: DesiredState, answer: Any, program: str) -> list[Finding]:
+    """The findings of a node by its agent's last verdict; the first, `agent`, says whether it counts. One that is too
+    old, of another desired state or of another program is unknown, whatever it says. `answer`: what
+    `shakedown/node/agent/last.py` said there. `program`: the digest of the program that would be installed now."""
+    try:
+        now, problem = float(answer["now"]), str(answer["problem"])
+        if problem:
+            return [_unknown(node, "there is none", problem, AGAIN)]
+        told = Told.model_validate(sound(load_json(answer["verdict"], LIMIT)))
+    except (ValueError, KeyError, TypeError) as error:
+        return [_unknown(node, "it makes no sense", _first(error), AGAIN)]
+    age = now - told.at
+    if not -FUTURE_S <= age <= (desired.agent or Agent()).stale_s:
+        evidence = f"it was {told.verdict}; {printable(told.why, 200)}" if told.why else f"it was {told.verdict}"
+        return [_unknown(node, f"stale: {_ago(age)}", evidence, LOOK)]
+    if told.why:
+        return [_unknown(node, "it could not check", printable(told.why, 500), LOOK)]
+    found = [each.model_copy(update={"node": node}) for each in told.findings]
+    return [_counts(node, desired, told, age, program), *found]
+
+
+def _counts(node: str, desired: DesiredState, told: Told, age: float, program: str) -> Finding:
+    """Whether it was compared with what is asked for now, by the checks of now."""
+    try:
+        now = digest(desired, Account(user=told.user, home=told.home, groups=[], at_login=[], members={}))
+    except ValidationError as error:
+        return _unknown(node, f"its user's home is {told.home}", _first(error), AGAIN)
+    if told.node != node:
+        return _unknown(node, f"it was compiled for {told.node}", "", AGAIN)
+    if told.desired != now:
+        compared = f"compared with another desired state ({told.desired[:12]})"
+        return _unknown(node, compared, f"that of now is {now[:12]}", AGAIN)
+    if told.program != program:
+        compared = f"compared by another version of shakedown ({told.program[:12]})"
+        return _unknown(node, compared, f"this one is {program[:12]}", AGAIN)
+    did = [f"{each.finding}: {each.did}" for each in told.remedied if each.did]
+    evidence = printable("; ".join([*(f"put back {each}" for each in did), *told.not_told]), 2000)
+    return Finding(name="agent", node=node, verdict=Verdict.OK, wanted=_WANTED, actual=_ago(age), evidence=evidence)
+
+
+_WANTED = "a verdict of now's desired state, not too old"
+
+
+def _unknown(node: str, actual: str, evidence: str, remedy: Remedy) -> Finding:
+    return Finding(
+        name="agent",
+        node=node,
+        verdict=Verdict.UNKNOWN,
+        wanted=_WANTED,
+        actual=printable(actual, 300),
+        evidence=printable(evidence, 1000),
+        remedy=remedy,
+    )
+
+
+def _ago(age: float) -> str:
+    return f"{age:.0f} s old" if age >= 0 else f"from the future, {-age:.0f} s"
+
+
+def _first(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,32 @@
+"""The last verdict of a node's agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.api.host import Host
+
+from shakedown.facts.node import parse
+from shakedown.node import agent
+from shakedown.node.agent.tell import FOLDER
+from shakedown.transport.program import command, program
+
+SECONDS = 60
+_LAST = Path(agent.__file__).with_name("last.py")
+
+
+def read_last(host: Host) -> dict[str, Any]:
+    """The answer of `shakedown/node/agent/last.py`: one command, with the host's own connector arguments. Raises
+    FactProcessError, or what the connection raises."""
+    text = f"import sys\n{program(_LAST)}\nshow(sys.argv[1])"
+    arguments, _ = pop_global_arguments(host.state, host, {})
+    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    connector["_timeout"] = SECONDS
+    status, output = host.run_shell_command(StringCommand(command(text, FOLDER)), **connector)
+    if not status:
+        raise FactProcessError(f"the last verdict was not read: {(output.stderr or output.stdout)[-300:].strip()}")
+    return parse(output.stdout_lines)
