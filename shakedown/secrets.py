@@ -7,10 +7,13 @@ all the same, the variable's name gives it away, and no output, record or digest
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
+
+from shakedown import command_secrets
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -62,7 +65,7 @@ def masked_model(model: Model, public: Collection[str] = (), more: Collection[st
 # In any text: a name that says what it holds, and a value behind it, as variables, options, JSON (also in JSON), YAML
 # and headers have them. The name decides by its words. Then forms that say by themselves what they are (as issued).
 _NAMED = re.compile(
-    r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>\\{0,3}["']?\s{0,4}(?:[=:]|=>)\s{0,4}|(?<=[a-z])\s{1,4})"""
+    r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>\\{0,3}["']?\s{0,4}(?:[=:]|=>)\s{0,4}|\\{0,3}["'],\s{0,4}(?=\\{0,3}["'])|(?<=[A-Za-z])\s{1,4})"""
     r"""(?=(?P<value>\\{1,3}["'][^"'\\\n]{1,4096}|"[^"\n]{1,4096}"|'[^'\n]{1,4096}'|(?:Bearer|Basic|Token)\s{1,4}[^\s"',;&)\]}]{1,4096}|[^\s"',;&)\]}]{1,4096}))"""
 )
 _FORMS = re.compile(
@@ -89,6 +92,7 @@ class Masker:
     def text(self, text: str) -> tuple[str, int]:
         """The text with the mask in each secret's place, and in how many places one stood."""
         counts = [0, 0, 0, 0, 0]
+        text, of_commands = _without_commands(text)
         if self._values is not None:
             text, counts[0] = self._values.subn(MASK, text)
         if "PRIVATE KEY-----" in text:
@@ -103,12 +107,13 @@ class Masker:
                     lines[at] = _without_values(line)
                     counts[4] += lines[at] != line
             text = "\n".join(lines)
-        return text, sum(counts)
+        return text, sum(counts) + of_commands
 
 
 def found_in(text: str) -> Iterator[str]:
     """The values of secrets that a text gives away by their names: they are masked wherever else they stand."""
-    for line in text.split("\n") if _HINT.search(text) else ():
+    for line in text.split("\n"):
+        yield from (value for begin, end in command_secrets.spans(line) if len(value := line[begin:end]) >= _LONG)
         if _HINT.search(line):
             yield from (value for found in _NAMED.finditer(line) if len(value := _bare_value(found)) >= _LONG)
 
@@ -117,12 +122,26 @@ def _bare_value(found: re.Match[str]) -> str:
     """The secret in a match of _NAMED; empty: there is none."""
     name, value = found["name"], found["value"].lstrip("\\").strip("\"'")
     is_option = found.string[max(found.start() - 1, 0) : found.start()] == "-"
-    if not found["between"].strip("\\\"' \t") and not is_option:
-        return ""  # two words of a sentence
+    if not found["between"].strip("\\\"', \t") and not is_option:
+        return ""  # two words of a sentence, or of a list
+    if is_option and not found["between"].strip("\\\"', \t") and value.startswith("-"):
+        return ""  # the next option
     value = re.sub(r"^(?:Bearer|Basic|Token)\s+", "", value)
     if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value) or MASK[1:] in value:
         return ""
     return value
+
+
+def _without_commands(text: str) -> tuple[str, int]:
+    """The text without the secrets that stand on command lines, and how many there were."""
+    count, lines = 0, text.split("\n")
+    for at, line in enumerate(lines):
+        said, done = [], 0
+        for begin, end in command_secrets.spans(line):
+            said += [line[done:begin], MASK]
+            done, count = end, count + 1
+        lines[at] = "".join([*said, line[done:]])
+    return "\n".join(lines), count
 
 
 def _without_values(line: str) -> str:
@@ -135,6 +154,7 @@ def _without_values(line: str) -> str:
     return "".join([*said, line[done:]])
 
 
+_OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]{0,80}")
 _ASSIGNED = re.compile(r"(?m)^([A-Za-z_][A-Za-z0-9_]*)=(.+)$")
 
 
@@ -143,6 +163,7 @@ def _values(document: Any, public: Collection[str], name: str = "") -> Iterator[
         for key, value in document.items():
             yield from _values(value, public, str(key))
     elif isinstance(document, list | tuple):
+        yield from (value for _, value in _of_command(document))
         for value in document:
             yield from _values(value, public)
     elif isinstance(document, str):
@@ -153,17 +174,34 @@ def _values(document: Any, public: Collection[str], name: str = "") -> Iterator[
                 yield value
 
 
+def _of_command(document: Sequence[Any]) -> list[tuple[int, str]]:
+    """Where in a list that is a command a secret stands, and which: of a program's options, or behind an option whose
+    name gives it away."""
+    if not document or not all(isinstance(word, str) for word in document):
+        return []
+    found = [(at, document[at][begin:end]) for at, (begin, end) in command_secrets.of_list(document).items()]
+    for at, (word, value) in enumerate(pairwise([*document, "-"])):
+        name, equals, assigned = word.partition("=")
+        secret = assigned if equals else "" if value.startswith("-") else value
+        if _OPTION.fullmatch(name) and is_secret(name) and secret and not _SHOWN.fullmatch(secret):
+            found.append((at if equals else at + 1, secret))
+    return [(at, value) for at, value in found if value and MASK not in value]
+
+
 def _masked(document: Any, public: Collection[str], values: Collection[str], name: str = "") -> Any:
     if isinstance(document, Mapping):
         return {key: _masked(value, public, values, str(key)) for key, value in document.items()}
     if isinstance(document, list | tuple):
-        return [_masked(value, public, values) for value in document]
+        shown = list(document)
+        for at, value in _of_command(document):
+            shown[at] = shown[at].replace(value, MASK)
+        return [_masked(value, public, values) for value in shown]
     if document not in (None, "") and is_secret(name, public) and not isinstance(document, bool):
         return MASK
     if not isinstance(document, str):
         return document
     text = _ASSIGNED.sub(lambda found: f"{found[1]}={MASK if is_secret(found[1], public) else found[2]}", document)
-    text = _USER.sub(MASK, text)
+    text, _ = _without_commands(_USER.sub(MASK, text))
     for value in values:
         text = text.replace(value, MASK)
     return text

@@ -102,16 +102,29 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
     members = []
     for name in sorted(files, key=lambda name: name in DOCUMENTS):
         path = safe_path(redactor.path(name))
-        if name.endswith(".json"):
-            document = read_document(source / name)
+        document = _document(source, name)
+        if document is not None:
             if name == "evidence.json":
                 _renew(source, document, logs)
             members.append(_written(run, path, _dump(redactor.document(document))))
+            logs[name] = Written(members[-1].size, members[-1].sha256)
             continue
         with copies.inside(source, name).open("rb") as file, private.create(run / path) as target:
             logs[name] = redactor.copy(cast(Any, file), target.write)
         members.append(Member(path=path, size=logs[name].size, sha256=logs[name].sha256))
     return members
+
+
+def _document(source: Path, name: str) -> Any:
+    """A file of JSON; None where it is none. What a node has written so named is taken for a log where it is not."""
+    if not name.endswith(".json"):
+        return None
+    try:
+        return read_document(source / name)
+    except ValueError:
+        if name in DOCUMENTS:
+            raise
+        return None
 
 
 def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:

@@ -139,7 +139,12 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
     if len(first) > 1:
         why = _OF_RECORDS if cause.name == "hang" else _TOGETHER
         return case.found(cause, "undecided", among=first, why=why)
-    sure = case.roles[id(cause)] == "origin" and len(by_node) == 1 and not _weak(by_node[first[0]], case.near)
+    sure = (
+        cause.name != "hang"
+        and case.roles[id(cause)] == "origin"
+        and len(by_node) == 1
+        and not _weak(by_node[first[0]], case.near)
+    )
     return case.found(cause, "certain" if sure else "likely", first, why=_ONLY if len(by_node) == 1 else _FIRST)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.smoke.job import JobResult
+from shakedown.smoke.signatures import MISMATCH
 from tests.lab.jobs import CHECKOUT, Run, diagnosis, plan, rank_pid
 from tests.lab.namespaces import Node, Rack
 
@@ -80,16 +81,19 @@ def told(way: str, pair: tuple[str, str], lab: Rack, folder: Path, result: JobRe
 
 
 def lacking(way: str, result: JobResult) -> list[str]:
-    """What should be there of every rank and is not: its state and its stacks, and its collectives where it runs."""
+    """What should be there of every rank and is not: its state and stacks, and its collectives where it runs. A rank
+    that gloo has ended left no more than its log; the others wrote theirs as they ended."""
+    ended = {failure.node for failure in result.failures if failure.kind == MISMATCH}
     missing = []
     for node in result.nodes:
+        if ended:
+            wanted = ["node.json"] if node.name in ended else ["node.json", "failed-"]
+        elif way == "stopped" and node.name == ODD:
+            wanted = ["node.json", "process-"]
+        else:
+            wanted = ["node.json", "process-", "stacks-", "flight-"]
         names = [path.name for path in node.logs if path.stat().st_size]
-        stopped = way == "stopped" and node.name == ODD
-        for wanted in ("node.json", "process-", "stacks-", *(() if stopped else ("flight-",))):
-            if stopped and wanted == "stacks-":
-                continue
-            if not any(name.startswith(wanted) for name in names):
-                missing.append(f"{node.name}: {wanted}")
+        missing += [f"{node.name}: {each}" for each in wanted if not any(name.startswith(each) for name in names)]
     return missing
 
 

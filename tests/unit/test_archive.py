@@ -23,7 +23,9 @@ from shakedown.archive.read import opened
 from shakedown.archive.redact import Redactor
 from shakedown.archive.tar import Refused, is_archive
 from shakedown.cli import main
+from shakedown.diagnosis.run import KeptLogs, ranks_left
 from shakedown.runs import RunDirectory
+from shakedown.smoke.kept_logs import KeptLog
 from tests.archives import a_run, contents, manifest_of, member, packed
 
 TOKEN = "hf_" + "Ab1" * 9
@@ -109,6 +111,24 @@ def test_nothing_is_overwritten(run: RunDirectory, tmp_path: Path) -> None:
     refused = call("bundle", run.path, "--output", tmp_path / "out.tar.gz")
     assert refused.exit_code == 2 and "it is there already" in refused.output
     assert (tmp_path / "out.tar.gz").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", ['{"rank": 0, "flight": {}}', '{"rank": 0, "flight"'], ids=["whole", "cut"])
+def test_what_ranks_left_of_a_standstill_is_as_good_as_in_the_run(run: RunDirectory, tmp_path: Path, text: str) -> None:
+    evidence = run.load_evidence()
+    its = evidence["together"].logs[NAMES[0]]
+    path = str(Path(its[0].path).with_name("flight-7.json"))
+    run.write(path, text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    its.append(KeptLog(name="hang/flight-7.json", path=path, size=len(text), kept=len(text), sha256=digest))
+    run.save(run.load(), evidence)
+    assert call("bundle", run.path, "--output", tmp_path / "sent.tar.gz").exit_code == 0
+    with opened(tmp_path / "sent.tar.gz") as archive:
+        directory = RunDirectory(archive.path)
+        packed = directory.load_evidence()
+        problems: list[str] = []
+        ranks = ranks_left(packed["together"], KeptLogs(directory, packed), problems)
+    assert len(ranks) == (text[-1] == "}") and not any("was changed" in problem for problem in problems), problems
 
 
 def test_names_that_are_words_or_very_short_do_not_change_what_a_log_says(tmp_path: Path) -> None:
