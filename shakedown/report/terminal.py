@@ -247,6 +247,12 @@ def _beside_others(nodes: Sequence[str], values: Mapping[str, float]) -> str:
     return f"{own} (others {statistics.median(others):.6g})" if others else own
 
 
+def outcome(verdict: Verdict) -> str:
+    """What a job has come to, in capitals and its colour: it neither passed nor failed where something is not known."""
+    word = "PASSED" if verdict.passes else "UNKNOWN" if verdict == Verdict.UNKNOWN else "FAILED"
+    return f"[{COLOURS[verdict]}]{word}[/]"
+
+
 def closing(gates: Sequence[Gate]) -> Iterator[str]:
     """What a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
     from shakedown.smoke.gates import verdict as verdict_of
@@ -254,13 +260,12 @@ def closing(gates: Sequence[Gate]) -> Iterator[str]:
     nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
     bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
     if nodes:
-        verdict = "[red]FAILED[/]" if bad else "[green]PASSED[/]"
+        verdict = outcome(verdict_of(gate for gate in gates if gate.node is not None))
         names = f", not {safe(named(bad))}" if bad else ""
         yield f"each node by itself: {verdict}, {len(nodes) - len(bad)} of {len(nodes)} passed{names}"
     together = [gate for gate in gates if gate.node is None]
     if together or not nodes:
-        verdict = "[green]PASSED[/]" if verdict_of(together) == Verdict.OK else "[red]FAILED[/]"
-        yield f"smoke run: {verdict}, {counted(len(together), 'gate')}"
+        yield f"smoke run: {outcome(verdict_of(together))}, {counted(len(together), 'gate')}"
 
 
 def gates_table(gates: Sequence[Gate], show_all: bool = False) -> Table:

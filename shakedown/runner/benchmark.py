@@ -101,8 +101,10 @@ def _job(current: Session, name: str) -> Job:
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("benchmark: judge", lambda: _judge_all(current))
-    gates = [gate for gate in current.record.gates if gate.node == host.name] if current.record else []
-    return bool(gates) and verdict_of(gates) == Verdict.OK
+    verdict = verdict_of(gate for gate in (current.record.gates if current.record else ()) if gate.node == host.name)
+    if not verdict.passes:
+        current.failed_as.setdefault(host.name, verdict)
+    return verdict.passes
 
 
 def _judge_all(current: Session) -> None:
@@ -122,10 +124,7 @@ def _judge_all(current: Session) -> None:
     current.close()
     current.out.print(terminal.gates_table(record.gates))
     show_notes(current)
-    passed = verdict_of(record.gates) == Verdict.OK
-    current.out.print(
-        f"benchmark: {'[green]PASSED[/]' if passed else '[red]FAILED[/]'}, {counted(len(record.gates), 'gate')}"
-    )
+    current.out.print(f"benchmark: {terminal.outcome(verdict_of(record.gates))}, {counted(len(record.gates), 'gate')}")
 
 
 def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:

@@ -26,7 +26,7 @@ from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.places import via_of, where_of
 from shakedown.runner.session import Remediation, Session, session
-from shakedown.runner.training import conclude_run, judge_each, shortfall, start_run
+from shakedown.runner.training import came_to, conclude_run, judge_each, shortfall, start_run
 from shakedown.state import is_unreadable
 
 
@@ -267,6 +267,7 @@ def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("judge the run", lambda: conclude_run(current))
     why = shortfall(current, host.name)
-    if why:
+    if why:  # pyinfra knows of failed hosts alone; what is not known is no failure in our own verdict
         host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
+        current.failed_as.setdefault(host.name, came_to(current, host.name))
     return not why

@@ -23,6 +23,7 @@ from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model
+from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
@@ -240,6 +241,11 @@ def keep(current: Session, job: Job) -> JobRecord:
         evidence.timing = job.result.timing
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
+
+
+def came_to(current: Session, node: str) -> Verdict:
+    """The worst of the gates that are about a node, its own and those of the job over all; unknown: there is none."""
+    return verdict_of(gate for gate in (current.record.gates if current.record else ()) if gate.node in (None, node))
 
 
 def shortfall(current: Session, node: str) -> str:

@@ -266,8 +266,7 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
     if told:
         out.print()
         out.print(terminal.gates_table(told))
-    words = {Verdict.OK: "[green]PASSED[/]", Verdict.FAIL: "[red]FAILED[/]"}
-    out.print(f"trials: {words.get(verdict_of(judged), '[magenta]UNDECIDED[/]')}, {counted(len(judged), 'gate')}")
+    out.print(f"trials: {terminal.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}")
 
 
 def conclude() -> None:

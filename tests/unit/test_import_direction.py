@@ -17,6 +17,7 @@ ROOT = PACKAGE.parent
 # here, above all that it imports. Components of one line do not import each other.
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
+    ("shakedown.command_secrets",),
     (
         "shakedown.ledger.schema",
         "shakedown.log",

@@ -10,6 +10,8 @@ from typing import Any, Literal
 import pytest
 from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.context import ctx_state
 
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
@@ -19,6 +21,8 @@ from shakedown.findings import Verdict
 from shakedown.report import terminal
 from shakedown.report.summary import not_held
 from shakedown.resolve import HostLayers, resolve
+from shakedown.runner import stages
+from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
@@ -308,7 +312,7 @@ def judged_figures(tokens: float) -> Any:
 # -- the deploy -----------------------------------------------------------------------------------------------------
 
 
-def gate(name: str, verdict: Literal[Verdict.OK, Verdict.FAIL], node: str | None = None) -> Gate:
+def gate(name: str, verdict: Literal[Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN], node: str | None = None) -> Gate:
     return Gate(name=name, verdict=verdict, job=job_name(node), node=node)
 
 
@@ -337,6 +341,29 @@ def test_a_node_falls_short_by_its_own_gates_and_those_of_all(current: Session) 
     assert shortfall(current, "node01") == "down"
     current.record.gates = []
     assert shortfall(current, "node02"), "nothing was judged, so nothing has passed"
+
+
+def test_what_is_not_known_is_unknown_wherever_it_is_told(current: Session) -> None:
+    """pyinfra fails a host whose job has not passed; that makes no failure of what nobody could see."""
+    assert current.record is not None
+    current.record.gates.append(gate("counters", Verdict.UNKNOWN))
+    current.done.add("judge the run")
+    ctx_state.set(current.state)
+    progress(current.state).session = current
+    try:
+        for host in current.state.inventory:
+            current.state.activate_host(host)
+            assert stages._conclude(current.state, host) is False
+            current.state.fail_hosts({host})
+    except PyinfraError:
+        pass  # none is left, says pyinfra
+    finally:
+        ctx_state.reset()
+    assert (current.verdict(), current.verdict().exit_code) == (Verdict.UNKNOWN, 4)
+    said = list(terminal.closing(current.record.gates))
+    assert "PASSED" in said[0] and "smoke run: [magenta]UNKNOWN[/], 2 gates" in said[1]
+    current.record.gates.append(gate("exit_codes", Verdict.FAIL))
+    assert "FAILED" in list(terminal.closing(current.record.gates))[1]
 
 
 def test_a_run_of_which_a_job_was_never_judged_has_failed(current: Session) -> None:
