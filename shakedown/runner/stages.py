@@ -21,7 +21,7 @@ from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
-from shakedown.runner import isolation
+from shakedown.runner import isolation, slurm
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.places import via_of, where_of
@@ -38,6 +38,8 @@ def examine() -> None:
         _fail_here(current, "could not be examined")
     elif current.examination.blockers(name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
+    else:
+        slurm.leave_alone()
 
 
 def drifted() -> None:

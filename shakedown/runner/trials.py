@@ -17,7 +17,7 @@ from shakedown.findings import Verdict
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.report import trials as shown
-from shakedown.runner import training
+from shakedown.runner import slurm, training
 from shakedown.runner.invocation import invocation
 from shakedown.runner.places import where_of
 from shakedown.runner.session import Session, session
@@ -56,6 +56,8 @@ def measure(always: bool = False) -> None:
             current.fail(current.host(name), "could not be examined", current.examination.blockers(name))
         return
     if not (always or _asked(current)):
+        return
+    if always and not slurm.leave_alone():
         return
     current.once("trials: plan", lambda: _begin(current))
     stage = _stage(current)

@@ -152,3 +152,15 @@ def test_an_inventory_without_nodes_is_an_error(controller):
         hosts.slurm("partition=nothing")
     with pytest.raises(ValueError, match='expected one of "partition='):
         hosts.slurm("partitions=main")
+
+
+def test_who_holds_a_node(program):
+    program("squeue", 'echo "4711|alice|node[1-2]"; echo "4712|bob|node2"; echo "4713|bob|node9"')
+    assert nodes.jobs_on(["node1", "node2", "node3"]) == {
+        "node1": ["4711 of alice"],
+        "node2": ["4711 of alice", "4712 of bob"],
+    }
+    assert nodes.jobs_on([]) == {}
+    program("squeue", "echo nonsense")
+    with pytest.raises(SlurmError, match="cannot be read"):
+        nodes.jobs_on(["node1"])

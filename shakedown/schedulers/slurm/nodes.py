@@ -130,6 +130,23 @@ def read(names: Iterable[str] = ()) -> list[Node]:
     return found
 
 
+def jobs_on(names: Iterable[str]) -> dict[str, list[str]]:
+    """The jobs that hold each of the nodes now, as "4711 of alice"; nodes without one are not in it. Raises
+    SlurmError."""
+    wanted = set(names)
+    options = ("--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
+    said = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}") if wanted else ""
+    found: dict[str, list[str]] = {}
+    for line in filter(str.strip, said.splitlines()):
+        job, sign, rest = line.partition("|")
+        user, more, held = rest.partition("|")
+        if not (sign and more):
+            raise SlurmError(f"squeue: {printable(line, 200)!r} cannot be read")
+        for name in wanted.intersection(commands.names(held.strip())):
+            found.setdefault(name, []).append(printable(f"{job} of {user}", 100))
+    return found
+
+
 def of_json(text: str) -> list[Node]:
     """From `scontrol show nodes --json` or, of 22.05, `sinfo --json`. Raises SlurmError."""
     try:
