@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from tests.lab import slurm
 from tests.lab.namespaces import Rack, rack
-from tests.lab.product import Product, smoke
+from tests.lab.product import LONG, PROJECT, Product, finish, smoke, until, until_it_trains
 from tests.lab.slurm import Cluster
 
 NODES = 4
@@ -23,24 +25,118 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def product(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Product:
+    cluster.wait_until_idle()
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     return Product(tmp_path)
 
 
 def inventory(lab: Rack, folder: Path, **changes: object) -> Path:
-    return lab.inventory(folder / "lab.py", {**smoke(via="slurm", **changes), "slurm": {"partition": "main"}})
+    settings = {"partition": "main", "time_min": 30, "queue_s": 300}
+    return lab.inventory(folder / "lab.py", {**smoke(via="slurm", **changes), "slurm": settings})
 
 
-def test_four_nodes_train_within_one_allocation(cluster, product):
+def start(product: Product, path: Path) -> subprocess.Popen[str]:
+    return product.start("pyinfra", path, PROJECT / "deploy/megatron.py", "-y")
+
+
+def runs_left(lab: Rack) -> list[str]:
+    found = [node.exec("ls /root/.cache/shakedown/runs 2>/dev/null", check=False).stdout.split() for node in lab]
+    return [name for names in found for name in names]
+
+
+def test_four_nodes_train_within_one_allocation(cluster: Cluster, product: Product) -> None:
     lab = cluster.lab
-    path = inventory(lab, product.folder)
-    ran = product.deploy(path, "megatron", "-y")
+    ran = product.deploy(inventory(lab, product.folder), "megatron", "-y")
     assert ran.code == 0, ran.text
+    assert "runs on node[1-4]" in ran.text
     record = product.record()
     assert record["verdict"] == "ok"
     (job,) = record["jobs"]
-    assert len(job["logs"]) == NODES and all(
-        (product.folder / "runs/latest" / logs[0]).stat().st_size for logs in job["logs"].values()
-    )
-    assert "runs on node[1-4]" in ran.text
-    assert cluster.jobs() == []
+    assert sorted(job["logs"]) == ["node1", "node2", "node3", "node4"]
+    assert all((product.folder / "runs/latest" / logs[0]).is_file() for logs in job["logs"].values())
+    assert cluster.jobs() == [] and runs_left(lab) == []
+    # Over SSH a job needs a command for each poll; here there are those of the two readings before and after it.
+    assert max(node.exec_channels() for node in lab) <= 4
+
+
+def test_a_queued_job_is_told_and_a_stop_cancels_it_alone(cluster: Cluster, product: Product) -> None:
+    holder = cluster.command("sbatch", "--parsable", "--nodelist=node4", "--wrap=sleep 600", "--output=/dev/null")
+    foreign = holder.strip()
+    until(lambda: "R" in cluster.command("squeue", "--noheader", f"--jobs={foreign}", "--format=%t"), 60)
+    try:
+        with start(product, inventory(cluster.lab, product.folder)) as run:
+            until(lambda: len(cluster.jobs()) == 2, 120)
+            until(lambda: "Resources" in cluster.command("squeue", "--noheader", "--format=%r"), 60)
+            run.send_signal(signal.SIGINT)
+            code, said = finish(run, 120)
+        assert code not in (0, None)
+        assert "stopped by Ctrl-C, while Slurm job" in said
+        assert cluster.jobs() == [foreign]
+        refused = product.run("shakedown", "trials", refusing(cluster.lab, product.folder))
+        assert refused.code == 1 and f"Slurm job {foreign} of root holds it" in refused.text
+    finally:
+        cluster.command("scancel", foreign)
+
+
+def refusing(lab: Rack, folder: Path) -> Path:
+    """An inventory of the node that somebody's job holds, whose trials would go over SSH."""
+    (node,) = (node for node in lab if node.name == "node4")
+    data = {"gpu": "cpu", "slurm": {}, "trials": {"only": ["memory"]}}
+    only = lab.host_data(node)
+    (folder / "held.py").write_text(f"nodes = ([('node4', {only!r})], {data!r})\n")
+    return folder / "held.py"
+
+
+@pytest.mark.long
+def test_a_stop_in_mid_run_ends_the_job_everywhere(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    with start(product, inventory(lab, product.folder, **LONG)) as run:
+        until_it_trains(lab.nodes)
+        run.send_signal(signal.SIGINT)
+        code, said = finish(run, 120)
+    assert code not in (0, None) and "stopped by Ctrl-C" in said
+    assert cluster.jobs() == [] and runs_left(lab) == []
+
+
+@pytest.mark.long
+def test_a_controller_that_is_killed_leaves_nothing(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    with start(product, inventory(lab, product.folder, **LONG)) as run:
+        until_it_trains(lab.nodes)
+        run.kill()
+    until(lambda: not any("train.py" in " ".join(p.args) for node in lab for p in node.processes()), 120)
+    for job in cluster.jobs():
+        cluster.command("scancel", job)
+    for node in lab:
+        node.exec("rm -rf /root/.cache/shakedown/runs")
+
+
+@pytest.mark.long
+def test_a_node_that_is_lost_in_mid_run_is_named(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    lost = lab["node3"]
+    with start(product, inventory(lab, product.folder, **LONG)) as run:
+        until_it_trains(lab.nodes)
+        lost.down()
+        code, said = finish(run, 180)
+    assert code == 1 and "node3" in said
+    (job,) = product.record()["jobs"]
+    assert job["logs"]["node1"] and cluster.jobs() == []
+    lost.up()
+    cluster.start_node(lost)
+    cluster.wait_until_idle()
+
+
+@pytest.mark.long
+def test_trials_and_the_search_are_steps_of_one_allocation(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    settings = {"partition": "main", "time_min": 30}
+    data = {**smoke(via="slurm"), "slurm": settings, "trials": {"via": "slurm", "repetitions": 2}}
+    path = lab.inventory(product.folder / "lab.py", data)
+    ran = product.run("shakedown", "trials", path, "--only", "memory,pairs", timeout=300)
+    assert ran.code in (0, 1, 4), ran.text  # figures of nodes that share cores are what they are
+    assert "pairs." in ran.text and "not started" not in ran.text
+    searched = product.run("shakedown", "isolate", path, "--rounds", "1", "--via", "slurm", timeout=300)
+    assert searched.code in (0, 4), searched.text
+    assert searched.text.count(" runs on node[1-4]") == 1, "one allocation for all groups of all rounds"
+    assert cluster.jobs() == [] and runs_left(lab) == []
