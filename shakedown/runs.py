@@ -72,7 +72,7 @@ from shakedown.telemetry.summary import NodeTelemetry
 from shakedown.telemetry.timing import Timing
 from shakedown.text import file_name, load_json, printable, shallow
 from shakedown.trials import judge as of_trials
-from shakedown.trials.models import Reading, TrialsRecord
+from shakedown.trials.models import FRESH, NODES, Reading, TrialsRecord
 
 SCHEMA_VERSION = 1
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -435,13 +435,19 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
             logs = {log.name: log for log in kept.logs.get(node.name, [])}
             text, why = copies.text_of(directory.path, logs.get(LEADER))
             found = of_trials.read_log(node.name, (text or "").splitlines())
-            readings += found.readings
+            fresh = job.trials in FRESH and record.trials.confirm
+            readings += [each.model_copy(update={"fresh": fresh}) for each in found.readings]
             why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
             if why:
                 incomplete[job.trials][node.name] = why
-    fresh = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
-    kept_of = {job.node: evidence[job.name] for job in record.jobs if job.trials and job.node and job.name in evidence}
-    return of_trials.judged(fresh, {node: kept.past for node, kept in kept_of.items() if kept.past})
+    whole = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
+    return of_trials.judged(whole, past_by_node(record, evidence))
+
+
+def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:
+    """What the ledger knew of each node's trials by itself when the run ended."""
+    kept = {job.node: evidence[job.name] for job in record.jobs if job.trials == NODES and job.name in evidence}
+    return {node: each.past for node, each in kept.items() if node and each.past}
 
 
 def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:

@@ -87,7 +87,7 @@ def of_trials(trials: TrialsRecord) -> Iterator[Hint]:
         for named in matrix.named:
             odds = _ODDS_TRIAL["named"] if len(named.nodes) == 1 else _ODDS_AMONG
             for node in named.nodes if named.kind != "unnamed" else ():
-                yield _hint(node, f"trial pairs.{named.figure}", named.evidence, odds)
+                yield _hint(node, f"trial {matrix.trial}.{named.figure}", named.evidence, odds)
 
 
 def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:

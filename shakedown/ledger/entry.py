@@ -25,6 +25,7 @@ from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
 from shakedown.trials.judge import metric as metric_of
+from shakedown.trials.models import NODES
 
 Row = dict[str, Any]
 FINDINGS = 1000  # rows of a run at most, the worst first
@@ -138,7 +139,7 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
 def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:
     """What the trials of a node measured. A figure that stood out is no history of what is usual; one that nobody could
     judge is: where there are no peers there would never be any."""
-    if record.trials is None or not job.trials or job.node is None:
+    if record.trials is None or job.trials != NODES or job.node is None:
         return
     for each in record.trials.judged:
         possible = each.ceiling is None or max(each.values, default=0.0) <= each.ceiling

@@ -18,7 +18,7 @@ MANY = 16
 """Nodes of which each has its row; of more only those in which something is not as usual."""
 MARKS = {"ok": "", "notice": " (notice)", "named": " !", "undecided": " ?", "unknown": ""}
 _COLOURS = {"named": "red", "undecided": "magenta", "notice": "cyan"}
-_JOBS = ("trials", "pairs", "pairs-again")
+_JOBS = ("trials", "pairs", "trials-again", "pairs-again")
 
 
 def of_trials(gate: Gate) -> bool:
@@ -36,9 +36,10 @@ def tables(record: TrialsRecord) -> Iterator[Any]:
     if record.judged:
         yield _nodes(record)
         yield from _of_the_fleet(record.judged)
-    for matrix in record.matrices:
+    for matrix in [*record.matrices, *record.matrices_again]:
         if matrix.cells or matrix.missing:
-            yield terminal.safe(_title(matrix))
+            fresh = ", in a fresh run" if matrix in record.matrices_again else ""
+            yield terminal.safe(f"{_title(matrix)}{fresh}")
             yield _pairs(matrix)
             yield from (terminal.safe(f"{named.kind} {named.what}: {named.evidence}") for named in matrix.named)
 
@@ -88,7 +89,7 @@ def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
 def _title(matrix: Matrix) -> str:
     usual = "" if matrix.median is None else f", median {matrix.median:.4g}"
     rail = f" over {matrix.rail}" if matrix.rail else ""
-    return f"pairs.{matrix.figure}{rail} [{matrix.unit}], sender > receiver{usual}"
+    return f"{matrix.trial}.{matrix.figure}{rail} [{matrix.unit}], sender > receiver{usual}"
 
 
 def _pairs(matrix: Matrix) -> Table:

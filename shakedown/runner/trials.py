@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,17 +22,25 @@ from shakedown.runner import slurm, training
 from shakedown.runner.invocation import invocation
 from shakedown.runner.places import where_of
 from shakedown.runner.session import Session, session
-from shakedown.runs import JobRecord, judge_job, judge_trials
+from shakedown.runs import JobRecord, judge_job, judge_trials, past_by_node
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.text import counted
 from shakedown.trials import rounds
-from shakedown.trials.judge import gates, named_nodes, suspects
-from shakedown.trials.models import AGAIN, NODES, PAIRS, Limits, TrialsRecord
-from shakedown.trials.plan import chosen_trials, expected_seconds, plan_alone, plan_between
-from shakedown.trials.rounds import Pair
+from shakedown.trials.judge import gates, judged, named_nodes, suspects, to_confirm
+from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord
+from shakedown.trials.plan import (
+    between_nodes,
+    chosen_trials,
+    expected_seconds,
+    plan_alone,
+    plan_between,
+    rails_of,
+)
+
+PEERS = 4  # nodes beside those that are measured again: enough to say what is usual
 
 
 @dataclass
@@ -42,8 +51,14 @@ class _Stage:
     names: list[str]
     alone: list[Job] = field(default_factory=list)
     between: list[Job] = field(default_factory=list)
-    again: list[Job] = field(default_factory=list)  # filled when the rounds are over
-    rounds_again: list[list[Pair]] = field(default_factory=list)
+    alone_again: list[Job] = field(default_factory=list)  # a fresh run of what was named: filled when all are over
+    between_again: list[Job] = field(default_factory=list)
+    names_again: dict[str, list[str]] = field(default_factory=dict)  # kind of job -> trials
+    nodes_again: list[str] = field(default_factory=list)  # of the fresh rounds
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [*self.alone, *self.between, *self.alone_again, *self.between_again]
 
 
 def measure(always: bool = False) -> None:
@@ -66,9 +81,11 @@ def measure(always: bool = False) -> None:
         smoke_operations.run(name="Trials, each node by itself", jobs=stage.alone, where=where)
     if stage.between:
         smoke_operations.run(name="Trials between nodes", jobs=stage.between, where=where)
-        if len(current.examination.states) > rounds.ALL_PAIRS:
-            python.call(name="Choose what is measured again", function=_choose)
-            smoke_operations.run(name="Trials of what stood out, with others", jobs=stage.again, where=where)
+    python.call(name="Choose what is measured again", function=_choose)
+    if stage.alone:
+        smoke_operations.run(name="Fresh trials of what stood out, beside others", jobs=stage.alone_again, where=where)
+    if stage.between:
+        smoke_operations.run(name="Fresh trials between nodes that stood out", jobs=stage.between_again, where=where)
     python.call(name="Judge the trials", function=_judge)
 
 
@@ -89,19 +106,22 @@ def _begin(current: Session) -> None:
     stage = _Stage(wanted, chosen_trials(wanted, invocation.only))
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
-    number = len(rounds.schedule(len(nodes), "")) if PAIRS in stage.names else 0
-    seconds = expected_seconds(stage.names, wanted.repetitions, number)
+    pairs = between_nodes(stage.names)
+    number = len(rounds.schedule(len(nodes), "")) if pairs else 0
+    rails = rails_of(stage.names, list(desired.values()), list(current.examination.states.values()))
+    seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
     told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}, {wanted.repetitions} repetitions"
     told += f", {counted(number, 'round')} of pairs" if number else ""
+    told += f" over {counted(max(rails.values()), 'rail')}" if number and max(rails.values()) > 1 else ""
     current.out.print(f"{told}: about {seconds:.0f} s", markup=False)
     if not invocation.dry:
         record = current.open_run()
         record.trials = _record(current, stage, number)
         why = "the run ended before its trials were judged"
         record.gates.append(Gate(name=NODES, verdict=Verdict.UNKNOWN, wanted="judged", evidence=why, job=NODES))
-    if [name for name in stage.names if name != PAIRS]:
+    if len(pairs) < len(stage.names):
         stage.alone = [_job(current, stage, NODES, node) for node in nodes]
-    if PAIRS in stage.names and len(nodes) > 1:
+    if pairs and len(nodes) > 1:
         stage.between = [_job(current, stage, PAIRS, None)]
     current.jobs += [*stage.alone, *stage.between]
     if invocation.dry:
@@ -114,6 +134,7 @@ def _record(current: Session, stage: _Stage, number: int) -> TrialsRecord:
     return TrialsRecord(
         asked=stage.names,
         repetitions=wanted.repetitions,
+        confirm=True,
         limits=Limits(slower=wanted.slower, floors=wanted.floors, blocks=wanted.racks),
         groups={node: desired[node].gpu.profile for node in states},
         rounds=number,
@@ -151,20 +172,18 @@ def _job(current: Session, stage: _Stage, kind: str, node: str | None) -> Job:
 def _plan(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     states, desired = current.examination.states, current.examination.desired
     run_id = current.record.run_id if current.record else "dry"
+    names = stage.names_again.get(job.trials, stage.names)
     if job.node is not None:
         number = list(states).index(job.node) + 1
         mine = desired[job.node], states[job.node]
-        return plan_alone(*mine, job.node, f"{run_id}-{NODES}-{number}", stage.names, stage.wanted)
-    there = [node for node in states if node not in current.excluded]
-    if job.trials == AGAIN and current.record is not None and current.record.trials is not None:
-        there = current.record.trials.places
-    # The places in the readings are those of the whole inventory, whoever is missing.
+        return plan_alone(*mine, job.node, f"{run_id}-{job.trials}-{number}", names, stage.wanted)
+    there = [node for node in (stage.nodes_again if job.trials == AGAIN else states) if node not in current.excluded]
     if len(there) < 2:
         raise ValueError(f"{len(there)} node is left: a pair needs two")
-    taken = stage.rounds_again if job.trials == AGAIN else rounds.schedule(len(there), run_id)
+    taken = rounds.schedule(len(there), f"{run_id}-{job.trials}" if job.trials == AGAIN else run_id)
     missing = {node: why for node, why in current.excluded.items() if node in states}
     own = {node: desired[node] for node in there}, {node: states[node] for node in there}
-    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, missing)
+    return plan_between(*own, f"{run_id}-{job.trials}", taken, stage.wanted, missing, names)
 
 
 def _choose(state: State, host: Host) -> bool:
@@ -174,25 +193,76 @@ def _choose(state: State, host: Host) -> bool:
 
 
 def _measure_again(current: Session) -> None:
-    """Of more nodes than can all be paired, those that stand out are measured again with partners that they have not
-    had, and that do not stand out."""
+    """What the first run names is measured again in a fresh one, beside others that it does not name."""
     record, directory, stage = current.record, current.directory, _stage(current)
     assert record is not None and directory is not None
-    for job in stage.between:
-        training.keep(current, job)
+    training.note_missing(current)
+    _keep(current, stage)
     current.save()
     so_far = judge_trials(directory, record, current.evidence)
-    odd = suspects(so_far) if so_far is not None else []
-    if so_far is None or not odd:
+    if so_far is None or invocation.interrupted:
         return
-    count = len(so_far.places)
-    had = [pair for each in rounds.schedule(count, record.run_id) for pair in each]
-    stage.rounds_again = rounds.targeted(odd, range(count), had, record.run_id)
-    if stage.rounds_again:
-        names = ", ".join(so_far.places[place] for place in odd)
-        current.out.print(f"trials: {counted(len(stage.rounds_again), 'further round')} with {names}", markup=False)
-        stage.again.append(_job(current, stage, AGAIN, None))
-        current.jobs += stage.again
+    # Nothing is confirmed yet: these are the names of the first run alone.
+    so_far = judged(so_far.model_copy(update={"confirm": False}), past_by_node(record, current.evidence))
+    _again_alone(current, stage, so_far)
+    _again_between(current, stage, so_far)
+    current.jobs += [*stage.alone_again, *stage.between_again]
+
+
+def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
+    """The named nodes, and of each kind of them as many others as they need for peers."""
+    named = {node: names for node, names in to_confirm(so_far).items() if node not in current.excluded}
+    if not named:
+        return
+    chosen = set(named)
+    for group in {so_far.groups.get(node, "") for node in named}:
+        others = [node for node, its in so_far.groups.items() if its == group and node not in named]
+        others = [node for node in others if node not in current.excluded]
+        chosen |= set(
+            random.Random(current.record.run_id if current.record else "").sample(others, min(PEERS, len(others)))
+        )
+    asked = {name for names in named.values() for name in names}
+    stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in asked]
+    stage.alone_again += [_job(current, stage, NODES_AGAIN, node) for node in so_far.groups if node in chosen]
+    told = f"{', '.join(named)} again in a fresh run of {', '.join(stage.names_again[NODES_AGAIN])}"
+    others = [node for node in so_far.groups if node in chosen and node not in named]
+    told += f", beside {', '.join(others)}" if others else ""
+    current.out.print(f"trials: {told}", markup=False, highlight=False)
+
+
+def _again_between(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
+    """What stood out of the rounds, in rounds of its own."""
+    odd = suspects(so_far)
+    places = sorted({place for its in odd.values() for place in its})
+    if not places:
+        return
+    count, run_id = len(so_far.places), current.record.run_id if current.record else ""
+    had = [pair for each in rounds.schedule(count, run_id) for pair in each]
+    stage.nodes_again = [so_far.places[place] for place in rounds.beside(places, count, had, run_id)]
+    stage.names_again[AGAIN] = [name for name in stage.names if name in odd]
+    number = len(rounds.schedule(len(stage.nodes_again), ""))
+    names = ", ".join(so_far.places[place] for place in places)
+    told = f"trials: {counted(number, 'fresh round')} of {', '.join(stage.names_again[AGAIN])} with {names} and "
+    told += counted(len(stage.nodes_again) - len(places), "other node")
+    current.out.print(told, markup=False, highlight=False)
+    stage.between_again.append(_job(current, stage, AGAIN, None))
+
+
+def _keep(current: Session, stage: _Stage) -> None:
+    record = current.record
+    assert record is not None
+    gone = {job.node for job in stage.alone if not job.result and not job.error and job.node in current.excluded}
+    for job in stage.jobs:
+        if job.node not in gone or job.node is None:
+            training.keep(current, job)
+    if gone and record.trials is not None:
+        groups = {node: group for node, group in record.trials.groups.items() if node not in gone}
+        record.trials = record.trials.model_copy(update={"groups": groups})
+    book, states = usual_ledger(), current.examination.states
+    for kept in record.jobs:
+        if kept.trials == NODES and kept.node is not None and current.evidence[kept.name].past is None:
+            past = past_of(kept, states, record.run_id, Wanted(judge=True), book)
+            current.evidence[kept.name].past = past
 
 
 def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
@@ -203,7 +273,8 @@ def _plan_now(current: Session, stage: _Stage, job: Job) -> LaunchPlan:
     record = current.record
     assert record is not None
     if job.node is None and record.trials is not None:
-        record.trials = record.trials.model_copy(update={"places": [node.name for node in plan.nodes]})
+        places = "places_again" if job.trials == AGAIN else "places"
+        record.trials = record.trials.model_copy(update={places: [node.name for node in plan.nodes]})
     kept = JobRecord(node=job.node, trials=job.trials, plan=training.shown(plan, current.examination))
     record.jobs.append(kept)
     current.save()
@@ -232,32 +303,21 @@ def _judge_all(current: Session) -> None:
     record, directory, stage = current.record, current.directory, _stage(current)
     assert record is not None and directory is not None
     training.note_missing(current)
-    gone = {job.node for job in stage.alone if not job.result and not job.error and job.node in current.excluded}
-    for job in [*stage.alone, *stage.between, *stage.again]:
-        if job.node not in gone or job.node is None:
-            training.keep(current, job)
-    if gone and record.trials is not None:
-        groups = {node: group for node, group in record.trials.groups.items() if node not in gone}
-        record.trials = record.trials.model_copy(update={"groups": groups})
+    _keep(current, stage)
     current.save()  # the evidence has the logs now
-    judged: list[Gate] = []
-    book, states = usual_ledger(), current.examination.states
-    for kept in record.jobs:
-        if kept.trials and kept.node is not None:
-            past = past_of(kept, states, record.run_id, Wanted(judge=True), book)
-            current.evidence[kept.name].past = past
+    made: list[Gate] = []
     for kept in record.jobs:
         if kept.trials:
-            judged += judge_job(directory, kept, current.evidence[kept.name]).gates
+            made += judge_job(directory, kept, current.evidence[kept.name]).gates
     record.trials = judge_trials(directory, record, current.evidence)
     assert record.trials is not None
-    judged += gates(record.trials)
-    record.gates = [*shown.of_training(record.gates), *judged]
+    made += gates(record.trials)
+    record.gates = [*shown.of_training(record.gates), *made]
     if stage.wanted.exclude:
         for node, why in named_nodes(record.trials).items():
             current.exclude(node, why, Verdict.FAIL)
     current.save()
-    _show(current, record.trials, judged)
+    _show(current, record.trials, made)
 
 
 def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> None:

@@ -13,11 +13,12 @@ from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates.model import some
 from shakedown.text import counted
-from shakedown.trials import matrix
+from shakedown.trials import confirm, matrix
 from shakedown.trials.models import NODES, PAIRS, Judged, Limits, Matrix, Reading, Standing, TrialsRecord
 from shakedown.trials.reading import read_log
 from shakedown.trials.references import references
 from shakedown.trials.workload.registry import LOWER, Trial, trials
+from shakedown.trials.workload.registry import PAIRS as BETWEEN
 
 __all__ = ["gates", "judged", "named_nodes", "read_log"]
 
@@ -31,9 +32,20 @@ def metric(trial: str, figure: str, part: str) -> str:
 
 def judged(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) -> TrialsRecord:
     """The record with its figures judged: every part against its peers, its node's own earlier runs (`pasts`), the
-    floors and the ceilings."""
+    floors and the ceilings; and what that names against a fresh run."""
+    first = [reading for reading in record.readings if not reading.fresh]
+    fresh = [reading for reading in record.readings if reading.fresh]
+    figures, matrices = _figures(record, first, pasts or {}), _matrices(record, first, record.places)
+    again = _matrices(record, fresh, record.places_again)
+    if record.confirm:
+        figures = confirm.figures(figures, _figures(record, fresh, pasts or {}))
+        matrices = confirm.matrices(matrices, again)
+    return record.model_copy(update={"judged": figures, "matrices": matrices, "matrices_again": again})
+
+
+def _figures(record: TrialsRecord, readings: Sequence[Reading], pasts: Mapping[str, Past]) -> list[Judged]:
     known = trials()
-    single = [reading for reading in record.readings if reading.trial != PAIRS and reading.trial in known]
+    single = [reading for reading in readings if reading.trial in known and known[reading.trial].on != BETWEEN]
     values: dict[Key, dict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     for reading in single:
         if reading.value is not None and reading.state == "ok" and known[reading.trial].unit(reading.figure):
@@ -41,10 +53,10 @@ def judged(record: TrialsRecord, pasts: Mapping[str, Past] | None = None) -> Tri
             values[key][reading.node, reading.part].append(reading.value)
     found: list[Judged] = []
     for (group, name, figure, _), its in values.items():
-        found += _of(record, group, known[name], figure, its, pasts or {})
+        found += _of(record, group, known[name], figure, its, pasts)
     order = list(record.groups)
     found.sort(key=lambda each: order.index(each.node) if each.node in order else len(order))
-    return record.model_copy(update={"judged": [*found, *_bad(record, single)], "matrices": _matrices(record)})
+    return [*found, *_bad(record, single)]
 
 
 def _kind(part: str) -> str:
@@ -164,27 +176,33 @@ def _bad(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
             values=[],
             median=None,
             standing="named",
+            wrong_results=state == "wrong",
             why=why,
         )
 
 
-def _matrices(record: TrialsRecord) -> list[Matrix]:
-    """The readings between nodes, by figure and rail."""
-    nodes = record.places
-    cells: dict[tuple[str, str], dict[matrix.Cell, list[float]]] = defaultdict(lambda: defaultdict(list))
-    asked: dict[str, set[matrix.Cell]] = defaultdict(set)
-    for reading in record.readings:
-        cell = _cell(reading, nodes) if reading.trial == PAIRS else None
+def _matrices(record: TrialsRecord, readings: Sequence[Reading], nodes: Sequence[str]) -> list[Matrix]:
+    """The readings between nodes, by trial, figure and rail."""
+    known = trials()
+    cells: dict[tuple[str, str, str], dict[matrix.Cell, list[float]]] = defaultdict(lambda: defaultdict(list))
+    asked: dict[tuple[str, str], set[matrix.Cell]] = defaultdict(set)
+    for reading in readings:
+        of_links = reading.trial in known and known[reading.trial].on == BETWEEN
+        cell = _cell(reading, nodes) if of_links and reading.state != "absent" else None
         if cell is None:
             continue
-        asked[reading.rail or ""].add(cell)
+        asked[reading.trial, reading.rail or ""].add(cell)
         if reading.figure and reading.value is not None and reading.state == "ok":
-            cells[reading.figure, reading.rail or ""][cell].append(reading.value)
-    known, found = trials()[PAIRS], []
-    for figure, unit in known.figures.items():
-        for rail, of_rail in asked.items():
-            found.append(_matrix(record, figure, unit, rail, nodes, cells[figure, rail], of_rail))
-    return found
+            cells[reading.trial, reading.figure, reading.rail or ""][cell].append(reading.value)
+    found = []
+    for (name, rail), of_rail in asked.items():
+        for figure, unit in known[name].figures.items():
+            found.append(_matrix(record, name, figure, unit, rail, nodes, cells[name, figure, rail], of_rail))
+    return sorted(found, key=lambda each: (list(known).index(each.trial), _order(known[each.trial], each.figure)))
+
+
+def _order(trial: Trial, figure: str) -> int:
+    return list(trial.figures).index(figure)
 
 
 def _cell(reading: Reading, nodes: Sequence[str]) -> matrix.Cell | None:
@@ -198,6 +216,7 @@ def _cell(reading: Reading, nodes: Sequence[str]) -> matrix.Cell | None:
 
 def _matrix(
     record: TrialsRecord,
+    trial: str,
     figure: str,
     unit: str,
     rail: str,
@@ -220,6 +239,7 @@ def _matrix(
     for (sender, receiver), values in cells.items():
         shown[sender][receiver] = list(values)
     return Matrix(
+        trial=trial,
         figure=figure,
         unit=unit,
         rail=rail,
@@ -239,7 +259,7 @@ def gates(record: TrialsRecord) -> list[Gate]:
     """One gate for each trial over all nodes, and one for each node that it names."""
     found: list[Gate] = []
     for name in record.asked:
-        found += _of_pairs(record) if name == PAIRS else _of_trial(record, name)
+        found += _between(record, name) if trials()[name].on == BETWEEN else _of_trial(record, name)
     return found
 
 
@@ -321,30 +341,33 @@ def _figure(each: Judged) -> str:
     return f"{each.part} {each.figure}".strip()
 
 
-def _of_pairs(record: TrialsRecord) -> Iterator[Gate]:
+def _between(record: TrialsRecord, name: str) -> Iterator[Gate]:
     own: dict[str, list[str]] = defaultdict(list)
     between: dict[str, list[str]] = defaultdict(list)
-    unsure: list[str] = []
-    for matrix_of in record.matrices:
+    unsure, matrices = _absent(record, name), [each for each in record.matrices if each.trial == name]
+    if not matrices and record.readings and len(unsure) >= len(record.places):
+        return  # it is not there, on any node
+    for matrix_of in matrices:
         for each in matrix_of.named:
             text = f"{_of_matrix(matrix_of)}: {each.what}: {each.evidence}"
+            text += "; again in a fresh run" if each.confirmed else ""
             if each.kind in ("node", "sender", "receiver"):
                 own[each.what].append(text)
             elif each.kind == "unnamed":
                 unsure.append(text)
             else:
                 between[f"{each.kind} {each.what}"].append(text)
-    remedy = "shakedown trials INVENTORY --only pairs again; then look at cable, port and switch"
-    same: dict[str, Any] = {"name": PAIRS, "wanted": "as the others", "job": PAIRS}
+    remedy = f"shakedown trials INVENTORY --only {name} again; then look at cable, port and switch"
+    same: dict[str, Any] = {"name": name, "wanted": "as the others", "job": PAIRS}
     bad = {**same, "verdict": Verdict.FAIL, "remedy": remedy}
     for node, texts in own.items():
         yield Gate(**bad, actual="slow", evidence=some(texts), node=node)
     for what, texts in between.items():
         yield Gate(**bad, actual=what, evidence=some(texts))
-    read = [each for each in record.matrices if each.median is not None]
+    read = [each for each in matrices if each.median is not None]
     if not read:
         unsure.append("fewer cells than can be compared: at least three nodes are needed")
-        remedy = "shakedown trials INVENTORY --only pairs with at least three nodes, or leave pairs out with --only"
+        remedy = f"shakedown trials INVENTORY --only {name} with at least three nodes, or leave it out with --only"
     if unsure:
         yield Gate(**same, verdict=Verdict.UNKNOWN, actual="undecided", evidence=some(unsure), remedy=remedy)
     elif not between:
@@ -352,16 +375,38 @@ def _of_pairs(record: TrialsRecord) -> Iterator[Gate]:
         yield Gate(**same, verdict=Verdict.OK, actual="as the others", evidence=text)
 
 
+def _absent(record: TrialsRecord, name: str) -> list[str]:
+    """Nodes on which a trial between nodes could not be taken, with why; what its partners say of it is the same."""
+    said = {each.node: each.note for each in record.readings if each.trial == name and each.state == "absent"}
+    own = {node: why for node, why in said.items() if not why.startswith("on the other node")}
+    return [f"{node}: {why}" for node, why in own.items()]
+
+
 def _of_matrix(each: Matrix) -> str:
     return f"{each.figure}{f' over {each.rail}' if each.rail else ''}"
 
 
-def suspects(record: TrialsRecord) -> list[int]:
-    """Places of the nodes that stand out of the rounds so far; none where they are more than a third: what slows so
-    many is no node."""
-    found = {node for each in record.matrices for named in each.named for node in named.nodes}
-    places = [place for place, node in enumerate(record.places) if node in found]
-    return places if len(places) <= len(record.places) // 3 else []
+def to_confirm(record: TrialsRecord) -> dict[str, list[str]]:
+    """Node -> the trials that name it by itself, and would measure it again. What is wrong was compared with what it
+    had to be, and is no matter of speed: it stays."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in record.judged:
+        if each.standing == "named" and not confirm.is_proof(each) and each.trial not in found[each.node]:
+            found[each.node].append(each.trial)
+    return {node: names for node, names in found.items() if names}
+
+
+def suspects(record: TrialsRecord) -> dict[str, list[int]]:
+    """Trial between nodes -> the places of what stands out of its rounds."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for each in record.matrices:
+        for named in each.named:
+            found[each.trial] |= set(named.nodes) if named.kind != "unnamed" else set()
+    return {
+        name: [place for place, node in enumerate(record.places) if node in nodes]
+        for name, nodes in found.items()
+        if nodes
+    }
 
 
 def named_nodes(record: TrialsRecord) -> dict[str, str]:

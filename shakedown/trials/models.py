@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 NODES: Literal["trials"] = "trials"  # each node by itself
 PAIRS: Literal["pairs"] = "pairs"  # between nodes
-AGAIN: Literal["pairs-again"] = "pairs-again"  # between nodes that stood out and others
+NODES_AGAIN: Literal["trials-again"] = "trials-again"  # a fresh run of what was named, and of peers
+AGAIN: Literal["pairs-again"] = "pairs-again"  # the same between nodes
+FRESH = (NODES_AGAIN, AGAIN)
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.>-]{1,60}$")]
 Text = Annotated[str, Field(max_length=300)]
@@ -27,6 +29,7 @@ class Reading(_Part):
     trial: Word
     part: Word  # gpu3, cpu, numa1, node; of a pair the two places, sender first: 0>2
     repetition: Annotated[int, Field(ge=0, le=10_000)]
+    fresh: bool = False  # of the second run, in which what the first one named is measured again
     figure: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.>-]{0,60}$")] = ""  # empty: of the trial as a whole
     state: State = "ok"
     value: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
@@ -56,11 +59,13 @@ class Judged(_Part):
     peers: int = 0
     of_peers: float | None = None  # their median
     shortfall: float | None = None  # fraction by which it is worse than that; negative: better
+    again: list[float] | None = None  # the same in a fresh run, where the first one named it; empty: nothing came
     earlier: int = 0  # runs that it was compared with
     floor: float | None = None
     floor_source: str = ""
     ceiling: float | None = None
     standing: Standing
+    wrong_results: bool = False  # named for results that were not what they had to be
     why: str = ""
 
 
@@ -71,6 +76,7 @@ class Named(_Part):
     what: str  # the node, "A > B", or the block
     nodes: list[str]  # that it comes down to
     figure: str
+    confirmed: bool | None = None  # by a fresh run; None: there was none
     cells: int  # slow cells that it accounts for
     of: int  # of so many that it has
     evidence: str
@@ -79,6 +85,7 @@ class Named(_Part):
 class Matrix(_Part):
     """A figure between all nodes: sender, receiver -> the repetitions."""
 
+    trial: str = PAIRS
     figure: str
     unit: str
     rail: str = ""
@@ -96,10 +103,13 @@ class TrialsRecord(_Part):
     asked: list[str]
     repetitions: int
     limits: Limits = Limits()
+    confirm: bool = False  # what a run names is named only where a fresh one names it again
     groups: dict[str, str] = {}  # node -> GPU profile: like is compared with like
     places: list[str] = []  # the nodes of the rounds, as their places in the readings count them
+    places_again: list[str] = []  # the same of the fresh rounds
     rounds: int = 0
     readings: Annotated[list[Reading], FailFast()] = []
     judged: Annotated[list[Judged], FailFast()] = []
     matrices: list[Matrix] = []
+    matrices_again: list[Matrix] = []  # of the fresh rounds
     incomplete: dict[str, dict[str, str]] = {}  # kind of job -> node -> why its readings are not whole

@@ -8,7 +8,8 @@ embedded default.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shakedown.desired.models import DesiredState, Smoke, Trials
@@ -29,6 +30,7 @@ from shakedown.trials.workload.registry import TOOL, trials
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
 LOG = "{run_dir}/logs/parts.log"  # what the processes said on standard error
+SECRET_FILE = "meeting"
 START_S = 120  # for torch to be imported and a device to be opened, on a busy host or from a shared file system
 CPU_RANKS = 2  # processes of a collective where there are no GPUs
 SECONDS = 0.3  # of measuring, for each figure
@@ -37,33 +39,48 @@ SECONDS = 0.3  # of measuring, for each figure
 def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
     """The trials to run, in their order. Raises ValueError for a name that is none."""
     known = trials()
-    names = list(only) or wanted.only or [name for name, each in known.items() if each.on != TOOL]
+    names = list(only) or wanted.only or [name for name, each in known.items() if not each.by_name]
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"no such trial: {', '.join(unknown)}; there are {', '.join(known)}")
     return [name for name in known if name in names]
 
 
-def expected_seconds(names: Sequence[str], repetitions: int, rounds: int) -> float:
+def between_nodes(names: Sequence[str]) -> list[str]:
+    """Those that two nodes at a time take."""
+    return [name for name in names if trials()[name].on == PAIRS]
+
+
+def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails: Mapping[str, int]) -> float:
     """About how long the trials take where nothing is slow: all nodes measure at once, so only the rounds between them
-    grow with their number. Starting torch counts 10 s for each kind of part."""
-    known = trials()
-    alone = sum(known[name].seconds for name in names if name != PAIRS) * repetitions
-    starts = len({known[name].on for name in names})
-    return alone + 10.0 * starts + rounds * repetitions * known[PAIRS].seconds * 2
+    grow with their number, and with that of the `rails` which a trial takes one after the other. Starting torch counts
+    10 s for each kind of part."""
+    known, pairs = trials(), between_nodes(names)
+    alone = sum(known[name].seconds for name in names if name not in pairs) * repetitions
+    starts = len({known[name].on for name in names if known[name].needs_torch or name not in pairs})
+    of_rounds = sum(known[name].seconds * 2 * max(rails.get(name, 1), 1) for name in pairs)
+    return alone + 10.0 * starts + rounds * repetitions * of_rounds
+
+
+def rails_of(names: Sequence[str], desired: Collection[DesiredState], states: Collection[NodeState]) -> dict[str, int]:
+    """Over how many rails each trial between nodes is taken, as far as the desired state says it: torch's over its
+    devices only where GPUs are, a tool of the RDMA devices over each."""
+    count = min((each.rdma.count for each in desired), default=0)
+    gpus = all(not is_unreadable(state.gpus) and state.gpus for state in states)
+    return {name: count if gpus or not trials()[name].needs_torch else 0 for name in between_nodes(names)}
 
 
 def _with_smoke(desired: DesiredState) -> DesiredState:
     return desired if desired.smoke else desired.model_copy(update={"smoke": Smoke(recipe=EMBEDDED)})
 
 
-def _recipe(smoke: Smoke) -> Recipe:
-    """The smoke run's recipe, with the trials' program in the place of its own."""
+def _recipe(smoke: Smoke, torch: bool) -> Recipe:
+    """The smoke run's recipe, with the trials' program in the place of its own. `torch`: whether it imports it."""
     known = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
     change: dict[str, Any] = {
         "launcher": "python",
         "command": ["{run_dir}/workload/run.py", f"{{run_dir}}/{REQUEST}"],
         "upload": ["shakedown.trials.workload"],
-        "modules": ["torch"],
+        "modules": ["torch"] if torch else [],
         "workdir": None,
         "options": {},
         "conditional": [],
@@ -90,9 +107,10 @@ def plan_alone(
     desired: DesiredState, state: NodeState, node: str, run_id: str, names: Sequence[str], wanted: Trials
 ) -> LaunchPlan:
     """One node's trials by itself. Raises PlanError with all that stands in the way."""
-    draft = _draft({node: desired}, {node: state}, run_id)
-    gpus, known = gpus_of(draft.desired[node], state), trials()
-    mine = [name for name in names if name != PAIRS]
+    pairs, known = between_nodes(names), trials()
+    mine = [name for name in names if name not in pairs]
+    draft = _draft({node: desired}, {node: state}, run_id, torch=any(known[name].on != TOOL for name in mine))
+    gpus = gpus_of(draft.desired[node], state)
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
     kinds = {known[name].on for name in mine}
     each_s = [max(wanted.limit_s, 4 * known[name].seconds) for name in mine]
@@ -107,14 +125,18 @@ def plan_between(
     rounds: Sequence[Sequence[Pair]],
     wanted: Trials,
     missing: Mapping[str, str],
+    names: Sequence[str] = (PAIRS,),
 ) -> LaunchPlan:
-    """The rounds between nodes, in the order of `desired`. Raises PlanError with all that stands in the way."""
-    draft = _draft(desired, states, run_id, missing)
+    """The rounds between nodes, in the order of `desired`, of each trial that two nodes take. Raises PlanError with all
+    that stands in the way."""
+    pairs = between_nodes(names)
+    draft = _draft(desired, states, run_id, missing, torch=any(trials()[name].needs_torch for name in pairs))
     repeated = [(list(each), n + 1) for n in range(wanted.repetitions) for each in rounds]
     # In all: nobody waits longer for a round than a measurement may take, and then for one that is begun again.
-    total = START_S + len(repeated) * 4 * wanted.limit_s
+    total = START_S + len(repeated) * 4 * wanted.limit_s * len(pairs)
     request = {
         **_common(wanted),
+        "trials": pairs,
         "nodes": len(desired),
         "rounds": [each for each, _ in repeated],
         "repetitions": [number for _, number in repeated],
@@ -124,7 +146,7 @@ def plan_between(
         name: {**request, "place": place, "gpus": gpus_of(draft.desired[name], states[name])}
         for place, name in enumerate(desired)
     }
-    return _complete(draft, requests, total)
+    return _complete(draft, requests, total, {SECRET_FILE: f"MEETING_SECRET={secrets.token_hex(32)}\n"})
 
 
 def _common(wanted: Trials) -> dict[str, Any]:
@@ -136,6 +158,7 @@ def _draft(
     states: Mapping[str, NodeState],
     run_id: str,
     missing: Mapping[str, str] | None = None,
+    torch: bool = True,
 ) -> PlanDraft:
     mine = {name: _with_smoke(each) for name, each in desired.items()}
     smokes = {name: each.smoke for name, each in mine.items() if each.smoke is not None}
@@ -143,10 +166,12 @@ def _draft(
     # What the training does is nothing to a trial; only how it is run has to be the same.
     of_the_run = {name: each.model_copy(update={"options": {}, "expect": {}}) for name, each in smokes.items()}
     problems = same_smoke(of_the_run)
-    return PlanDraft(run_id, _recipe(smoke), mine, dict(states), smoke, len(mine) == 1, problems=problems)
+    return PlanDraft(run_id, _recipe(smoke, torch), mine, dict(states), smoke, len(mine) == 1, problems=problems)
 
 
-def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float) -> LaunchPlan:
+def _complete(
+    draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float, more: Mapping[str, str] | None = None
+) -> LaunchPlan:
     smoke = draft.smoke
     known = recipes().get(smoke.recipe)
     runtime = smoke.runtime or (known.family.runtimes[0] if known else "process")
@@ -159,14 +184,15 @@ def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds:
     address = endpoints[draft.master].address
     job = PlannedJob(draft.run_id, chosen, len(endpoints), 1, address, port, image)
     nodes = []
+    rails = min((len(each.names) for each in hcas.values()), default=0)
     for rank, (name, endpoint) in enumerate(endpoints.items()):
         assignment = assignment_of(draft, rank, name, endpoint, hcas, equipment)
         node = RUNTIMES[runtime](job, assignment)
         request = requests[name]
         if "rounds" in request:
-            rails = hcas[name].names if request["gpus"] else []
-            request = {**request, "address": address, "port": port, "rails": rails}
-        files = {**node.files, REQUEST: json.dumps(request)}
+            meeting = {"address": address, "port": port, "own": endpoint.address, "secret_in": SECRET_FILE}
+            request = {**request, **meeting, "rails": hcas[name].names[:rails], "gid_index": hcas[name].gid_index}
+        files = {**node.files, **(more or {}), REQUEST: json.dumps(request)}
         nodes.append(node.model_copy(update={"files": files, "logs": [LOG]}))
     limit = seconds + START_S
     return LaunchPlan(

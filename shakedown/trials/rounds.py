@@ -2,13 +2,13 @@
 
 The circle method: n - 1 rounds (n where n is odd) in which every node has one partner, and after which each has had
 every other. Beyond `ALL_PAIRS` nodes that is too long: so many rounds of it are drawn, in which each node has as many
-partners, and what stands out is measured again with others.
+partners.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
 DRAWN = 8  # rounds beyond that
@@ -43,22 +43,11 @@ def schedule(nodes: int, seed: str) -> list[list[Pair]]:
     return [[(min(order[a], order[b]), max(order[a], order[b])) for a, b in each] for each in drawn]
 
 
-def targeted(suspects: Collection[int], healthy: Sequence[int], known: Collection[Pair], seed: str) -> list[list[Pair]]:
-    """Rounds in which each suspect has up to three partners that nobody suspects and that it has not had, different
-    ones at the same time."""
-    chosen, rounds = random.Random(seed), []
+def beside(suspects: Collection[int], nodes: int, known: Collection[Pair], seed: str) -> list[int]:
+    """The places of a fresh run of what stood out: those, and twice as many that nobody suspects and two more, so that
+    what is usual is theirs; first such that the suspects have not measured with."""
+    others = [node for node in range(nodes) if node not in suspects]
+    random.Random(seed).shuffle(others)
     had = {frozenset(pair) for pair in known}
-    for _ in range(3):
-        free = [node for node in healthy if node not in suspects]
-        chosen.shuffle(free)
-        pairs = []
-        for suspect in sorted(suspects):
-            partner = next((node for node in free if frozenset((suspect, node)) not in had), None)
-            if partner is None:
-                continue
-            free.remove(partner)
-            had.add(frozenset((suspect, partner)))
-            pairs.append((min(suspect, partner), max(suspect, partner)))
-        if pairs:
-            rounds.append(pairs)
-    return rounds
+    others.sort(key=lambda node: sum(frozenset((node, suspect)) in had for suspect in suspects))
+    return sorted([*suspects, *others[: 2 * len(suspects) + 2]])

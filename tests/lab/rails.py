@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.lab.vms import Vm, VmLab
 
-DEVICES = {"vm1": "bnxt_re0", "vm2": "rocep1s0"}
+DEVICES = {"vm1": "bnxt_re0", "vm2": "rocep1s0", "vm3": "rdma_p2"}
 """Names differ from node to node, as they do in racks."""
-ADDRESSES = {"vm1": "10.77.0.1", "vm2": "10.77.0.2"}
+ADDRESSES = {"vm1": "10.77.0.1", "vm2": "10.77.0.2", "vm3": "10.77.0.3"}
 MTU = 1400
 
 RDMA: dict[str, Any] = {
@@ -41,6 +41,8 @@ def laid(lab: VmLab) -> Iterator[None]:
         for vm in lab:
             vm.exec("modprobe rdma_rxe; modprobe rdma_ucm")
             vm.exec("for device in $(ls /sys/class/infiniband); do rdma link delete $device; done")
+            # Both interfaces are on one network: each answers for its own addresses, or RoCE frames reach the other.
+            vm.exec("sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2")
             vm.exec(f"ip link add rail0 link {vm.interface} type macvlan mode bridge")
             vm.exec(f"ip addr add {ADDRESSES[vm.name]}/24 dev rail0; ip link set rail0 up")
             add_device(vm)
@@ -48,3 +50,4 @@ def laid(lab: VmLab) -> Iterator[None]:
     finally:
         for vm in lab:
             vm.exec(f"rdma link delete {DEVICES[vm.name]}; ip link delete rail0", check=False)
+            vm.exec("sysctl -qw net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.all.arp_announce=0", check=False)

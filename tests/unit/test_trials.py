@@ -244,12 +244,75 @@ def test_the_ledger_keeps_what_did_not_stand_out(tmp_path: Path) -> None:
     ]
 
 
-def test_what_stands_out_is_measured_again_unless_it_is_more_than_a_third() -> None:
+def again(
+    *values: float, state: str = "ok", nodes: Sequence[str] = ("node1", "node2", "node3", "node4")
+) -> list[Reading]:
+    """A fresh run in which node2 has these and all others the usual."""
+    return [
+        Reading.model_validate(
+            {
+                "node": node,
+                "trial": "gemm",
+                "part": "cpu",
+                "repetition": number,
+                "figure": "fp32",
+                "state": state if node == "node2" else "ok",
+                "value": value if node == "node2" else 10.0,
+                "wrong": 1 if state == "wrong" and node == "node2" else 0,
+                "fresh": True,
+            }
+        )
+        for node in nodes
+        for number, value in enumerate(values, 1)
+    ]
+
+
+def test_a_node_is_named_only_where_a_fresh_run_names_it_again() -> None:
+    slow = {**EVEN, "node2": [2.5, 2.6, 2.4]}
+    assert list(judge.to_confirm(record(slow))) == ["node2"]
+    twice = record(slow, readings=again(2.4, 2.4, 2.4), confirm=True)
+    assert verdicts(twice) == [("gemm", "node2", Verdict.FAIL), ("gemm", None, Verdict.OK)]
+    (named,) = [each for each in twice.judged if each.standing == "named"]
+    assert named.values == [2.5, 2.6, 2.4] and named.again == [2.4, 2.4, 2.4] and "again in a fresh run" in named.why
+    once = record(slow, readings=again(9.9, 10.0, 10.0), confirm=True)
+    assert verdicts(once) == [("gemm", None, Verdict.UNKNOWN)]
+    (doubtful,) = [each for each in once.judged if each.standing == "undecided"]
+    assert "not so in a fresh run: 10" in doubtful.why and doubtful.values == [2.5, 2.6, 2.4], "never the better of two"
+    never = record(slow, confirm=True)
+    assert verdicts(never) == [("gemm", None, Verdict.UNKNOWN)] and "no fresh run" in str(never.judged[1].why)
+
+
+def test_a_wrong_result_needs_no_second_run_and_one_of_the_second_counts() -> None:
+    wrong = [
+        Reading(node="node2", trial="gemm", part="cpu", repetition=1, figure="fp32", state="wrong", value=1, wrong=3)
+    ]
+    assert judge.to_confirm(record(EVEN, readings=wrong)) == {}
+    assert ("gemm", "node2", Verdict.FAIL) in verdicts(record(EVEN, readings=wrong, confirm=True))
+    later = record({**EVEN, "node2": [2.5, 2.6, 2.4]}, readings=again(10, 10, 10, state="wrong"), confirm=True)
+    assert ("gemm", "node2", Verdict.FAIL) in verdicts(later)
+
+
+def test_a_sender_is_named_only_where_fresh_rounds_name_it_again() -> None:
     eight = {f"node{number}": [1.0] for number in range(1, 9)}
-    judged = record(eight, readings=between(8, lambda a, _b: a == 5), asked=["pairs"])
-    assert judge.suspects(judged) == [5]
-    many = record(eight, readings=between(8, lambda a, _b: a in (1, 3, 5)), asked=["pairs"])
-    assert judge.suspects(many) == []
+    first = between(8, lambda a, _b: a == 5)
+    assert judge.suspects(record(eight, readings=first, asked=["pairs"])) == {"pairs": [5]}
+    places = ["node2", "node4", "node6", "node7", "node8"]
+
+    def fresh(slow: int) -> TrialsRecord:
+        readings = [
+            each.model_copy(update={"node": places[int(each.part[0])], "fresh": True})
+            for each in between(5, lambda a, _b: a == slow)
+        ]
+        return record(eight, readings=[*first, *readings], asked=["pairs"], confirm=True, places_again=places)
+
+    confirmed = fresh(2)
+    assert verdicts(confirmed) == [("pairs", "node6", Verdict.FAIL), ("pairs", None, Verdict.OK)]
+    assert confirmed.matrices[0].named[0].confirmed and confirmed.matrices_again[0].named[0].what == "node6"
+    another = fresh(0)
+    assert verdicts(another) == [("pairs", None, Verdict.UNKNOWN)]
+    assert "not so in a fresh run, out of which stands sender node2" in judge.gates(another)[0].evidence
+    alone = record(eight, readings=first, asked=["pairs"], confirm=True)
+    assert verdicts(alone) == [("pairs", None, Verdict.UNKNOWN)]
 
 
 def test_a_node_that_broke_off_with_all_is_named_by_its_row_and_column() -> None:

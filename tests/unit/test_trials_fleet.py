@@ -71,10 +71,10 @@ def test_beyond_32_nodes_rounds_are_drawn_by_the_run() -> None:
     assert drawn == rounds.schedule(200, "run-1") != rounds.schedule(200, "run-2")
 
 
-def test_a_suspect_is_measured_again_with_other_nodes() -> None:
-    again = rounds.targeted({3}, range(8), {(2, 3), (3, 4)}, "seed")
-    partners = {node for each in again for pair in each for node in pair} - {3}
-    assert len(again) == len(partners) == 3 and not partners & {2, 4}
+def test_a_suspect_is_measured_again_beside_others_and_first_those_that_it_has_not_met() -> None:
+    chosen = rounds.beside([3], 8, {(2, 3), (3, 4), (0, 3)}, "seed")
+    assert chosen == [1, 3, 5, 6, 7]
+    assert rounds.beside([0, 1], 4, [], "seed") == [0, 1, 2, 3], "all, where there are no more"
 
 
 def cells(nodes: int, slow: dict[tuple[str, str], float], seed: int = 0) -> Cells:

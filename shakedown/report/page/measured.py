@@ -48,7 +48,10 @@ def of(record: TrialsRecord | None) -> Trials | None:
         fleet=list(_fleet(record)),
         odd=odd[:ODD],
         beyond=max(len(odd) - ODD, 0),
-        pairs=[_pairs(matrix) for matrix in record.matrices if matrix.cells],
+        pairs=[
+            *(_pairs(matrix) for matrix in record.matrices if matrix.cells),
+            *(_pairs(matrix, ", in a fresh run") for matrix in record.matrices_again if matrix.cells),
+        ],
         incomplete=[
             printable(f"{node}: {why}", 500) for its in record.incomplete.values() for node, why in its.items()
         ],
@@ -68,7 +71,7 @@ def _fleet(record: TrialsRecord) -> list[Fleet]:
     return made
 
 
-def _pairs(matrix: Matrix) -> Plot:
+def _pairs(matrix: Matrix, which: str = "") -> Plot:
     rows = [
         [
             median(values) if (values := matrix.cells.get(sender, {}).get(receiver)) else None
@@ -76,7 +79,7 @@ def _pairs(matrix: Matrix) -> Plot:
         ]
         for sender in matrix.nodes
     ]
-    title = f"pairs: {matrix.figure}{f' over {matrix.rail}' if matrix.rail else ''} [{matrix.unit}]"
+    title = f"{matrix.trial}: {matrix.figure}{f' over {matrix.rail}' if matrix.rail else ''} [{matrix.unit}]{which}"
     slow = ", ".join(f"{a} to {b}" for a, b in matrix.slow[:8]) or "no pair"
     alt = f"{title}, sender by receiver, {counted(len(matrix.nodes), 'node')}; slow in every repetition: {slow}"
     alt += f"; nothing came from {counted(len(matrix.missing), 'pair')}" if matrix.missing else ""

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from .link import Link
+
 DEVICE = "device"  # each GPU; the CPU where there is none
 HOST = "host"  # each NUMA node, with its own cores and memory
 NODE = "node"  # all devices of a node together
@@ -54,6 +56,7 @@ class Place:
     ranks: int = 1
     numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
     gpus: int = 0  # of the whole node, for a tool
+    link: Link | None = None  # of two nodes that measure with a program of somebody else's
 
     @property
     def kind(self) -> str:
@@ -97,7 +100,13 @@ class Trial:
     figures: Mapping[str, str]
     seconds: float  # of one repetition, start of the process not counted
     needs_gpu: bool
+    needs_torch: bool
     function: Callable[[Place], Iterator[Measured]]
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it runs only where it is asked for by name: somebody else's program, some of which take minutes."""
+        return self.on == TOOL or not self.needs_torch
 
     @property
     def doc(self) -> str:
@@ -114,9 +123,10 @@ _loaded: list[str] = []
 
 
 def trial(
-    *, on: str, figures: Mapping[str, str], seconds: float = 2.0, needs_gpu: bool = False
+    *, on: str, figures: Mapping[str, str], seconds: float = 2.0, needs_gpu: bool = False, needs_torch: bool = True
 ) -> Callable[[Callable[[Place], Iterator[Measured]]], Callable[[Place], Iterator[Measured]]]:
-    """Register a trial under its function's name. Raises ValueError for what cannot be one."""
+    """Register a trial under its function's name. `needs_torch`: not so one of a program that is installed. Raises
+    ValueError for what cannot be one."""
 
     def register(function: Callable[[Place], Iterator[Measured]]) -> Callable[[Place], Iterator[Measured]]:
         name = function.__name__
@@ -124,7 +134,7 @@ def trial(
             raise ValueError(f"trial {name}: it says on what ({', '.join(PLACES)}), its figures' units, and what it is")
         if name in TRIALS:
             raise ValueError(f"two trials are named {name}")
-        TRIALS[name] = Trial(name, on, dict(figures), seconds, needs_gpu, function)
+        TRIALS[name] = Trial(name, on, dict(figures), seconds, needs_gpu, needs_torch, function)
         return function
 
     return register

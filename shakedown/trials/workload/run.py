@@ -27,6 +27,7 @@ if not __package__:
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
+from .meeting import SECRET, Meeting, MeetingError
 from .registry import DEVICE, HOST, NODE, TOOL, trials
 from .wire import CRASHED, MARK, TIMEOUT, reading
 
@@ -186,20 +187,35 @@ def by_itself(request: dict[str, Any]) -> None:
 
 
 def between(request: dict[str, Any]) -> None:
-    """This node's part in the rounds. A process that is silent for too long is ended, and another one takes the rounds
-    that are left."""
-    store, rails = None, request["rails"] or [None]
+    """This node's part in the rounds of each trial. A process that is silent for too long is ended, and another one
+    takes the rounds that are left."""
+    keeper, passes = None, [(name, rail) for name in request["trials"] for rail in rails_of(request, name)]
     if request["place"] == 0:
-        words = [str(FOLDER / "between.py"), "--store", str(request["port"]), str(request["nodes"] * len(rails))]
-        store = Process([*words, str(request["total_s"])], logs() / "store.log", request["total_s"], request["total_s"])
-    for number, rail in enumerate(rails):
-        if rail:
-            os.environ["NCCL_IB_HCA"] = rail
+        words = [str(FOLDER / "meeting.py"), request["own"], str(request["port"])]
+        words += [str(request["nodes"]), str(request["total_s"])]
+        keeper = Process(words, logs() / "meeting.log", request["total_s"], request["total_s"])
+    for name, rail in passes:
+        more: dict[str, Any] = {"trial": name, "pass": rail["number"], **rail}
+        if request["gpus"]:
+            more["gpu"] = rail["number"]
+        if rail["device"]:
+            os.environ["NCCL_IB_HCA"] = rail["device"]
         at = 0
         while at < len(request["rounds"]):
-            at = _rounds_from(at, {**request, "pass": number, **({"gpu": number} if request["gpus"] else {})}, rail)
-    if store is not None:
-        store.watch(lambda _document: None)
+            at = _rounds_from(at, {**request, **more}, rail["name"])
+    with contextlib.suppress(MeetingError):
+        meeting = Meeting(request["address"], request["port"], os.environ.get(SECRET, ""), request["limit_s"])
+        meeting.ask("add", "through", 1)
+    if keeper is not None:
+        keeper.watch(lambda _document: None)
+
+
+def rails_of(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The rails that a trial is taken over, as many on each node: torch's is held to devices where GPUs are, a tool of
+    the RDMA devices always. One without a device where there are none."""
+    devices = request["rails"] if request["gpus"] or not trials()[name].needs_torch else []
+    numbered = [{"number": n, "device": each, "name": f"rail{n}"} for n, each in enumerate(devices)]
+    return numbered or [{"number": 0, "device": None, "name": None}]
 
 
 def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
@@ -213,7 +229,9 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
             say({**document, "rail": rail} if rail else document)
 
     words = [str(FOLDER / "between.py"), json.dumps({**request, "from": first})]
-    limit_s = 3 * request["limit_s"]  # for the others, for the measurement itself, and for some slack
+    known = trials()[request["trial"]]
+    # For the others, for the measurement itself, and for some slack; a tool has a limit for each of its runs.
+    limit_s = (3 if known.needs_torch else 12) * request["limit_s"]
     process = Process(words, logs() / "between.log", limit_s, request["start_s"])
     code = process.watch(tell)
     if process.ended:
@@ -225,13 +243,16 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
         if request["place"] in pair:
             other = next(each for each in pair if each != request["place"])
             part = f"{request['place']}>{other}"
-            say(reading("pairs", part, request["repetitions"][done[0]], state=state, note=note, rail=rail))
+            say(reading(known.name, part, request["repetitions"][done[0]], state=state, note=note, rail=rail))
     return done[0] + 1
 
 
 def main(path: str) -> int:
     """The exit code."""
     request = json.loads(Path(path).read_text())
+    secret = Path(path).with_name(request.get("secret_in") or "-")
+    if secret.is_file():  # to the processes by their environment: command lines are everybody's to read
+        os.environ[SECRET] = secret.read_text().partition("=")[2].strip()
     began = time.monotonic()
     if "rounds" in request:
         between(request)

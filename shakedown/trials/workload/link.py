@@ -1,0 +1,133 @@
+"""What two nodes need to run a program of somebody else's between them: servers that listen, and ports told."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .meeting import Meeting
+
+OUTPUT = 1 << 20  # bytes of a program's output that are read
+ATTEMPTS = 3  # a port that was free can be taken, and a stranger can be a server's first client
+_SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_LISTENS = "0A"
+
+
+class LinkError(RuntimeError):
+    """The pair could not measure; the text says why."""
+
+
+@dataclass
+class Link:
+    """One end of a pair. `prefix`: of what is told in this round; `limit_s`: of each program, and of each wait."""
+
+    meeting: Meeting
+    prefix: str
+    rank: int
+    address: str  # where this end's servers are reached
+    device: str | None  # this rail's RDMA device, None: the node has none
+    gid_index: int | None
+    limit_s: float
+    rates: dict[str, float]  # what earlier rounds of this process gave, for a run to be neither too short nor too long
+
+    def tell(self, key: str, value: str) -> None:
+        """To the other end."""
+        self.meeting.ask("set", f"{self.prefix}/{key}", value)
+
+    def hear(self, key: str) -> str:
+        """From the other end. Raises LinkError when it says nothing in time."""
+        found = self.meeting.wait(f"{self.prefix}/{key}", self.limit_s)
+        if found is None:
+            raise LinkError(f"the other node said nothing within {self.limit_s:g} s")
+        return found
+
+    def serve(self, name: str, words: Sequence[str]) -> None:
+        """Start a server for each attempt of the other end, until that is through. `{port}` in the words is a free
+        port. Raises LinkError."""
+        for attempt in range(ATTEMPTS):
+            port = _free_port()
+            with _running([word.replace("{port}", str(port)) for word in words]) as (process, _):
+                if not _listens(process, port, self.limit_s):
+                    continue
+                self.tell(f"{name}/{attempt}/port", f"{self.address} {port}")
+                if self.hear(f"{name}/{attempt}/done") == "yes":
+                    return
+        self.tell(f"{name}/{ATTEMPTS}/port", "none")
+        raise LinkError(f"{words[0]} served {ATTEMPTS} times, and nothing was measured")
+
+    def connect(self, name: str, words: Sequence[str]) -> str:
+        """Run a client against the other end's server. Returns its output. Raises LinkError."""
+        why = "it never listened"
+        for attempt in range(ATTEMPTS):
+            address, _, port = self.hear(f"{name}/{attempt}/port").partition(" ")
+            if not port:
+                break
+            given = [word.replace("{port}", port).replace("{address}", address) for word in words]
+            sys.stderr.write(f"$ {' '.join(given)}\n")
+            with _running(given) as (process, output):
+                why = _ended(process, self.limit_s)
+                text = output.read_bytes()[:OUTPUT].decode("utf-8", "replace")
+            sys.stderr.write(f"{text}\n{why or 'exit code 0'}\n")
+            self.tell(f"{name}/{attempt}/done", "no" if why else "yes")
+            if not why:
+                return text
+        raise LinkError(f"{words[0]}: {why}")
+
+
+def _ended(process: subprocess.Popen[bytes], limit_s: float) -> str:
+    """Why a program came to no good end; empty: it did."""
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return f"not through after {limit_s:g} s"
+    return f"exit code {code}" if code else ""
+
+
+@contextlib.contextmanager
+def _running(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A program with its output in a file, which cannot grow beyond what is read; ended with all that it started."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "output"
+        with output.open("wb") as file:
+            limited = ["sh", "-c", f'ulimit -f {OUTPUT // 512}; exec "$@"', "sh", *words]
+            process = subprocess.Popen(
+                limited, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        try:
+            yield process, output
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(process: subprocess.Popen[bytes], port: int, limit_s: float) -> bool:
+    """Whether somebody listens on a port, as soon as it is so. By the kernel's table: a connection to try would be the
+    server's first client."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until and process.poll() is None:
+        for table in _SOCKETS:
+            if table.exists() and any(_is_listener(line, port) for line in table.read_text().splitlines()[1:]):
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def _is_listener(line: str, port: int) -> bool:
+    words = line.split()
+    return len(words) > 3 and words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port

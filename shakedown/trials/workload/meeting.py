@@ -1,0 +1,176 @@
+"""Where the nodes of a trial meet: numbers and texts under keys, kept on the first of them.
+
+    meeting.py ADDRESS PORT NODES SECONDS     keep it, on the address that the others use
+
+Only who knows the trial's secret takes part. Both ends show that they know it (HMAC-SHA256 over a fresh number of
+each) before anything else is read, so a stranger on the network can neither see nor change what nodes tell each other;
+who connects and says nothing is let go after `SHAKE_S`. The secret comes by the environment, which other users of a
+node cannot read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+SECRET = "SHAKEDOWN_MEETING_SECRET"
+SHAKE_S = 10.0
+STRANGERS = 256  # connections that have not shown yet that they belong here, at once
+LINE = 1 << 20
+ANSWER_S = 60.0  # no question takes long: what has to be waited for is asked for again
+
+
+class MeetingError(RuntimeError):
+    """No meeting there, or none that knows the secret; the text says where."""
+
+
+def _proof(secret: bytes, who: str, first: str, second: str) -> str:
+    return hmac.new(secret, f"{who} {first} {second}".encode(), hashlib.sha256).hexdigest()
+
+
+def _line(connection: socket.socket, until: float, kept: bytearray, limit: int) -> str:
+    """The next line, without its end. Raises OSError: none in time, too long, or none at all."""
+    while b"\n" not in kept:
+        connection.settimeout(max(until - time.monotonic(), 0.001))
+        more = connection.recv(65536)
+        if not more or len(kept) > limit:
+            raise OSError("the connection ended" if not more else "the line is too long")
+        kept += more
+    line, _, rest = bytes(kept).partition(b"\n")
+    kept[:] = rest
+    return line.decode("ascii", "replace")
+
+
+class Keeper:
+    """The table, and who may ask it."""
+
+    def __init__(self, address: str, port: int, secret: str) -> None:
+        self._secret, self._table, self._lock = secret.encode(), dict[str, str](), threading.Lock()
+        self._unknown = threading.BoundedSemaphore(STRANGERS)
+        self._listener = socket.create_server((address, port), backlog=1024)
+        self.port: int = self._listener.getsockname()[1]
+
+    def serve(self, nodes: int, seconds: float) -> None:
+        """Until so many have said that they are through, or the time is over."""
+        until = time.monotonic() + seconds
+        self._listener.settimeout(0.2)
+        while time.monotonic() < until and int(self._table.get("through", "0")) < nodes:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                continue
+            if not self._unknown.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+        time.sleep(1)  # for the last answer to arrive
+
+    def _talk(self, connection: socket.socket) -> None:
+        kept = bytearray()
+        with connection:
+            try:
+                try:
+                    known = self._belongs(connection, kept)
+                finally:
+                    self._unknown.release()
+                while known:
+                    asked = json.loads(_line(connection, time.monotonic() + 86400, kept, LINE))
+                    connection.sendall(json.dumps(self._answer(*asked)).encode() + b"\n")
+            except (OSError, ValueError, TypeError):
+                return
+
+    def _belongs(self, connection: socket.socket, kept: bytearray) -> bool:
+        own = secrets.token_hex(16)
+        connection.settimeout(SHAKE_S)
+        connection.sendall(f"{own}\n".encode())
+        other, _, proof = _line(connection, time.monotonic() + SHAKE_S, kept, 256).partition(" ")
+        if not hmac.compare_digest(proof.encode(), _proof(self._secret, "node", own, other).encode()):
+            return False
+        connection.sendall(f"{_proof(self._secret, 'keeper', own, other)}\n".encode())
+        return True
+
+    def _answer(self, what: str, key: str, value: Any = None) -> Any:
+        with self._lock:
+            if what == "get":
+                return self._table.get(key)
+            if what == "set":
+                self._table[key] = str(value)
+            elif what == "add":
+                self._table[key] = str(int(self._table.get(key, "0")) + int(value))
+                return int(self._table[key])
+            elif what == "delete":
+                return self._table.pop(key, None) is not None
+            elif what == "count":
+                return len(self._table)
+            return None
+
+
+class Meeting:
+    """A node's end. Raises MeetingError where nobody who knows the secret answers in time."""
+
+    def __init__(self, address: str, port: int, secret: str, seconds: float) -> None:
+        self._lock, self._kept = threading.Lock(), bytearray()
+        until, why = time.monotonic() + seconds, "no answer"
+        while True:
+            try:
+                self._connection = self._join(address, port, secret.encode(), until)
+                return
+            except OSError as error:
+                why = str(error)
+            if time.monotonic() >= until:
+                raise MeetingError(f"no meeting at {address}:{port} within {seconds:g} s: {why}")
+            time.sleep(0.2)
+
+    def _join(self, address: str, port: int, secret: bytes, until: float) -> socket.socket:
+        until = min(until, time.monotonic() + SHAKE_S)
+        connection = socket.create_connection((address, port), max(until - time.monotonic(), 0.1))
+        self._kept.clear()
+        try:
+            other, own = _line(connection, until, self._kept, 256), secrets.token_hex(16)
+            connection.sendall(f"{own} {_proof(secret, 'node', other, own)}\n".encode())
+            answer = _line(connection, until, self._kept, 256)
+            if not hmac.compare_digest(answer.encode(), _proof(secret, "keeper", other, own).encode()):
+                raise OSError("who listens there does not know the secret of this trial")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def ask(self, what: str, key: str, value: Any = None) -> Any:
+        """One question. Raises MeetingError."""
+        with self._lock:
+            try:
+                self._connection.settimeout(ANSWER_S)
+                self._connection.sendall(json.dumps([what, key, value]).encode() + b"\n")
+                return json.loads(_line(self._connection, time.monotonic() + ANSWER_S, self._kept, LINE))
+            except (OSError, ValueError) as error:
+                raise MeetingError(f"the meeting broke off: {error}") from None
+
+    def wait(self, key: str, seconds: float) -> str | None:
+        """What stands under a key, as soon as it does; None: nothing in time."""
+        until, pause = time.monotonic() + seconds, 0.002
+        while (found := self.ask("get", key)) is None and time.monotonic() < until:
+            time.sleep(pause)
+            pause = min(2 * pause, 0.05)
+        return None if found is None else str(found)
+
+    def together(self, name: str, nodes: int, seconds: float) -> None:
+        """Wait until so many have come this far, so that no more pairs measure at once than were meant to; no longer
+        than that for one that is missing."""
+        self.ask("add", name, 1)
+        until = time.monotonic() + seconds
+        while int(self.ask("get", name)) < nodes and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    Keeper(sys.argv[1], int(sys.argv[2]), os.environ[SECRET]).serve(int(sys.argv[3]), float(sys.argv[4]))
+    os._exit(0)

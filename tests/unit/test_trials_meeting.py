@@ -1,0 +1,164 @@
+"""Where the nodes of a trial meet, and the programs that two of them run between each other."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shakedown.trials import trials
+from shakedown.trials.workload import meeting as meetings
+from shakedown.trials.workload.link import Link, LinkError
+from shakedown.trials.workload.meeting import Keeper, Meeting, MeetingError
+from shakedown.trials.workload.registry import Measured, Place
+
+SAMPLES = Path(__file__).parents[1] / "data/trials"
+SECRET = "5e" * 32
+
+
+@contextmanager
+def kept(secret: str = SECRET) -> Iterator[int]:
+    keeper = Keeper("127.0.0.1", 0, secret)
+    serving = threading.Thread(target=keeper.serve, args=(1, 120.0))
+    serving.start()
+    try:
+        yield keeper.port
+    finally:
+        Meeting("127.0.0.1", keeper.port, secret, 60).ask("add", "through", 1)
+        serving.join(60)
+
+
+def test_nodes_that_know_the_secret_meet() -> None:
+    with kept() as port:
+        first, second = (Meeting("127.0.0.1", port, SECRET, 60) for _ in range(2))
+        first.ask("set", "port", "20001")
+        assert second.wait("port", 60) == "20001" and second.wait("nothing", 0.01) is None
+        assert [first.ask("add", "n", 2), second.ask("add", "n", 3)] == [2, 5]
+
+
+def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meetings, "SHAKE_S", 0.5)
+    with kept() as port, socket.create_connection(("127.0.0.1", port)) as silent:
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.recv(100)
+            stranger.sendall(b'0000 ffff\n["add", "through", 1000]\n["set", "port", "1"]\n')
+            with contextlib.suppress(ConnectionResetError):
+                assert stranger.recv(100) == b""
+        with pytest.raises(MeetingError, match="no meeting at"):
+            Meeting("127.0.0.1", port, "another", 0.1)
+        node = Meeting("127.0.0.1", port, SECRET, 60)
+        assert node.ask("get", "through") is None and node.ask("count", "") == 0
+        silent.settimeout(60)
+        assert len(silent.recv(100)) == 33 and silent.recv(100) == b"", "who says nothing is let go"
+
+
+def test_a_node_tells_nothing_to_who_listens_there_and_does_not_know_the_secret() -> None:
+    with kept("of somebody else") as port, pytest.raises(MeetingError, match="the connection ended"):
+        Meeting("127.0.0.1", port, SECRET, 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        said: list[bytes] = []
+
+        def pretend() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"00\n")
+                said.append(connection.recv(1000))
+                connection.sendall(b"ff\n")
+                said.append(connection.recv(1000))
+
+        pretending = threading.Thread(target=pretend)
+        pretending.start()
+        with pytest.raises(MeetingError, match="does not know the secret"):
+            Meeting("127.0.0.1", listener.getsockname()[1], SECRET, 0.0)
+        pretending.join(60)
+        assert said[1] == b"" and SECRET.encode() not in said[0]
+
+
+def test_torch_has_its_store_there() -> None:
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+
+    from shakedown.trials.workload.store import MeetingStore
+
+    with kept() as port:
+        own = [MeetingStore(Meeting("127.0.0.1", port, SECRET, 60), "round 3", 60) for _ in range(2)]
+        first, second = (PrefixStore("gloo", each) for each in own)
+        first.set("address", b"\x00\xff1234")
+        second.wait(["address"], timedelta(seconds=60))
+        assert second.get("address") == b"\x00\xff1234"
+        assert [first.add("n", 1), second.add("n", 1)] == [1, 2] and first.get("n") == b"2"
+        with pytest.raises(Exception, match="nothing under"):
+            first.wait(["never"], timedelta(seconds=0.01))
+
+
+PROGRAM = '''#!/usr/bin/env python3
+"""As perftest: a server that takes one client, and a client that prints a table. A Debian package in the lab's virtual
+machines is the real one; here the figures are of a sample."""
+import socket, sys
+words = sys.argv[1:]
+port = int(words[words.index("-p") + 1])
+if words[-1] == "127.0.0.1":
+    with socket.create_connection((words[-1], port)) as there:
+        there.recv(1)
+    print(open({sample!r}).read().replace("{value}", sys.argv[2][-1] == "1" and "{value}" or "7.5"))
+    sys.exit({code})
+with socket.create_server(("127.0.0.1", port)) as listener:
+    listener.accept()[0].sendall(b"x")
+'''
+
+
+def pair(port: int, limit_s: float = 30) -> list[list[Measured] | Exception]:
+    """What each of two nodes measures, or what became of it."""
+    found: list[list[Measured] | Exception] = [[], []]
+
+    def measure(rank: int) -> None:
+        meeting = Meeting("127.0.0.1", port, SECRET, 60)
+        link = Link(meeting, "perftest/0/0", rank, "127.0.0.1", f"dev{rank}", 1, limit_s, {})
+        try:
+            found[rank] = list(trials()["perftest"].function(Place("pair", None, link=link)))
+        except LinkError as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=measure, args=(rank,)) for rank in (0, 1)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return found
+
+
+def install(folder: Path, code: int = 0) -> None:
+    for name, value in (("ib_write_bw", "193.21"), ("ib_read_lat", "1.87")):
+        (folder / name).write_text(PROGRAM.format(sample=str(SAMPLES / f"{name}.txt"), value=value, code=code))
+        (folder / name).chmod(0o755)
+
+
+def test_each_node_tells_what_it_writes_and_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    install(tmp_path)
+    with kept() as port:
+        first, second = pair(port)
+    assert isinstance(second, list)
+    assert [(each.figure, each.value) for each in second] == [("ib_write_bw", 193.21), ("ib_read_lat", 1.87)]
+    assert isinstance(first, list) and [each.value for each in first] == [7.5, 7.5]
+
+
+def test_a_program_that_fails_fails_both_ends_and_one_that_is_missing_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    install(tmp_path, code=3)
+    with kept() as port:
+        first, second = pair(port)
+        assert "exit code 3" in str(first) and "nothing was measured" in str(second)
+    (tmp_path / "ib_read_lat").unlink()
+    monkeypatch.setattr("shakedown.trials.workload.tools.PLACES", ())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with kept() as port:
+        first, _ = pair(port)
+    assert isinstance(first, list) and first[0].note == "ib_read_lat not installed"
