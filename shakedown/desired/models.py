@@ -390,6 +390,14 @@ class Slurm(Section):
     options: list[Option] = key([], "further options of sbatch", ["--qos=high"])
 
 
+class Kubernetes(Section):
+    """Kubernetes, where it owns the nodes."""
+
+    context: Text | None = key(
+        None, "a context of the kubeconfig; None: its current one, or the account of the pod that this runs in", "rack7"
+    )
+
+
 class Smoke(Section):
     """The smoke run: which recipe, on how many nodes, judged by which figures."""
 
@@ -735,7 +743,7 @@ class Bmc(Section):
 class Service(Section):
     """The way back into service, `shakedown service`: what may be done with nodes that are suspect."""
 
-    scheduler: Literal["slurm"] | None = key(
+    scheduler: Literal["slurm", "kubernetes"] | None = key(
         None, "who is asked whether a node has a job, and has nodes drained and resumed", "slurm"
     )
     drain: Literal["never", "propose", "yes"] = key(
@@ -782,6 +790,7 @@ class DesiredState(Section):
     system: System = key(System(), "what the node needs besides tuning")
     smoke: Smoke | None = key(None, "the smoke run")
     slurm: Slurm | None = key(None, "Slurm, where it owns the nodes")
+    kubernetes: Kubernetes | None = key(None, "Kubernetes, where it owns the nodes")
     trials: Trials | None = key(None, "trials before the smoke run, deploy/trials.py")
     source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
     datasets: dict[Text, Dataset] = key(

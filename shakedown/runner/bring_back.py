@@ -75,7 +75,7 @@ class BringBack:
             if mark.what == "leave" or found.services[mark.node].drain != "yes":
                 _say(str(mark) if mark.what == "leave" else f"proposed, as service.drain has it: {mark}")
             elif not self.commands.interrupted:
-                _say(carry_out(self.ledger, mark, found.known[mark.node]) or str(mark))
+                _say(carry_out(self.ledger, found.scheduled, mark, found.known[mark.node]) or str(mark))
 
     def _look(self, hosts: Sequence[str]) -> Picture:
         """Everything anew: the nodes (all, or these) over connections of their own."""

@@ -268,7 +268,7 @@ class Climb:
         if node is None:
             return False
         if not picture.facts(host).ours:
-            why = carry_out(self.ledger, drain_of(host, accusation, node), picture.known[host])
+            why = carry_out(self.ledger, picture.scheduled, drain_of(host, accusation, node), picture.known[host])
             if why:
                 self.say(why)
                 return False
@@ -285,7 +285,7 @@ class Climb:
         if picture.services[host].scheduler and node is not None:
             known = book.known_of(self.ledger, [host])[host]
             mark = Mark(host, "resume", node.name, why="its part in the load is over")
-            if why := carry_out(self.ledger, mark, known):
+            if why := carry_out(self.ledger, picture.scheduled, mark, known):
                 self.say(why)
 
     def _write(self, picture: Picture, proposal: Proposal, done: Done, rung: str = "", why: str = "") -> Step:

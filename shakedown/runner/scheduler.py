@@ -11,9 +11,7 @@ from shakedown.ledger import service as book
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import RunRecord
-from shakedown.schedulers.slurm import commands, nodes
-from shakedown.schedulers.slurm.commands import SlurmError
-from shakedown.schedulers.slurm.nodes import Node
+from shakedown.schedulers.owner import Node, Owner, SchedulerError, owner_of
 from shakedown.service import limits
 from shakedown.service.marks import OURS, Bounds, Mark, is_ours, marks
 from shakedown.service.model import Accusation, Known, Proof, Step
@@ -22,11 +20,21 @@ from shakedown.service.standing import History, history
 
 @dataclass(frozen=True)
 class Scheduled:
-    """All nodes that Slurm has, by name; or why it could not be asked."""
+    """All nodes that the scheduler has, by name; or why it could not be asked."""
 
-    asked: bool = False  # the desired state names a scheduler
+    owner: Owner | None = None  # None: the desired state names none
     nodes: Mapping[str, Node] = field(default_factory=dict)
     wrong: str = ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether the desired state names a scheduler."""
+        return self.owner is not None or bool(self.wrong)
+
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return self.owner.title if self.owner else "the scheduler"
 
 
 def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
@@ -34,14 +42,24 @@ def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
     return {node: state.service or Service() for node, state in desired.items()}
 
 
-def scheduled(services: Mapping[str, Service]) -> Scheduled:
-    """Slurm's nodes, where any of these has one."""
-    if not any(each.scheduler for each in services.values()):
+def scheduled(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:
+    """The scheduler's nodes, where any of these has one."""
+    owners = {
+        (each.scheduler, state.kubernetes.context if (state := desired[node]).kubernetes else None)
+        for node, each in services.items()
+        if each.scheduler
+    }
+    if not owners:
         return Scheduled()
+    if len(owners) > 1:
+        return Scheduled(
+            wrong="service.scheduler and kubernetes.context have to be the same on all nodes that have one"
+        )
+    owner = owner_of(*owners.pop())
     try:
-        return Scheduled(True, {node.name: node for node in nodes.read()})
-    except SlurmError as error:
-        return Scheduled(True, wrong=str(error))
+        return Scheduled(owner, {node.name: node for node in owner.read()})
+    except SchedulerError as error:
+        return Scheduled(owner, wrong=str(error))
 
 
 def proposed(
@@ -51,7 +69,7 @@ def proposed(
     found: Scheduled,
     fleet: int,
 ) -> list[Mark]:
-    """What is to be changed in Slurm, as far as the desired state speaks of it at all."""
+    """What is to be changed in the scheduler, as far as the desired state speaks of it at all."""
     wanted = {node for node, each in services.items() if each.scheduler and each.drain != "never"}
     if not found.asked or found.wrong or not wanted:
         return []
@@ -62,11 +80,14 @@ def proposed(
     return marks(mine, known, found.nodes, bounds)
 
 
-def carry_out(ledger: Ledger, mark: Mark, known: Known) -> str:
+def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str:
     """Drain or resume a node, with its step in the ledger; the node is read once more before. Returns why it was not
     done; empty: it was. Raises LedgerError, and has then changed nothing."""
+    owner = found.owner
+    if owner is None:
+        return f"{mark.node}: not {mark.what}ed: {found.wrong or 'no scheduler is named'}"
     try:
-        (now,) = nodes.read([mark.slurm])
+        (now,) = owner.read([mark.there])
         if mark.what == "drain":
             if now.drained or now.down or now.reason:
                 return f"{mark.node}: not drained: meanwhile {now.why_not() or now.reason}"
@@ -74,13 +95,13 @@ def carry_out(ledger: Ledger, mark: Mark, known: Known) -> str:
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
             )
             book.write(ledger, step)  # before the drain: a reason that the ledger does not know is nobody's
-            commands.update_nodes([mark.slurm], "State=DRAIN", f"Reason={mark.reason}")
+            owner.drain(mark.there, mark.reason)
         elif not is_ours(now, known.steps):
             return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
         else:
-            commands.update_nodes([mark.slurm], "State=RESUME")
+            owner.resume(mark.there, mark.why)
             book.write(ledger, Step(node=mark.node, at=after(known), done="resumed", why=mark.why, who=book.who()))
-    except SlurmError as error:
+    except SchedulerError as error:
         return f"{mark.node}: not {mark.what}ed: {error}"
     return ""
 
@@ -101,7 +122,7 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         or not any(each.scheduler and each.drain != "never" for each in services.values())
     ):
         return
-    found = scheduled(services)
+    found = scheduled(services, desired)
     if found.wrong:
         say(f"no node was drained or resumed: {found.wrong}")
         return
@@ -113,13 +134,13 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:
-                say(carry_out(ledger, mark, known[mark.node]) or str(mark))
+                say(carry_out(ledger, found, mark, known[mark.node]) or str(mark))
     except (LedgerError, OSError, ValueError) as error:
         say(f"no node was drained or resumed: {error}")
 
 
 def out_by_us(found: Scheduled, names: Mapping[str, str]) -> set[str]:
-    """The nodes that are drained by us, as the inventory names them, or Slurm where it does not."""
+    """The nodes that are drained by us, as the inventory names them, or the scheduler where it does not."""
     hosts = {name: host for host, name in names.items()}
     return {
         hosts.get(name, name) for name, node in found.nodes.items() if node.drained and node.reason.startswith(OURS)

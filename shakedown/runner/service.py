@@ -11,7 +11,7 @@ from shakedown.examination import Examination
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger
 from shakedown.runner.scheduler import Scheduled, out_by_us, proposed, scheduled, services_of
-from shakedown.schedulers.slurm.nodes import Node
+from shakedown.schedulers.owner import Node
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
@@ -32,13 +32,13 @@ class Picture:
     known: dict[str, Known]
     histories: dict[str, History]
     scheduled: Scheduled
-    names: dict[str, str]  # host -> its name in Slurm
+    names: dict[str, str]  # host -> its name in the scheduler
     fleet: int  # nodes of the whole inventory
     stopped: str = ""
     parts: dict[str, list[str]] = field(default_factory=dict)
 
     def node(self, host: str) -> Node | None:
-        """The host as Slurm has it."""
+        """The host as the scheduler has it."""
         return self.scheduled.nodes.get(self.names.get(host, ""))
 
     def proposals(self, now: int) -> list[Proposal]:
@@ -84,11 +84,11 @@ class Picture:
         service = self.services[host]
         if service.scheduler:
             if self.scheduled.wrong:
-                return f"Slurm could not be asked: {self.scheduled.wrong}"
+                return f"{self.scheduled.title} could not be asked: {self.scheduled.wrong}"
             if node is None:
-                return "Slurm has no node of that name"
+                return f"{self.scheduled.title} has no node of that name"
             if node.allocated:
-                return f"Slurm: {'+'.join(node.states).lower()}"
+                return f"{self.scheduled.title}: {'+'.join(node.states).lower()}"
         if state is None:
             unasked = service.scheduler or (service.bmc is not None and service.bmc.unasked)
             return "" if unasked else "it does not answer, and no scheduler is asked (service.bmc.unasked)"
@@ -118,7 +118,7 @@ def picture(ledger: Ledger, examination: Examination, fleet: int, kept: bool) ->
     known = book.known_of(ledger, hosts)
     if not kept:
         known = _with_findings(known, examination, now)
-    found = scheduled(services)
+    found = scheduled(services, examination.desired)
     stopped = limits.too_many_failed(known, now, limits.stop_at(services.values(), fleet))
     return Picture(
         examination=examination,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from shakedown.findings import Verdict, worst
-from shakedown.schedulers.slurm.nodes import Node
+from shakedown.schedulers.owner import Node
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import Mark, is_ours, theirs
 from shakedown.service.model import Known, NodeService, Step

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shakedown.schedulers.slurm.nodes import Node
+from shakedown.schedulers.owner import Node
 from shakedown.service.model import Accusation, Known, Step
 from shakedown.service.standing import History
 from shakedown.text import printable
@@ -29,19 +29,21 @@ class Mark:
 
     node: str
     what: Literal["drain", "resume", "leave"]
-    slurm: str = ""  # the node's name there
+    there: str = ""  # the node's name in the scheduler
     reason: str = ""
     why: str = ""
     name: str = ""  # the accusation's
 
     def __str__(self) -> str:
         if self.what == "leave":
-            return f"{self.node}: left as it is in Slurm: {self.why}"
-        return f"{self.node}: {self.what} in Slurm" + (f": {self.reason}" if self.what == "drain" else f": {self.why}")
+            return f"{self.node}: left as it is in the scheduler: {self.why}"
+        return f"{self.node}: {self.what} in the scheduler" + (
+            f": {self.reason}" if self.what == "drain" else f": {self.why}"
+        )
 
 
 def reason_of(accusation: Accusation) -> str:
-    """The reason of a drain: one line of bounded length, of characters that no text of Slurm's is read by. What the
+    """The reason of a drain: one line of bounded length, of characters that no scheduler's text is read by. What the
     node itself said is its last part, and cannot pass for another."""
     words = [_fit(f"{OURS}{accusation.run_id or 'now'}"), _fit(accusation.name) or "check", _fit(accusation.what)]
     return " ".join(filter(None, words))[:REASON_LENGTH].rstrip()
@@ -69,8 +71,8 @@ def theirs(node: Node, steps: Sequence[Step]) -> str:
 
 
 def names_in(nodes: Mapping[str, Node], hosts: Sequence[str]) -> dict[str, str]:
-    """Host of the inventory -> its name in Slurm: the same, or what stands before its first dot. Never what a node says
-    of itself. A host of which that is not clear has none."""
+    """Host of the inventory -> its name in the scheduler: the same, or what stands before its first dot. Never what a
+    node says of itself. A host of which that is not clear has none."""
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
@@ -95,7 +97,7 @@ class Bounds:
 def marks(
     histories: Mapping[str, History], known: Mapping[str, Known], nodes: Mapping[str, Node], bounds: Bounds
 ) -> list[Mark]:
-    """What is to be changed in Slurm. `nodes`: all that Slurm has; `histories`: of the inventory's hosts."""
+    """What is to be changed in the scheduler. `nodes`: all that it has; `histories`: of the inventory's hosts."""
     names = names_in(nodes, list(histories))
     found = [
         _resumed(host, its, known.get(host, Known()), nodes, names) for host, its in histories.items() if not its.open
@@ -127,7 +129,7 @@ def _drained(
         return Mark(host, "leave", node.name if node else "", why=why, name=accusation.name)
 
     if node is None:
-        return leave("Slurm has no node of that name")
+        return leave("the scheduler has no node of that name")
     if is_ours(node, known.steps):
         return None
     if node.drained or node.down:

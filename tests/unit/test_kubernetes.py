@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from shakedown import hosts
+from shakedown.desired.models import Service
+from shakedown.ledger.service import known_of
+from shakedown.ledger.store import open_ledger
+from shakedown.runner.scheduler import carry_out, scheduled
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.service.marks import Mark, drain_of
+from shakedown.service.model import Accusation, Known
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
+from tests.states import desired
 
 REASON = "shakedown:run1 gpu_count 7 of 8 GPUs"
 
@@ -135,3 +142,31 @@ def test_what_the_server_refuses_is_told_with_what_to_do(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ValueError, match="KUBECONFIG names the file"):
         hosts.kubernetes()
+
+
+def test_the_way_back_into_service_asks_and_marks_a_cluster(
+    api: Server, server: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it does with Slurm: a suspect is drained with its reason, one with a job is told as that, and ours is resumed
+    once a later run has cleared it."""
+    for name in ("node01", "node02"):
+        server.node(name)
+    server.pod("train-0", "node02")
+    services = {name: Service(scheduler="kubernetes", drain="yes") for name in ("node01", "node02", "node03")}
+    wanted = {name: desired() for name in services}
+    found = scheduled(services, wanted)
+    assert found.title == "Kubernetes" and set(found.nodes) == {"node01", "node02"} and not found.wrong
+    assert found.nodes["node02"].allocated and found.nodes["node02"].states == ["allocated"]
+    against = Accusation(
+        node="node01", source="finding", name="gpu_count", what="7 of 8", drains=True, at=5, run_id="r1"
+    )
+    mark = drain_of("node01", against, found.nodes["node01"])
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    assert carry_out(ledger, found, mark, Known(accusations=(against,))) == ""
+    assert one(api, "node01").reason == "shakedown:r1 gpu_count 7 of 8" == mark.reason
+    assert "meanwhile out: shakedown:r1" in carry_out(ledger, found, mark, Known(accusations=(against,)))
+    known = known_of(ledger, ["node01"])["node01"]
+    back = Mark("node01", "resume", "node01", mark.reason, why="cleared by smoke with 3 others in r2")
+    assert carry_out(ledger, found, back, known) == "" and not one(api, "node01").drained
+    different = {**wanted, "node02": desired(kubernetes={"context": "other"})}
+    assert "have to be the same" in scheduled(services, different).wrong

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from shakedown.schedulers.owner import SchedulerError
 from shakedown.text import load_json, printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MOST_BYTES = 256 << 20  # of one answer
 _TRIES = 4  # of a change that somebody else has come before
 
 
-class KubernetesError(Exception):
+class KubernetesError(SchedulerError):
     """A request that was refused, was not answered or is not understood; the text names server, object and remedy."""
 
 

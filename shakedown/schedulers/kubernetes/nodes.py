@@ -62,7 +62,9 @@ class Node(BaseModel):
     def why_not(self, allow_allocated: bool = False) -> str:
         """Why the node cannot be used, for a person to read; empty: it can."""
         if self.drained or self.down:
-            return ", ".join(self.states) + (f": {self.reason}" if self.reason else "")
+            return ", ".join(each for each in self.states if each != "allocated") + (
+                f": {self.reason}" if self.reason else ""
+            )
         if self.allocated and not allow_allocated:
             return f"pods with a job are on it: {', '.join(self.pods[:3])}"
         return ""
@@ -144,8 +146,9 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
         and each.get("key") != OUT
         and not str(each.get("key")).startswith(_BY_CONDITION)
     ]
+    busy = sorted(jobs.get(name or "", []))
     states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
-    states += [f"tainted {each}" for each in tainted] + (["out"] if ours else [])
+    states += [f"tainted {each}" for each in tainted] + (["out"] if ours else []) + (["allocated"] if busy else [])
     reason = _field(found, "metadata", "annotations", REASON) if ours else ""
     about = conditions.get("Ready", {})
     if not ready and not reason:
@@ -163,7 +166,7 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
             tainted=tainted,
             ready=ready,
             gpus=sum(int(capacity.get(each, 0)) for each in GPUS),
-            pods=sorted(jobs.get(name or "", [])),
+            pods=busy,
         )
     except (ValidationError, ValueError, TypeError) as error:
         raise KubernetesError(

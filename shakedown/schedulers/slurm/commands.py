@@ -21,6 +21,7 @@ from typing import IO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from shakedown.schedulers.owner import SchedulerError
 from shakedown.text import printable
 
 LIMIT_S = 20.0  # for one command: a controller that is there answers in well under a second, a busy one in a few
@@ -35,7 +36,7 @@ EXPORT = ("--export=PATH,HOME,USER,LOGNAME,LC_ALL",)
 _ABSENT = re.compile(r"invalid job id specified|invalid node name specified|node \S+ not found", re.IGNORECASE)
 
 
-class SlurmError(Exception):
+class SlurmError(SchedulerError):
     """A command of Slurm that failed, did not end, or said what cannot be read; the text names command, host and
     remedy."""
 
