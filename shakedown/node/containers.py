@@ -5,7 +5,6 @@ Docker is asked over its socket, which costs a tenth of its command line; podman
 
 from __future__ import annotations
 
-import json
 import os
 
 from .children import run_tool
@@ -18,13 +17,19 @@ if TYPE_CHECKING:
 _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
 
+def _document(text: str) -> Any:
+    import json  # here only: it costs 10 ms of CPU
+
+    return json.loads(text)
+
+
 def parse_http(answer: bytes) -> Any:
     """The JSON body of an HTTP/1.0 answer; raises Unreadable where the daemon reports an error."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(None, 2)
     if len(status) < 2 or status[1] != b"200":
         raise Unreadable("failed", "docker: " + head.split(b"\r\n", 1)[0].decode("utf-8", "replace"))
-    return json.loads(body.decode())
+    return _document(body.decode())
 
 
 def parse_docker_images(entries: list[dict[str, Any]]) -> list[Part]:
@@ -104,12 +109,12 @@ def _podman(tree: Tree, tool: str) -> Part:
         version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
         root = Unreadable("missing", "podman has not stored anything yet").as_part()
         return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
-    info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 5)))
+    info = attempt(lambda: _document(run_tool([tool, "info", "--format", "json"], 5)))
     return {
         "engine": info if "unreadable" in info else "podman",
         "version": attempt(pick, info, "version", "Version"),
         "root": attempt(pick, info, "store", "graphRoot"),
-        "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 5)))),
+        "images": attempt(lambda: parse_podman_images(_document(run_tool([tool, "images", "--format", "json"], 5)))),
         "running": attempt(pick, info, "store", "containerStore", "running"),
     }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 
 from .children import Child, gather
+from .pattern import Pattern
 from .tree import Part, Tree, Unreadable, attempt
 
 TYPE_CHECKING = False
@@ -32,6 +32,7 @@ _KERNEL = {
     "bpf",
 }
 _KERNEL |= {"mqueue", "hugetlbfs", "configfs", "fusectl", "binfmt_misc", "efivarfs", "nsfs", "rpc_pipefs", "selinuxfs"}
+_ESCAPE = Pattern(r"\\([0-7]{3})")
 _WHEN_NEEDED = "autofs"
 _SECONDS = 2.0
 
@@ -73,13 +74,21 @@ def parse_mountinfo(lines: list[str]) -> list[tuple[str, str, str]]:
 
 def _unescaped(text: str) -> str:
     """Blanks and the like are octal escapes: "/mnt/my\\040disk"."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+    if "\\" not in text:
+        return text
+    return _ESCAPE.compiled().sub(lambda match: chr(int(match.group(1), 8)), text)
 
 
 def room(path: str) -> tuple[int, int]:
     """(total, free to an ordinary user), bytes."""
     info = os.statvfs(path)
     return info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize
+
+
+def may_wait(tree: Tree) -> bool:
+    """Whether there is a file system that may be a server's, and so may wait for one that is gone."""
+    kinds = [line.partition(" - ")[2].split(" ", 1)[0] for line in tree.lines("/proc/self/mountinfo")]
+    return not _LOCAL.union(_KERNEL, [_WHEN_NEEDED]).issuperset(kinds)
 
 
 def read(tree: Tree) -> list[Part]:

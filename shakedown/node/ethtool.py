@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import array
 import fcntl
-import re
 import struct
 
+from .pattern import Pattern
 from .rdma import ERROR_NAME
 from .tree import Unreadable, explain
 
@@ -19,7 +19,7 @@ _GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37  # linux/ethtool.h
 _SET_STATS = 1
 _NAME_LENGTH = 32
 # "[3]: rx_discards", "rx3_dropped", "rx-3.errors", "rx_queue_3_drops": one of many queues.
-_QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
+_QUEUE = Pattern(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
 
 
 def parse_names(block: bytes) -> list[str]:
@@ -31,9 +31,10 @@ def parse_names(block: bytes) -> list[str]:
 def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
     """The error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
     found: dict[str, int] = {}
+    errors, queue = ERROR_NAME.compiled(), _QUEUE.compiled()
     for name, value in zip(names, values):
-        if ERROR_NAME.search(name):
-            key = _QUEUE.sub("*", name, count=1)
+        if errors.search(name):
+            key = queue.sub("*", name, count=1)
             found[key] = found.get(key, 0) + value
     return found
 

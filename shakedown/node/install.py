@@ -18,7 +18,19 @@ import zlib
 from py_compile import PycInvalidationMode, compile
 from typing import List, Optional, Tuple
 
-from .launch import DIGEST, answer, cache_folder, contents, files_digest, home, is_whole, run, sha256
+from .launch import (
+    DIGEST,
+    answer,
+    cache_folder,
+    contents,
+    files_digest,
+    home,
+    is_whole,
+    listing,
+    put_stamp,
+    run,
+    sha256,
+)
 from .owners import place
 
 FORGOTTEN_AFTER_S = 24 * 3600
@@ -62,9 +74,11 @@ def forget_old(parent: str, current: str) -> None:
     """Remove our other versions, unless somebody installed them within a day: two controllers may share a node."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
-        temporary = re.match(r"[0-9a-f]{64}-\w+-\d+$|\.new-\w+$", name)
+        temporary = re.match(r"[0-9a-f]{64}-\w+-\d+(\.[-\w]+)*$|\.new-\w+$", name)
         if temporary and path != current and time.time() - os.lstat(path).st_mtime > FORGOTTEN_AFTER_S:
             shutil.rmtree(path, ignore_errors=True)
+            if os.path.lexists(path):  # a stamp
+                os.unlink(path)
 
 
 def cache(files: List[Tuple[str, bytes]]) -> str:
@@ -84,6 +98,7 @@ def cache(files: List[Tuple[str, bytes]]) -> str:
         shutil.rmtree(fresh, ignore_errors=True)
         if not is_whole(folder):  # somebody else may have installed the same one at the same moment
             raise
+    put_stamp(folder, listing(folder))
     forget_old(parent, folder)
     return folder
 

@@ -48,20 +48,6 @@ def parse_routes(lines: list[str]) -> list[Part]:
     return routes
 
 
-def parse_listening(lines: list[str]) -> list[int]:
-    """Local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
-    rows = (line.split() for line in lines[1:])
-    return [int(row[1].rsplit(":", 1)[1], 16) for row in rows if len(row) > 3 and row[3] == "0A"]
-
-
-def read_listening(tree: Tree) -> list[int]:
-    """TCP ports that something listens on; a kernel without IPv6 has no tcp6."""
-    ports = parse_listening(tree.lines("/proc/net/tcp"))
-    if tree.exists("/proc/net/tcp6"):
-        ports += parse_listening(tree.lines("/proc/net/tcp6"))
-    return sorted(set(ports))
-
-
 def read_routes(tree: Tree) -> list[Part]:
     return parse_routes(tree.lines("/proc/net/route"))
 
@@ -82,9 +68,12 @@ def _addresses(tree: Tree) -> Addresses:
 def _psutil() -> Any:
     """psutil's extension module without the package around it, which takes 20 ms of CPU to import, a third of what
     the probe costs. The bundle carries one version of it (pyproject.toml), so its functions are known."""
-    sys.path[:] = [folder + "/psutil" for folder in sys.path]
-    import _psutil_linux
-
+    inside = [folder + "/psutil" for folder in sys.path]
+    sys.path[:0] = inside
+    try:
+        import _psutil_linux
+    finally:
+        del sys.path[: len(inside)]
     return _psutil_linux
 
 
@@ -119,6 +108,11 @@ def _one(tree: Tree, name: str, addresses: Addresses, mtus: mtu.Persisted) -> Pa
         "ipv6": own.get("ipv6", []),
         "bdf": bdf if pci.is_bdf(bdf) else None,
     }
+
+
+def may_wait(tree: Tree) -> bool:
+    """Whether there is a PCI device among them: its driver answers for it, and may never do."""
+    return any(pci.is_bdf(tree.link_name("{}/{}/device".format(CLASS, name))) for name in tree.names(CLASS))
 
 
 def read(tree: Tree, unit: Part) -> tuple[list[Part], dict[str, Any]]:

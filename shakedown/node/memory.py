@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from .tree import Part, Tree, Unreadable, attempt
 
 
@@ -24,7 +22,7 @@ def read(tree: Tree) -> Part:
 
 
 def _numa_nodes(tree: Tree) -> int:
-    nodes = [name for name in tree.names("/sys/devices/system/node") if re.match(r"node\d+$", name)]
+    nodes = [name for name in tree.names("/sys/devices/system/node") if name[:4] == "node" and name[4:].isdigit()]
     if not nodes:
         raise Unreadable("missing", "/sys/devices/system/node")
     return len(nodes)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from .bootunit import setting_at_boot
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 
@@ -73,7 +71,7 @@ class Persisted:
                 continue
             value = next((settings[key] for key in mtu_keys if key in settings), "")
             for name in settings.get(name_key, "").split():
-                if re.match(r"\d+$", value):
+                if value.isdigit():
                     self.known.setdefault(name, value)
 
     def __call__(self, name: str) -> Optional[str]:

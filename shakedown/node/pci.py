@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import struct
 
 from .tree import Part, Tree, Unreadable, attempt
@@ -16,7 +15,8 @@ if TYPE_CHECKING:
     Config = Callable[[int], Optional[int]]
 
 DEVICES = "/sys/bus/pci/devices"
-_BDF = re.compile(r"^[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
+_HEXADECIMAL = frozenset("0123456789abcdef")
+_MAY_WAIT = ("02", "03", "12")  # PCI classes: network, display, processing accelerator
 ACS_CONTROL = "ECAP_ACS+6.w"  # registers as setpci(8) names them
 DEVICE_CONTROL = "CAP_EXP+8.w"
 READ_REQUEST = 0x7000  # the bits of device control that hold log2(bytes / 128)
@@ -24,11 +24,28 @@ ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base sp
 
 
 def is_bdf(name: Optional[str]) -> bool:
-    return bool(name and _BDF.match(name))
+    if not name or name.count(":") != 2 or len(name) < 12:
+        return False
+    return (
+        _HEXADECIMAL.issuperset(name[:-8])
+        and name[-2] == "."
+        and name[-1] in "01234567"
+        and (name[-8] == name[-5] == ":" and _HEXADECIMAL.issuperset(name[-7:-5] + name[-4:-2]))
+    )
 
 
 def parse_uevent(lines: list[str]) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def may_wait(tree: Tree) -> bool:
+    """Whether there is a device to ask that may never answer: a GPU or a network adapter, but for a hypervisor's."""
+    for bdf in tree.names(DEVICES):
+        about = parse_uevent(attempt(tree.lines, "{}/{}/uevent".format(DEVICES, bdf)))
+        kind = about.get("PCI_CLASS", "").zfill(6)[:2]
+        if kind in _MAY_WAIT and about.get("DRIVER") != "virtio-pci":
+            return True
+    return False
 
 
 def functions(tree: Tree) -> dict[str, dict[str, str]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 
 from . import lossless, pci
+from .pattern import IGNORECASE, Pattern
 from .tree import Part, Tree, Unreadable, attempt
 
 TYPE_CHECKING = False
@@ -17,10 +17,10 @@ _EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
 # adaptive routing makes; congestion notifications.
-ERROR_NAME = re.compile(
+ERROR_NAME = Pattern(
     r"^(?!.*flush).*(?:err|retrans|retx|drop|discard|nak|inval|overflow|oflow|overrun|out_?of_?buf|outof_atomic|reset|fail"
     r"|timeout|excd|exceed|missin|mismatch|no_perm|unsup|unaligned|icrc|link_down|dup_re|duplicate)",
-    re.I,
+    IGNORECASE,
 )
 
 

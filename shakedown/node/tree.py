@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 
 # The type checker alone needs typing: importing it costs 5 ms of CPU, on every node, every time.
@@ -165,6 +164,8 @@ class Tree:
     def recorded(self, subject: str) -> Any:
         """What a system call would have returned, for a tree that is not the live one."""
         if self._recorded is None:
+            import json
+
             self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
         if subject not in self._recorded:
             raise Unreadable("missing", "recorded.json: " + subject)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 
 from .tree import Part, Tree, Unreadable, attempt
 
@@ -23,21 +21,22 @@ _PROVIDER_FOLDERS = (
     "/usr/local/lib64",
 )
 _DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib/libibverbs.d", "/lib/libibverbs.d")
-_PROVIDER = re.compile(r"^lib(.+)-rdmav(\d+)\.so$")
 
 
 def parse_provider(name: str) -> Optional[tuple[str, int]]:
     """ "libbnxt_re-rdmav34.so" -> ("bnxt_re", 34); None for other files."""
-    match = _PROVIDER.match(name)
-    return (match.group(1), int(match.group(2))) if match else None
+    provider, mark, abi = name[3:-3].rpartition("-rdmav")
+    named = name.startswith("lib") and name.endswith(".so") and mark and provider and abi.isdigit()
+    return (provider, int(abi)) if named else None
 
 
 def parse_abi(library: bytes) -> int:
     """The number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
-    match = re.search(rb"IBVERBS_PRIVATE_(\d+)", library)
-    if not match:
-        raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
-    return int(match.group(1))
+    for part in library.split(b"IBVERBS_PRIVATE_")[1:]:
+        digits = part[: len(part[:20]) - len(part[:20].lstrip(b"0123456789"))]
+        if digits:
+            return int(digits)
+    raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
 
 
 def parse_driver(lines: list[str]) -> str:
@@ -46,6 +45,12 @@ def parse_driver(lines: list[str]) -> str:
     if not names:
         raise Unreadable("malformed", "no driver line")
     return names[0]
+
+
+def _sha256(tree: Tree, path: str) -> str:
+    import hashlib  # loads OpenSSL: 4 ms of CPU
+
+    return hashlib.sha256(tree.raw(path)).hexdigest()
 
 
 def _library(tree: Tree) -> str:
@@ -67,7 +72,7 @@ def _providers(tree: Tree) -> list[Part]:
                         "path": path,
                         "provider": provider[0],
                         "abi": provider[1],
-                        "sha256": attempt(lambda p: hashlib.sha256(tree.raw(p)).hexdigest(), path),
+                        "sha256": attempt(_sha256, tree, path),
                         "target": os.readlink(tree.path(path)) if tree.is_link(path) else None,
                     }
                 )

@@ -30,7 +30,19 @@ _SOURCES = (
 _ENTRY = "import sys\nfrom launcher.commands import main\nmain(sys.argv[1:])\n"
 _SAMPLER_ENTRY = "import sys\nfrom shakedown.node.telemetry.sampler import main\nmain(sys.argv[1:])\n"
 # What the sampler takes along of the probe.
-_SAMPLER_MODULES = ("__init__", "children", "dcb", "gpu", "kernel_log", "lossless", "pci", "rdma", "smi", "tree")
+_SAMPLER_MODULES = (
+    "__init__",
+    "children",
+    "dcb",
+    "gpu",
+    "kernel_log",
+    "lossless",
+    "pattern",
+    "pci",
+    "rdma",
+    "smi",
+    "tree",
+)
 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
 _BYTES = (1 << 63) - 1  # the kernel's own limit; shared file systems have petabytes

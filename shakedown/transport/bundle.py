@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import shlex
 import tarfile
 import zlib
@@ -30,6 +31,7 @@ _NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical
 # Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
 # preferred, so the carried one is kept off the ordinary search path.
 _PACKAGES = {"psutil": ("", {".so"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
+_INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 # Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
 _NOT_THIS_ONE = "97|126|127"
 NO_PYTHON = "found no python3 of version 3.8 or newer that timeout(1) could run"
@@ -96,7 +98,8 @@ def build() -> Bundle:
 
 
 def _script(digest: str, *names: str, last: str) -> str:
-    return "\n".join([*(bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
+    text = "\n".join([*(bare(_NODE / name) for name in names), last]).replace("'DIGEST'", repr(digest))
+    return _INDENT.sub(lambda blanks: " " * (len(blanks[0]) // 4), text)  # a quarter of it is blanks
 
 
 def _command(script: str, seconds: int, asked: Sequence[str]) -> str:

@@ -60,8 +60,12 @@ def installed(node: Callable[..., dict[str, Any]], tmp_path: Path, tmp_path_fact
 
 
 def cached(home: Path) -> Path:
-    (folder,) = (home / ".cache/shakedown").iterdir()
+    (folder,) = (path for path in (home / ".cache/shakedown").iterdir() if path.is_dir())
     return folder
+
+
+def stamps(home: Path) -> list[Path]:
+    return [path for path in (home / ".cache/shakedown").iterdir() if not path.is_dir()]
 
 
 def test_what_is_asked_for_is_read_in_the_same_command(node: Callable[..., dict[str, Any]]) -> None:
@@ -112,6 +116,55 @@ def test_a_changed_bundle_is_refused_and_replaced(
     assert sources(folder) == before
     if how == "source":  # what was installed over another is found like any
         assert "probe" in node(bundle.launch_command())
+
+
+def changed_unseen(path: Path) -> None:
+    """Another content, with the size and the times of the old one."""
+    info = path.stat()
+    path.write_bytes(path.read_bytes()[:-1] + b"#")
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+def test_a_file_that_was_changed_behind_its_times_is_found(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
+    install(node)
+    changed_unseen(cached(tmp_path) / "shakedown/node/cpu.py")
+    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
+
+
+def test_what_was_whole_is_read_again_only_after_a_change_or_a_boot(
+    node: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    install(node)
+    (stamp,) = stamps(tmp_path)
+    assert stamp.stat().st_mode & 0o777 == 0o600
+    listed = stamp.read_bytes()
+    assert str(cached(tmp_path).stat().st_ctime_ns).encode() in listed
+    forged = cached(tmp_path) / "shakedown/node/cpu.py"
+    changed_unseen(forged)
+    line = next(line for line in listed.split(b"\n") if line.startswith(b"/shakedown/node/cpu.py "))
+    *before, _, number = line.split()
+    now = b" ".join([*before, str(forged.stat().st_ctime_ns).encode(), number])
+    stamp.write_bytes(listed.replace(line, now))  # as only we ourselves could
+    assert "probe" in node(bundle.launch_command()), "nothing was read"
+    stamp.rename(stamp.with_name(stamp.name[:-4] + "beef"))  # as if the node had booted since
+    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
+
+
+@pytest.mark.parametrize("how", ["0666", "link", "another's"])
+def test_a_stamp_that_another_could_have_put_there_is_none(
+    node: Callable[..., dict[str, Any]], tmp_path: Path, how: str
+) -> None:
+    install(node)
+    (stamp,) = stamps(tmp_path)
+    if how == "0666":
+        stamp.chmod(0o666)
+    elif how == "link":
+        stamp.symlink_to(stamp.rename(tmp_path / "elsewhere"))
+    elif os.geteuid() == 0:
+        os.chown(stamp, NOBODY, NOBODY)
+    assert "probe" in node(bundle.launch_command()), "it was read, and is whole"
+    (stamp,) = stamps(tmp_path)
+    assert stamp.lstat().st_mode & 0o170777 == 0o100600 and stamp.stat().st_uid == os.geteuid(), "a new one"
 
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
