@@ -15,6 +15,7 @@ from typing import Literal
 
 from shakedown import peers
 from shakedown.isolation.model import Training, short
+from shakedown.text import counted
 
 SLOW = 1.33  # times what is usual: as a straggler fails; what is less is no reason to name anybody
 NEAR = 0.1  # of it, to both sides: what is as near is repeated, and two of three decide
@@ -50,7 +51,7 @@ def _judged(training: Training, among: Sequence[Training]) -> Training:
     usual, scale, count = _usual(others)
     if step < SLOW * (1 - NEAR) * usual:
         return passed
-    told = f"{step:.0f} ms an iteration, {usual:.0f} ms in the faster of {count} groups"
+    told = f"{step:.0f} ms an iteration, {usual:.0f} ms in the faster of {counted(count, 'group')}"
     told += " of like size" if others is like else " of as many nodes or more"
     if count < PEERS:
         return _undecided(training, "peers", f"{told}: too few to compare with")

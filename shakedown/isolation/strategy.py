@@ -53,7 +53,9 @@ def next_step(isolation: Isolation) -> Step:
     if why := _systemic(known):
         return Step(result=_end(known, why, systemic=True))
     if number > (problem.rounds or most_rounds(len(problem.nodes))):
-        return Step(result=_end(known, f"stopped after {len(isolation.rounds)} rounds, as many as were allowed"))
+        return Step(
+            result=_end(known, f"stopped after {counted(len(isolation.rounds), 'round')}, as many as were allowed")
+        )
     if problem.seconds is not None and isolation.rounds and _no_time(isolation):
         return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
     if known.open:
