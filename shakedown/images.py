@@ -70,10 +70,12 @@ def long_name(name: str) -> str:
 
 
 def held(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
-    """The images of a store that the reference means: under its digest where it is pinned, else under its tag."""
+    """The images of a store that the reference means: under its digest where it is pinned, else under its tag. What
+    came from a mirror has the tag, and the digest under the mirror's name alone."""
     names, images = reference.names(engine), list(store)
     found = [[image for image in images if _is(image, reference, name)] for name in names]
-    return next((these for these in found if these), [])
+    mirrored = [image for image in tagged(images, reference, engine) if reference.digest in every_digest(image)]
+    return next((these for these in found if these), mirrored)
 
 
 def tagged(store: Iterable[Image], reference: Reference, engine: object) -> list[Image]:
@@ -89,6 +91,12 @@ def digests_of(image: Image, names: Sequence[str]) -> list[str]:
     return sorted({digest for stored, _, digest in pairs if long_name(stored) in names})
 
 
+def every_digest(image: Image) -> set[str]:
+    """The registry digests of an image under whatever name: a digest is of the content, which a mirror's name does not
+    change."""
+    return {digest for _, _, digest in (entry.partition("@") for entry in image.digests)}
+
+
 def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference) -> str | None:
     """The digest that the nodes which have the reference's tag already hold: what the others should pull, so that a
     tag which has moved at the registry does not split the nodes. None where no node has one, or they differ. What was
@@ -98,7 +106,7 @@ def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference) -> st
         for store in stores
         for image in store
         if _has_tag(image, reference, reference.name)
-        for digest in digests_of(image, [reference.name])
+        for digest in digests_of(image, [reference.name]) or every_digest(image)
     }
     return found.pop() if len(found) == 1 else None
 

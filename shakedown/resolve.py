@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from shakedown.desired import controller, profiles
 from shakedown.desired.home import HOME
 from shakedown.desired.layers import Layer, Merged, asked, leaves, merge
-from shakedown.desired.models import Benchmark, DesiredState, Image
+from shakedown.desired.models import NO_PROMISE, Benchmark, DesiredState, Image, Mirror
 from shakedown.desired.problems import DesiredStateError, Problem
 from shakedown.secret_file import secret_problem
 
@@ -96,7 +96,8 @@ def asks(host: HostLayers) -> bool:
     was forgotten in every group would pass by them."""
     nothing: tuple[Any, ...] = (None, "", {}, [])
     values = (item for layer in host.layers for item in layer.values.items())
-    return any(key in KEYS and key not in ("reports", "rolling") and value not in nothing for key, value in values)
+    keys = set(KEYS) - NO_PROMISE
+    return any(key in keys and value not in nothing for key, value in values)
 
 
 def _import_cvs(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
@@ -311,6 +312,8 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         problems += _benchmark_problems(state.benchmark, state.images, merged)
     for name, image in state.images.items():
         problems += _image_problems(f"images.{name}", image, merged)
+    for name, mirror in state.pulls.mirrors.items():
+        problems += _image_problems(f"pulls.mirrors.{name}", mirror, merged)
     return [
         *problems,
         *_secret_problems(state, merged),
@@ -393,6 +396,7 @@ def _placed(problem: Problem, merged: Merged) -> Problem:
 def _secret_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
     """Files of secrets on this machine that would be refused when they are needed, hours later."""
     files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
+    files |= {f"pulls.mirrors.{name}.password_file": each.password_file for name, each in state.pulls.mirrors.items()}
     for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
         files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
     if state.service and state.service.bmc:
@@ -417,7 +421,7 @@ def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: 
     yield from (_placed(problem, merged) for problem in bounds("benchmark.expect", wanted.expect, document().metrics))
 
 
-def _image_problems(path: str, image: Image, merged: Merged) -> Iterable[Problem]:
+def _image_problems(path: str, image: Image | Mirror, merged: Merged) -> Iterable[Problem]:
     if image.password_file and image.password_env:
         yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
     if image.username and not (image.password_file or image.password_env):

@@ -47,7 +47,7 @@ from shakedown import copies, private
 from shakedown import secrets as masking
 from shakedown.baselines.model import Baseline, Past
 from shakedown.desired import DesiredState
-from shakedown.desired.models import EACH, TOGETHER, Benchmark
+from shakedown.desired.models import EACH, NO_PROMISE, TOGETHER, Benchmark
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.isolation.model import Isolation
@@ -219,8 +219,8 @@ def now() -> str:
 
 def desired_digest(desired: dict[str, DesiredState]) -> str:
     """SHA-256 over all desired states: the same digest means the same promises. Secrets are left out of it: nobody can
-    try them against it. So are the reports that are written and the batches, which promise nothing of a node."""
-    states = {name: state.model_dump(mode="json", exclude={"reports", "rolling"}) for name, state in desired.items()}
+    try them against it. So are reports, batches and how images come, which promise nothing of a node."""
+    states = {name: state.model_dump(mode="json", exclude=NO_PROMISE) for name, state in desired.items()}
     text = json.dumps(masking.masked(states), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

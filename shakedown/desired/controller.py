@@ -6,15 +6,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from shakedown.desired.models import DesiredState
+from shakedown.desired.models import DesiredState, Image, Mirror
 
 
 def files_of(desired: DesiredState) -> Iterator[tuple[str, str]]:
     """Each file with its dotted path."""
-    for name, image in desired.images.items():
+    registries: dict[str, Image | Mirror] = {f"images.{name}": image for name, image in desired.images.items()}
+    registries |= {f"pulls.mirrors.{name}": mirror for name, mirror in desired.pulls.mirrors.items()}
+    for path, each in registries.items():
         for key in ("ca_file", "password_file"):
-            if file := getattr(image, key):
-                yield f"images.{name}.{key}", file
+            if file := getattr(each, key):
+                yield f"{path}.{key}", file
     if not os.environ.get("HF_TOKEN"):  # exported, it is used and no file is read
         for section in ("smoke", "benchmark"):
             if file := getattr(getattr(desired, section), "hf_token_file", None):

@@ -317,6 +317,45 @@ class Image(Section):
         return parse_size(value)
 
 
+class Mirror(Section):
+    """A mirror or pull-through cache of one registry. What it gives has the digest that is wanted, or is refused."""
+
+    address: Annotated[str, Field(pattern=r"^[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[a-z0-9._/-]+)?$")] = key(
+        ..., "host[:port][/prefix]; the prefix goes in front of the image's own path", "mirror.rack7:5000/dockerhub"
+    )
+    insecure: bool = key(False, "without TLS, or with a certificate that no authority of the node has signed", True)
+    ca_file: Text | None = key(None, "its certificate, a file on the controller", "/srv/mirror/ca.crt")
+    username: Text | None = key(None, "account at the mirror", "robot")
+    password_file: Text | None = key(
+        None, "file of one line on the controller, for its owner alone (chmod 600)", "~/.config/mirror.password"
+    )
+    password_env: Text | None = key(
+        None, "variable of the controller with the password, in place of password_file", "MIRROR_PASSWORD"
+    )
+
+
+class Pulls(Section):
+    """How images come to the nodes."""
+
+    at_once: Positive = key(8, "nodes that pull from one registry or mirror at a time", 8, unit="nodes")
+    mirrors: dict[Text, Mirror] = key(
+        {},
+        "registry -> the site's mirror of it; the registry itself is asked where the mirror does not answer",
+        {"docker.io": {"address": "mirror.rack7:5000"}},
+    )
+    from_nodes: bool = key(
+        False,
+        "docker only: one node pulls, the others take the image from nodes that have it, not encrypted",
+        True,
+    )
+    per_node: Annotated[int, Field(ge=1, le=16)] = key(
+        2, "nodes that take an image from one node at a time", 2, unit="nodes"
+    )
+    interface: Interface | None = key(
+        None, "interface of the nodes that give; None: an RDMA device's, else the one that is reached", "ens50f0"
+    )
+
+
 class System(Section):
     """What the node needs besides tuning."""
 
@@ -775,6 +814,9 @@ class Service(Section):
     )
 
 
+NO_PROMISE = {"pulls", "reports", "rolling"}
+"""Sections that ask nothing of a node."""
+
 Report = Literal["html", "junit", "prometheus", "markdown"]
 
 
@@ -787,6 +829,7 @@ class DesiredState(Section):
     images: dict[Text, Image] = key(
         {}, "container images, by the names that smoke.image, benchmark.image and datasets.NAME.image use"
     )
+    pulls: Pulls = key(Pulls(), "how images come to the nodes")
     system: System = key(System(), "what the node needs besides tuning")
     smoke: Smoke | None = key(None, "the smoke run")
     slurm: Slurm | None = key(None, "Slurm, where it owns the nodes")

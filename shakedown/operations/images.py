@@ -8,14 +8,13 @@ not the engine, whose `manifest inspect` ignores the certificates and credential
 
 from __future__ import annotations
 
-import os
-import re
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from gevent.lock import RLock
+from gevent.lock import BoundedSemaphore
 from pyinfra import logger
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
 from pyinfra.api.host import Host
@@ -23,65 +22,23 @@ from pyinfra.api.operation import operation
 from pyinfra.api.state import State
 from pyinfra.context import host
 
-from shakedown.desired.sizes import format_size
 from shakedown.facts.images import ImageDigests
 from shakedown.facts.settings import Contents
 from shakedown.images import Reference, parse
 from shakedown.operations import atomic
 from shakedown.operations.commands import Commands, refuse, verify
+from shakedown.operations.givers import REGISTRY, Sharing
+from shakedown.operations.handover import hand_over
 from shakedown.operations.record import Step, remember
+from shakedown.operations.registries import ADVICE, PASSED_BY, Registry, ask, mirror_of, registry_of
 from shakedown.operations.scripts import run_script
-from shakedown.secret_file import read_secret
-from shakedown.text import load_json, printable
+from shakedown.text import printable
 
 CERTIFICATES = "/etc/docker/certs.d"
 UNPACKED = 3  # a training image's size on disk by its compressed size, rounded up; where `size_bytes` is not given
-ASKING_TRIES = 3  # nodes that ask a registry in vain before the others stop asking
-
-# What to do about each kind of failure that assets/pull.py and assets/registry.py tell apart.
-ADVICE = {
-    "plain": "the registry speaks http: set insecure=True on the image; docker also needs it in `insecure-registries`"
-    " of /etc/docker/daemon.json, which this project does not edit",
-    "certificate": "the registry's certificate is not trusted: name its authority as ca_file (or set insecure=True;"
-    " docker then needs `insecure-registries` in /etc/docker/daemon.json, which this project does not edit)",
-    "login": "the registry refuses: check username and password, and whether this user may pull the image",
-    "unknown": "the registry has no such image: check name, tag and digest",
-    "downgrade": "nothing was sent in clear: the registry must keep to https; for one without TLS set insecure=True",
-    "digest": "what came is not what its digest says: a proxy changed it, or the registry is broken or not the one you"
-    " think",
-    "answer": "this is no answer of a registry: look at its address, and at what stands between",
-    "space": "make room where the engine stores images; shakedown deletes nothing that is not its own",
-    "engine": "the container engine itself failed: is it running, and may this user talk to it?",
-    "time": "the pull was stopped because it took too long: raise timeout_s, or look at the network",
-    "transport": "the connection to the registry broke, also when tried again",
-}
 
 
-@dataclass(frozen=True)
-class _Registry:
-    """How to reach a registry and be let in. Never shown: `password` is in it."""
-
-    insecure: bool = False
-    ca: str | None = None
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-@dataclass
-class _Answer:
-    """What a registry said about one reference in this run, asked for by one node at a time."""
-
-    lock: RLock = field(default_factory=RLock)
-    digest: str | None = None
-    compressed_bytes: int | None = None
-    failures: int = 0
-    problem: str = ""
-
-
-_ANSWER = 16 << 10  # characters of what assets/registry.py prints
-# What the hosts of one run share, found by pyinfra's state of that run: an operation is called for one host and has no
-# other place in common with the others.
-_answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
+_pulling: WeakKeyDictionary[State, dict[str, BoundedSemaphore]] = WeakKeyDictionary()  # by registry
 
 
 @operation()
@@ -98,6 +55,9 @@ def pull(
     tries: int = 3,
     timeout_s: int = 7200,
     stall_s: int = 300,
+    at_once: int | None = None,
+    mirror: dict[str, Any] | None = None,
+    sharing: Sharing | None = None,
 ) -> Commands:
     """
     Have an image in the engine's store, under its digest and its tag. One that is there is not asked for again.
@@ -114,6 +74,10 @@ def pull(
     + tries: pulls until a connection that breaks is given up
     + timeout_s: seconds for all of them
     + stall_s: seconds without any sign of progress that count as a broken connection
+    + at_once: hosts of a run that pull from one registry at a time; None: all
+    + mirror: where it is pulled from instead: ``address`` (host, port and a prefix), and as for the registry
+      ``insecure``, ``ca_file``, ``username``, ``password_file``, ``password_env``; the registry where it is silent
+    + sharing: nodes of the run that have it give it to others (docker only)
 
     **Example:**
 
@@ -138,90 +102,125 @@ def pull(
         yield StringCommand(engine, "tag", QuoteString(image.pinned(wanted)), QuoteString(image.tagged))
         yield verify(lambda: _lacking(image, wanted, engine))
         return
+    origin = {"insecure": insecure, "ca_file": ca_file, "username": username}
+    origin |= {"password_file": password_file, "password_env": password_env}
     try:
-        secret = _password(password_file, password_env)
-        authority = Path(ca_file).read_text() if ca_file else None
+        sources = [registry_of(image.registry, image.repository, origin)]
+        if mirror:
+            sources.insert(0, mirror_of(image, mirror))
     except (OSError, ValueError) as error:
         yield refuse(f"{reference}: {error}")
         return
-    if authority and engine == "docker":
-        yield from _trust(image.registry, authority)
-    registry = _Registry(insecure, authority, username, secret)
+    for source in sources:
+        if source.ca and engine == "docker":
+            yield from _trust(source.registry, source.ca)
     job = {"engine": engine, "tries": tries, "timeout_s": timeout_s, "stall_s": stall_s, "size_bytes": size_bytes}
+    job["at_once"] = at_once
 
     def pulled(state: State, host: Host) -> bool:
-        return _pull(state, host, image, wanted, registry, job)
+        return _have(state, host, image, wanted, sources, job, sharing if engine == "docker" else None)
 
     yield FunctionCommand(pulled, (), {})
 
 
-def _pull(
-    state: State, host: Host, image: Reference, digest: str | None, registry: _Registry, job: dict[str, Any]
+def _have(
+    state: State,
+    host: Host,
+    image: Reference,
+    digest: str | None,
+    sources: list[Registry],
+    job: dict[str, Any],
+    sharing: Sharing | None,
 ) -> bool:
-    answer = _ask(state, host, image, digest, registry)
+    """Have the image: from a node that has it, where nodes share, and in any case by a pull. For an image that came
+    from a node that is a request for the manifest: docker knows its configuration by then, and holds it under the
+    digest that it has seen itself."""
+    answer = ask(state, host, image, digest, sources)
     digest = digest or answer.digest
     if digest is None:
         host.log_styled(f"{image.tagged}: no digest: {answer.problem}", fg="red", log_func=logger.error)
         return False
-    size, packed = job["size_bytes"], answer.compressed_bytes or 0
-    document = {
-        **job,
-        **asdict(registry),
-        "name": image.name,
-        "tag": image.tag,
-        "digest": digest,
-        "registry": image.registry,
-        "room_bytes": (size or UNPACKED * packed) + packed,
-        "compressed_bytes": packed,
-    }
-    done, output = run_script(host, "pull.py", document, show=True, limit_s=job["timeout_s"] + 300)  # it ends itself
-    if not done:
-        host.log_styled(_explained(image, output.stderr_lines), fg="red", log_func=logger.error)
+    packed = answer.compressed_bytes or 0
+    size = job["size_bytes"] or UNPACKED * packed
+    if sharing is None or answer.config is None:
+        return _pull(state, host, image, digest, sources, job, packed, size + packed)
+    givers, image_id = sharing.of(answer.config), answer.config
+
+    def reaches(node: str) -> bool:
+        giving = state.inventory.get_host(node)
+        return giving is not None and giving.connected and sharing.way(node, host.name) is not None
+
+    while True:
+        giver, done = givers.wait(host.name, reaches), False
+        try:
+            if giver == REGISTRY:
+                done = _pull(state, host, image, digest, sources, job, packed, size + packed)
+                return done
+            loaded = _take(state, host, giver, image_id, str(sharing.way(giver, host.name)), size, job)
+            done = loaded and _pull(state, host, image, digest, sources, {**job, "at_once": None}, 0, 0)
+            if loaded:
+                return done
+        finally:
+            givers.ended(host.name, giver, done)
+
+
+def _take(state: State, host: Host, giver: str, image_id: str, address: str, size: int, job: dict[str, Any]) -> bool:
+    times = {key: job[key] for key in ("stall_s", "timeout_s")}
+    done, said = hand_over(state.inventory.get_host(giver), host, image_id, address, size, times)
+    if done:
+        logger.info(f"{host.print_prefix}{image_id[:19]} from {giver}: {printable(said, 300)}")
+    else:
+        host.log_styled(f"not taken from {giver}: {printable(said, 500)}", fg="yellow", log_func=logger.warning)
     return done
 
 
-def _ask(state: State, host: Host, image: Reference, digest: str | None, registry: _Registry) -> _Answer:
-    """The registry's answer: the one that an earlier node had in this run, or this node's."""
-    wanted = digest or image.tag or "latest"
-    answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", _Answer())
-    with answer.lock:
-        if answer.digest or answer.failures >= ASKING_TRIES:
-            return answer
+def _pull(
+    state: State,
+    host: Host,
+    image: Reference,
+    digest: str,
+    sources: list[Registry],
+    job: dict[str, Any],
+    packed: int,
+    room: int,
+) -> bool:
+    """Pull from the first source that answers. One that gives something else than the digest is not gone past."""
+    for source in sources:
+        own = source.registry == image.registry and source.repository == image.repository
         document = {
-            **asdict(registry),
-            "registry": image.registry,
-            "repository": image.repository,
-            "reference": wanted,
+            **job,
+            **asdict(source),
+            "name": f"{source.registry}/{source.repository}",
+            "tag": image.tag if own else None,
+            "tagged": image.tagged if image.tag and not own else None,
+            "digest": digest,
+            "room_bytes": room,
+            "compressed_bytes": packed,
         }
-        done, output = run_script(host, "registry.py", document, show=False)
-        said: dict[str, Any]
-        said = said_by_node(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
-        if "error" in said:
-            answer.failures += 1
-            advice = ADVICE.get(said["error"], "the registry could not be asked")
-            answer.problem = f"{printable(str(said['detail']), 500)}: {advice}"
-        else:
-            answer.digest, answer.compressed_bytes = said["digest"], said["compressed_bytes"]
-            if "token_server" in said:
-                server = printable(str(said["token_server"])[:1000], 200)
-                logger.info(f"{image.registry} has the credentials checked by {server}")
-            logger.info(f"{image.tagged} is {answer.digest}, {format_size(said['compressed_bytes'])} compressed")
-        return answer
+        with _slot(state, source.registry, job["at_once"]):
+            limit = job["timeout_s"] + 300  # it ends itself
+            done, output = run_script(host, "pull.py", document, show=True, limit_s=limit)
+        if done and (own or image.tag):
+            return True
+        if done:  # without a tag it has no name of its own yet; to the registry it is a request for the manifest
+            continue
+        last = source is sources[-1] or _kind(output.stderr_lines) not in PASSED_BY
+        colour, log = ("red", logger.error) if last else ("yellow", logger.warning)
+        host.log_styled(_explained(image, output.stderr_lines, source.registry), fg=colour, log_func=log)
+        if last:
+            return False
+    return False
 
 
-def said_by_node(lines: list[str]) -> dict[str, Any]:
-    """What assets/registry.py printed. It is a node's word, and other nodes pull what it names: a digest is a digest, a
-    size is a size, and anything else is an answer that makes no sense."""
-    try:
-        said = load_json(lines[-1], _ANSWER)
-        known = {key: str(said[key])[:2000] for key in ("error", "detail")} if "error" in said else said
-        size = said.get("compressed_bytes")
-        sizes = type(size) is int and 0 <= size < 1 << 50
-        if "error" in known or (sizes and re.fullmatch(r"sha256:[0-9a-f]{64}", said["digest"], re.ASCII)):
-            return known
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
-        pass
-    return {"error": "answer", "detail": "the node gives no digest and size: " + " ".join(lines[-1:])[:300]}
+@contextmanager
+def _slot(state: State, registry: str, at_once: int | None) -> Iterator[None]:
+    """One of the pulls that a registry gets at a time."""
+    if at_once is None:
+        yield
+        return
+    slots = _pulling.setdefault(state, {})
+    with slots.setdefault(registry, BoundedSemaphore(at_once)):
+        yield
 
 
 def _trust(registry: str, authority: str) -> Commands:
@@ -234,23 +233,19 @@ def _trust(registry: str, authority: str) -> Commands:
     yield atomic.write(path, lines)
 
 
-def _password(file: str | None, variable: str | None) -> str | None:
-    """The password, from where the desired state says. Raises ValueError where it is not, or others could read it."""
-    if variable:
-        if not os.environ.get(variable):
-            raise ValueError(f"the environment variable {variable} (password_env) is not set")
-        return os.environ[variable]
-    return read_secret(file) if file else None
-
-
 def _lacking(image: Reference, digest: str, engine: str) -> str | None:
     now = host.get_fact(ImageDigests, references=[image.tagged], engine=engine).get(image.tagged, [])
     return None if digest in now else f"{image.tagged} is {', '.join(now) or 'not there'} after tagging {digest}"
 
 
-def _explained(image: Reference, lines: list[str]) -> str:
+def _kind(lines: list[str]) -> str:
+    return (lines[-1] if lines else "").partition(": ")[0]
+
+
+def _explained(image: Reference, lines: list[str], registry: str) -> str:
     """The failure of pull.py with what to do about it."""
-    kind, _, words = (lines[-1] if lines else "").partition(": ")
-    advice = ADVICE.get(kind)
+    words = (lines[-1] if lines else "").partition(": ")[2]
+    advice = ADVICE.get(_kind(lines))
     said = printable(words, 1000) if advice else printable(" ".join(lines)[-500:])
-    return f"{image.tagged} was not pulled: {said}: {advice}" if advice else f"{image.tagged}: {said}"
+    what = image.tagged if registry == image.registry else f"{image.tagged} (by {registry})"
+    return f"{what} was not pulled: {said}: {advice}" if advice else f"{what}: {said}"

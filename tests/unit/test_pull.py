@@ -15,7 +15,7 @@ import pytest
 
 from shakedown.node.assets import pull as pull_script
 from shakedown.node.assets import registry as registry_script
-from shakedown.operations.images import ADVICE, _password, said_by_node
+from shakedown.operations.registries import ADVICE, password_of, said_by_node
 
 # As modules whose insides are replaced below.
 pull: Any = pull_script
@@ -169,12 +169,12 @@ def test_a_password_that_others_can_read_is_refused(tmp_path: Any, monkeypatch: 
     secret.write_text("sesame\n")
     secret.chmod(0o644)
     with pytest.raises(ValueError, match="chmod 600"):
-        _password(str(secret), None)
+        password_of(str(secret), None)
     secret.chmod(0o600)
-    assert _password(str(secret), None) == "sesame"
+    assert password_of(str(secret), None) == "sesame"
     monkeypatch.delenv("NOT_SET", raising=False)
     with pytest.raises(ValueError, match="NOT_SET"):
-        _password(None, "NOT_SET")
+        password_of(None, "NOT_SET")
 
 
 class _Engine:

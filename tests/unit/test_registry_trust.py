@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.operations.images import ADVICE
+from shakedown.operations.registries import ADVICE
 from shakedown.operations.scripts import ASSETS
 from shakedown.transport.program import program
 from tests.lab import certificates

@@ -2,7 +2,7 @@
 
 Reads one JSON object from standard input, so that no secret stands in argv:
     engine, name, digest, registry, insecure, room_bytes, tries, timeout_s, stall_s, and optionally tag, username,
-    password, ca, compressed_bytes
+    password, ca, compressed_bytes, tagged (what the image is called here, where it comes from a mirror)
 Progress goes to standard output as plain lines. A failure is one line `kind: words` on standard error, exit code 1.
 Credentials live in a folder of mode 0700 that is removed whatever happens.
 """
@@ -25,6 +25,7 @@ from shakedown.node.assets.words import clean, say
 
 # The first that matches what an engine says is the kind of its failure; only transport is worth another try.
 KINDS = (
+    ("digest", r"verification failed|did not match|digest mismatch|unexpected digest"),
     ("plain", r"server gave HTTP response to HTTPS client"),
     ("certificate", r"x509|unknown authority|failed to verify|certificate"),
     ("engine", r"cannot connect to the docker daemon|docker daemon socket|docker\.sock"),
@@ -260,6 +261,8 @@ def pull(job: Dict[str, Any], folder: str) -> None:
         raise PullError("engine", "{} reported success, but {} is not there".format(job["engine"], pinned))
     if job.get("tag"):
         engine.run("tag", pinned, "{}:{}".format(job["name"], job["tag"]))
+    if job.get("tagged"):
+        engine.run("tag", pinned, job["tagged"])
     say(f"{pinned}: there")
 
 

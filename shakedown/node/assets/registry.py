@@ -2,8 +2,9 @@
 
 Reads one JSON object from standard input, so that no secret stands in argv:
     registry, repository, reference (a tag or a digest), insecure, and optionally username, password, ca (PEM)
-and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}. `token_server` is
-in it where the credentials went elsewhere than to the registry. The kinds are those of pull.py.
+and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}. `config` is in it
+where the manifest names one: the digest of the image's configuration, which is docker's id of it wherever it came from.
+`token_server` is in it where the credentials went elsewhere than to the registry. The kinds are those of pull.py.
 
 What a registry answers is input: bounded in size and time, its digest computed here, and credentials go to the origin
 that they are for and no further.
@@ -208,6 +209,9 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
     if not all(type(size) is int and 0 <= size < 1 << 50 for size in sizes):
         raise Refused("answer", "a layer of no size")
     answer = {"digest": digest, "compressed_bytes": sum(sizes)}
+    config = document.get("config")
+    if isinstance(config, dict) and DIGEST.fullmatch(str(config.get("digest"))):
+        answer["config"] = config["digest"]
     return {**answer, "token_server": registry.token_server} if registry.token_server else answer
 
 
