@@ -35,7 +35,7 @@ ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
 TOLD = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
-_RUN = """# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file.
+RUN = """# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file.
 import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, {path!r})
@@ -85,7 +85,7 @@ def present(document: Mapping[str, Any]) -> Commands:
         "home": HOME,
         "digest": built.digest,
         "archive": built.archive(),
-        "run": _RUN.format(path=f"{HOME}/{built.digest}"),
+        "run": RUN.format(path=f"{HOME}/{built.digest}"),
         "files": files,
     }
     yield _script(job)
