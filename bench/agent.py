@@ -25,9 +25,11 @@ from shakedown.agent.compile import compiled, text
 from shakedown.desired.layers import Layer
 from shakedown.node import account
 from shakedown.node.tree import Tree
-from shakedown.operations.agent import RUN
+from shakedown.operations.agent import installation
+from shakedown.operations.scripts import ASSETS
 from shakedown.resolve import HostLayers, resolve
 from shakedown.state import Account
+from shakedown.transport.program import program as assets
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "agent.md"
@@ -74,13 +76,10 @@ def machine() -> dict[str, Any]:
 
 def agent(folder: Path) -> list[str]:
     """The agent's program and what is compiled for this machine, below a folder; the command of one check."""
-    for name, data in program.build().files.items():
-        path = folder / "program" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    compileall = [PYTHON, "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "program"]
-    subprocess.run(compileall, check=True, cwd=folder)
-    (folder / "run").write_text(RUN.format(path=str(folder / "program")))
+    (folder / "program").mkdir()
+    job = installation(str(folder / "program"), {})
+    words = [PYTHON, "-I", "-S", "-c", assets(ASSETS / "agent.py")]
+    subprocess.run(words, input=json.dumps(job), text=True, check=True)
     site = {
         "gpu": "cpu",
         "tuning": {"sysctl": SYSCTLS, "memlock": "unlimited", "nofile": 1024, "modules": []},
@@ -91,8 +90,8 @@ def agent(folder: Path) -> list[str]:
     who = Account.model_validate(account.read(Tree()))
     (folder / "textfile").mkdir()
     (folder / "agent.json").write_text(text(compiled("node", desired, who, program.build().digest)))
-    words = [PYTHON, "-I", "-S", str(folder / "run"), "--config", str(folder / "agent.json")]
-    return [*words, "--state", str(folder / "state")]
+    run = str(folder / "program" / program.build().digest / "run")
+    return [run, "--config", str(folder / "agent.json"), "--state", str(folder / "state")]
 
 
 def nhc(folder: Path, checkout: Path) -> list[str]:

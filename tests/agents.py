@@ -12,7 +12,7 @@ from shakedown.agent.compile import compiled
 from shakedown.desired import DesiredState
 from shakedown.findings import Finding
 from shakedown.node import safe_files
-from shakedown.operations.agent import RUN
+from shakedown.operations.agent import start
 from shakedown.state import NodeState
 
 PYTHON = "/usr/bin/python3"
@@ -45,7 +45,7 @@ def unpacked(folder: Path) -> Path:
                 data = data.replace(repr(place).replace("'", '"').encode(), repr(str(folder / "var")).encode())
             data = data.replace(b"pwd.getpwuid(os.geteuid()).pw_dir", repr(str(folder)).encode())
         path.write_bytes(data)
-    (folder / "run.py").write_text(RUN.format(path=str(folder)))
+    (folder / "run.py").write_text(start(str(folder)))
     subprocess.run([PYTHON, "-I", "-S", "-m", "compileall", "-q", str(folder)], check=True, stdout=subprocess.DEVNULL)
     return folder
 

@@ -35,13 +35,6 @@ ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
 TOLD = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
 
 _ASSETS = Path(node.__file__).parent / "assets"
-RUN = """# Written by shakedown. Changes are lost; `pyinfra INVENTORY deploy/rollback.py` removes this file.
-import sys
-sys.dont_write_bytecode = True
-sys.path.insert(0, {path!r})
-from shakedown.node.agent.run import main
-sys.exit(main())
-"""
 # What no check and no safe remedy needs; a kernel that knows more capabilities keeps those.
 _NEVER = (
     "CAP_SYS_BOOT CAP_SYS_TIME CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_SETPCAP CAP_SETFCAP "
@@ -80,15 +73,7 @@ def present(document: Mapping[str, Any]) -> Commands:
         return
     for path in changed:
         show_change(path, here.get(path), files[path][0].splitlines())
-    job = {
-        "do": "install",
-        "home": HOME,
-        "digest": built.digest,
-        "archive": built.archive(),
-        "run": RUN.format(path=f"{HOME}/{built.digest}"),
-        "files": files,
-    }
-    yield _script(job)
+    yield _script(installation(HOME, files))
     yield StringCommand(
         "systemctl daemon-reload && systemctl enable --now shakedown-agent.timer &&",
         "systemctl start shakedown-agent.service",
@@ -133,6 +118,25 @@ def _metrics(config: Iterable[str] | None) -> list[str]:
     except (ValueError, KeyError, TypeError):
         return []
     return [f"{folder}/{tell.METRICS}"] if isinstance(folder, str) and folder.startswith("/") else []
+
+
+def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """What `shakedown/node/assets/agent.py` is told, to put the program below a folder and these files in their places
+    (path -> text and mode)."""
+    built = program.build()
+    return {
+        "do": "install",
+        "home": home,
+        "digest": built.digest,
+        "archive": built.archive(),
+        "run": start(f"{home}/{built.digest}"),
+        "files": dict(files),
+    }
+
+
+def start(place: str) -> str:
+    """The text of the file that starts the program in a folder."""
+    return (_ASSETS / "shakedown-agent-run").read_text().replace("@PLACE@", place)
 
 
 def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

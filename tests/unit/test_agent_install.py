@@ -33,17 +33,8 @@ def place() -> Iterator[Path]:
 
 
 def job(place: Path, **changes: Any) -> dict[str, Any]:
-    built = program.build()
-    home = f"{place}/lib/agent"
-    return {
-        "do": "install",
-        "home": home,
-        "digest": built.digest,
-        "archive": built.archive(),
-        "run": agent.RUN.format(path=f"{home}/{built.digest}"),
-        "files": {f"{place}/etc/agent.json": ["{}\n", "0600"], f"{place}/etc/agent.timer": ["[Timer]\n", "0644"]},
-        **changes,
-    }
+    files = {f"{place}/etc/agent.json": ("{}\n", "0600"), f"{place}/etc/agent.timer": ("[Timer]\n", "0644")}
+    return {**agent.installation(f"{place}/lib/agent", files), **changes}
 
 
 def act(place: Path, document: dict[str, Any]) -> tuple[int, str]:

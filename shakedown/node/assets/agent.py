@@ -33,11 +33,19 @@ PATIENCE_S = 60.0
 PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
 MORE = tuple("/usr/bin/python3.{}".format(minor) for minor in range(14, 7, -1))
 NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
+# Writes the code of all our modules into one file, by the very Python that will read it.
 COMPILE = """
-import sys
-from py_compile import PycInvalidationMode, compile
+import marshal, os, sys
+from _frozen_importlib_external import MAGIC_NUMBER
+found = {}
 for name in sys.stdin.read().splitlines():
-    compile(name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    path = os.path.join(sys.argv[1], name)
+    package = name.endswith("/__init__.py")
+    with open(name, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True, optimize=2)
+    found[name[: -12 if package else -3].replace("/", ".")] = (path, package, code)
+with open("modules", "xb") as file:
+    file.write(MAGIC_NUMBER + marshal.dumps(found))
 """
 
 
@@ -69,7 +77,7 @@ def python() -> str:
 
 
 def unpack(job: Dict[str, Any], interpreter: str) -> None:
-    """The program in a folder of its own by its digest, with its byte code."""
+    """The program in a folder of its own by its digest, with the code of its modules."""
     home = sound(job["home"], 0o755)
     if home.look(job["digest"]) is not None:
         home.remove_tree(job["digest"])
@@ -79,10 +87,10 @@ def unpack(job: Dict[str, Any], interpreter: str) -> None:
     try:
         for name, data in files_of(job):
             put(home.down(beside), name, data)
-            if name.endswith(".py"):
+            if name.startswith("shakedown/") and name.endswith(".py"):
                 names.append(name)
         path = os.path.join(home.path, beside)
-        words = [interpreter, "-I", "-S", "-c", COMPILE]
+        words = [interpreter, "-I", "-S", "-c", COMPILE, os.path.join(home.path, job["digest"])]
         subprocess.run(words, input="\n".join(names).encode(), cwd=path, check=True, stdout=subprocess.DEVNULL)
         run = "#!{} -IS\n{}".format(interpreter, job["run"])
         home.down(beside).write("run", run.encode(), 0o755)
