@@ -411,6 +411,11 @@ class Slurm(Section):
     """Slurm, where it owns the nodes: with what jobs are submitted there, and what of its nodes may be touched."""
 
     node: Text | None = key(None, "the node's name in Slurm; None: its name in the inventory", "node01")
+    connect: Via = key(
+        "ssh",
+        "how the node is reached at all: over SSH, or within an allocation that lasts as long as the run",
+        "slurm",
+    )
     allow_allocated: bool = key(
         False, "change nodes on which somebody's job runs; otherwise such a node is left as it is, and fails", True
     )

@@ -40,6 +40,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from shakedown.operations.scripts import TELLS
 from shakedown.runner import host_keys
 from shakedown.runner.progress import FEW, progress
+from shakedown.runner.slurm_connection import SlurmConnector, connects_by_slurm
 from shakedown.text import incoming, printable
 
 COMMAND_S = 300.0  # for a command that names no limit of its own (`_timeout`)
@@ -64,7 +65,8 @@ def bind(state: State) -> None:
     ssh.read_output_buffers = util.read_output_buffers = read_output  # type: ignore[assignment]
     local.run_local_process = run_local_process
     for host in state.inventory:
-        host.connector = _made_bounded(host.connector)
+        by_slurm = connects_by_slurm(host)
+        host.connector = _made_bounded(SlurmConnector(state, host) if by_slurm else host.connector)
 
 
 def _made_bounded(connector: BaseConnector) -> BaseConnector:

@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
 from pyinfra.api.exceptions import PyinfraError
 
-from shakedown.desired.models import Slurm
-from shakedown.hosts import named
 from shakedown.runner.session import Session
-from shakedown.schedulers.slurm.job import Allocation, Wanted
-from shakedown.smoke.where import Where
+from shakedown.runner.slurm_connection import allocation_of, connected, same
+from shakedown.schedulers.slurm.job import Allocation
+from shakedown.smoke.remote import Remote
+from shakedown.smoke.where import Interrupted, Where
 
 
 def via_of(current: Session) -> str:
     """How the smoke run's jobs are started. Raises PyinfraError where hosts are to train together and differ in it."""
-    return _same(current, "smoke.via", {n: d.smoke.via for n, d in current.examination.desired.items() if d.smoke})
+    wanted = {name: each.smoke.via for name, each in current.examination.desired.items() if each.smoke}
+    try:
+        return same("smoke.via", wanted)
+    except ValueError as error:
+        raise PyinfraError(str(error)) from None
 
 
 def where_of(current: Session, via: str) -> Where | None:
     """What brings jobs to the nodes, one for the whole run; None: pyinfra's own connections. Raises PyinfraError."""
     if via == "ssh":
         return None
+    held = connected(current.state).allocation
+    if held is not None:
+        return _Held(held)
     with current.lock:
         if "slurm" not in current.shared:
-            current.shared["slurm"] = _allocation(current)
+            title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
+            try:
+                current.shared["slurm"] = allocation_of(current.examination.desired, title)
+            except ValueError as error:
+                raise PyinfraError(str(error)) from None
     made = current.shared["slurm"]
     assert isinstance(made, Allocation)
     return made
 
 
-def _allocation(current: Session) -> Allocation:
-    desired = current.examination.desired
-    sections = {name: each.slurm or Slurm() for name, each in desired.items()}
-    for key in Slurm.model_fields:
-        if key not in ("node", "allow_allocated"):
-            _same(current, f"slurm.{key}", {name: repr(getattr(each, key)) for name, each in sections.items()})
-    section = next(iter(sections.values()))
-    names = {name: each.node or name for name, each in sections.items()}
-    wanted = Wanted(
-        partition=section.partition,
-        reservation=section.reservation,
-        account=section.account,
-        time_min=section.time_min,
-        queue_s=section.queue_s,
-        gres=section.gres,
-        options=section.options,
-    )
-    return Allocation(names, wanted, f"shakedown-{current.record.run_id}" if current.record else "shakedown")
+class _Held:
+    """The allocation that the hosts are connected through: it goes when the last is disconnected."""
 
+    def __init__(self, allocation: Allocation) -> None:
+        self._allocation = allocation
 
-def _same(current: Session, key: str, values: dict[str, str]) -> str:
-    """The one value of all hosts: they share one job."""
-    found: dict[str, list[str]] = {}
-    for name, value in values.items():
-        found.setdefault(value, []).append(name)
-    if len(found) > 1:
-        told = "; ".join(f"{value} on {named(names)}" for value, names in found.items())
-        raise PyinfraError(f"{key} has to be the same on all hosts of a run: {told}")
-    return next(iter(found), "ssh")
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """It is there: who is not in it was not connected."""
+
+    def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
+        """A step of its own."""
+        return self._allocation.start(title, among)
+
+    def end(self, cancel: bool = False) -> None:
+        """Later."""

@@ -12,6 +12,7 @@ from pyinfra.operations import python
 from shakedown.findings import Verdict
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session, session
+from shakedown.runner.slurm_connection import connected
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.nodes import jobs_on
 
@@ -46,9 +47,10 @@ def _asked_for(current: Session, name: str) -> bool:
 def _ask(current: Session, when: str, names: Iterable[str]) -> None:
     """Once for all hosts. Where Slurm does not answer, nobody knows, and nothing is touched."""
     asked = {name: current.examination.desired[name].slurm for name in names if _asked_for(current, name)}
+    ours = connected(current.state).allocation
     of_slurm = {name: each.node or name for name, each in asked.items() if each is not None}
     try:
-        held = jobs_on(of_slurm.values())
+        held = jobs_on(of_slurm.values(), but=ours.job if ours else None)
         remedy = "nothing is changed there; slurm.allow_allocated allows it"
         why = {
             name: f"Slurm job {', '.join(held[node][:3])} holds it: {remedy}"

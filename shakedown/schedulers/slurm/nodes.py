@@ -130,9 +130,9 @@ def read(names: Iterable[str] = ()) -> list[Node]:
     return found
 
 
-def jobs_on(names: Iterable[str]) -> dict[str, list[str]]:
-    """The jobs that hold each of the nodes now, as "4711 of alice"; nodes without one are not in it. Raises
-    SlurmError."""
+def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]]:
+    """The jobs that hold each of the nodes now, as "4711 of alice", apart from one of our own; nodes without one are
+    not in it. Raises SlurmError."""
     wanted = set(names)
     options = ("--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
     said = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}") if wanted else ""
@@ -142,6 +142,8 @@ def jobs_on(names: Iterable[str]) -> dict[str, list[str]]:
         user, more, held = rest.partition("|")
         if not (sign and more):
             raise SlurmError(f"squeue: {printable(line, 200)!r} cannot be read")
+        if job.strip() == str(but):
+            continue
         for name in wanted.intersection(commands.names(held.strip())):
             found.setdefault(name, []).append(printable(f"{job} of {user}", 100))
     return found

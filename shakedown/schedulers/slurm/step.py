@@ -86,9 +86,16 @@ class Step:
         self, node: str, argv: list[str], stdin: str | None, timeout: float
     ) -> tuple[bool, list[str], list[str]]:
         """Run a command on a node. Never raises for a node that does not answer."""
+        code, out, err = self.run(node, argv, stdin, timeout)
+        return code == 0, out, err
+
+    def run(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[int | None, list[str], list[str]]:
+        """The same, with the exit code; None: there was no answer, and why."""
         name = self._nodes.get(node)
         if name is None:
-            return False, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
+            return None, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
         with self._lock:
             self._numbers += 1
             number = self._numbers
@@ -98,7 +105,7 @@ class Step:
             until = time.monotonic() + timeout + SLACK_S
             while not answer.whole.wait(0.5):
                 if self._is_over() or time.monotonic() > until:
-                    return False, [], [self._silent(name, timeout)]
+                    return None, [], [self._silent(name, timeout)]
             return _read(answer)
         finally:
             with self._lock:
@@ -216,15 +223,15 @@ class _Answer:
             self.whole.set()
 
 
-def _read(answer: _Answer) -> tuple[bool, list[str], list[str]]:
+def _read(answer: _Answer) -> tuple[int | None, list[str], list[str]]:
     try:
         document = load_json(answer.text, _ANSWER)
         code, out, err = document["code"], document["out"], document["err"]
         if not (isinstance(code, int) and isinstance(out, str) and isinstance(err, str)):
             raise ValueError("not an answer")
     except (ValueError, KeyError, TypeError):
-        return False, [], ["an answer of its relay that cannot be read"]
-    return code == 0, _lines(out), _lines(err)
+        return None, [], ["an answer of its relay that cannot be read"]
+    return code, _lines(out), _lines(err)
 
 
 def _lines(text: str) -> list[str]:
