@@ -13,6 +13,7 @@ mi300x = (
         "gpu": "mi300x",
         "nic": "thor2",
         "images": {"megatron": "rocm/megatron-lm:v25.5_py310"},
-        "smoke": {"recipe": "llama3.1-8b-fp8", "image": "megatron"},
+        "smoke": {"recipe": "llama3.1-8b-fp8", "image": "megatron", "via": "slurm"},
+        "slurm": {"partition": "mi300x", "time_min": 120},
     },
 )
