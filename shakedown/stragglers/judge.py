@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from shakedown import peers
-from shakedown.stragglers.model import Level, Limits, Measured, Slow, Stragglers, Window
+from shakedown.stragglers.model import Level, Limits, Measured, Own, Slow, Stragglers, Window
 from shakedown.text import counted
 
 LEAST_WINDOWS = 2
 LEAST_NODES = peers.LEAST_PEERS + 1
+_LAST_WINDOWS = 6  # fewer say nothing: one of four equal nodes is last in two windows in every sixteenth run
+_LAST_BY = 0.2  # at 0.1 equal nodes of a busy host came out so in one of a thousand runs of eight windows
 _ROWS = 8  # of nodes that are named in a sentence
 
 _Role = tuple[int, int]  # pipeline stage, tensor rank
@@ -48,10 +51,12 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
         return _untold(measured, layout)
     silent = sorted({name for name, ranks in layout.nodes.items() if not told.keys() >= set(ranks)})
     slow: list[Slow] = []
+    own: list[Own] = []
     unknown: list[str] = []
     for role, nodes in _roles(layout).items():
-        found, why = _of_role(role, nodes, told, layout, limits)
+        found, beside, why = _of_role(role, nodes, told, layout, limits)
         slow += found
+        own += beside
         unknown += [why] if why else []
     if silent:
         unknown.append(f"not every rank of {_few(silent)} told its own time")
@@ -61,6 +66,7 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
         ranks=len(told),
         windows=max(len(spans) for spans in told.values()),
         slow=_folded(slow),
+        own=sorted(own, key=lambda each: -each.slower),
         unknown="; ".join(dict.fromkeys(unknown)),
     )
 
@@ -98,31 +104,36 @@ def _of_role(
     told: Mapping[int, Mapping[_Span, float]],
     layout: Layout,
     limits: Limits,
-) -> tuple[list[Slow], str]:
-    """The nodes that are slow in one role, and why nobody can say so."""
+) -> tuple[list[Slow], list[Own], str]:
+    """The nodes that are slow in one role, where each stands, and why nobody can say so."""
     whole = {name: ranks for name, ranks in nodes.items() if all(rank in told for rank in ranks)}
     words = layout.words(role)
     if len(whole) < LEAST_NODES:
         what = f" of {words}" if words else ""
-        return (
-            [],
-            f"{counted(len(whole), 'node')} told of ranks{what} that do the same work, and {LEAST_NODES} are needed",
-        )
+        told_of = f"{counted(len(whole), 'node')} told of ranks{what} that do the same work"
+        return [], [], f"{told_of}, and {LEAST_NODES} are needed"
     of_ranks = [told[rank].keys() for ranks in whole.values() for rank in ranks]
     spans = sorted(set(of_ranks[0]).intersection(*of_ranks[1:]))
     if len(spans) < LEAST_WINDOWS:
-        return [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
+        return [], [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
     # Everybody's slowest rank: one slow GPU slows its node's every window, and equal nodes have equal ones.
     values = {name: [max(told[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
     ladder: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
     least = min(limit for _, limit in ladder)
     shortfall = least / (1 + least)  # of the speed, which is what places are of
     found: dict[str, Slow] = {}
+    own: list[Own] = []
+    middles = [median(window) for window in zip(*values.values(), strict=True)]
     for name, place in peers.places(values, lower_is_better=True, slower=shortfall).items():
-        standing, why = place.standing(shortfall)
+        standing, text = place.standing(shortfall)
+        why = "" if standing == "named" else text.partition(", ")[2] or text
         slower = 1 / (1 - place.shortfall) - 1
+        beside = [value / middle - 1 for value, middle in zip(values[name], middles, strict=True)]
+        own.append(Own(node=name, role=words, slower=slower, least=min(beside), most=max(beside)))
         level = next((level for level, limit in ladder if slower >= limit), None)
-        if standing == "undecided":
+        if standing == "undecided" and _is_last_in_each(name, values):
+            standing, why = "named", f"slower than every peer in each window by {_LAST_BY:.0%} or more"
+        elif standing == "undecided":
             level = "undecided" if level == "fail" else None
         if level is None or standing not in ("named", "undecided"):
             continue
@@ -133,9 +144,19 @@ def _of_role(
             peers=place.peers,
             windows=_spans(spans),
             role=words,
-            why="" if standing == "named" else why.partition(", ")[2] or why,
+            why=why,
         )
-    return list(found.values()), ""
+    return list(found.values()), own, ""
+
+
+def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a node is slower than every peer in each window by `_LAST_BY`. All of a window are of the same time, so
+    what slows all of them together does not count, and with few peers this says more than their scatter, of which so
+    few know little: equal nodes do not come out so, however much they scatter (bench/stragglers.py)."""
+    peers_of = list(zip(*(its for other, its in values.items() if other != name), strict=True))
+    if len(peers_of) < _LAST_WINDOWS:
+        return False
+    return all(own >= (1 + _LAST_BY) * max(window) for own, window in zip(values[name], peers_of, strict=True))
 
 
 def _folded(slow: Sequence[Slow]) -> list[Slow]:

@@ -62,12 +62,24 @@ class Slow(_Part):
     why: str = ""
 
 
+class Own(_Part):
+    """A node's own time beside its peers', as a share above their median: over all windows, and in the one in which it
+    was least and most behind the middle of all."""
+
+    node: str
+    role: str = ""
+    slower: float
+    least: float
+    most: float
+
+
 class Stragglers(_Part):
     """What a job's ranks said, judged. `unknown` says why nobody can say that there is no straggler; empty: one can."""
 
     ranks: int = 0  # that told
     windows: int = 0
     slow: list[Slow] = []
+    own: list[Own] = []  # of every node that was compared, the slowest first
     unknown: str = ""
     not_seen: list[str] = []
 

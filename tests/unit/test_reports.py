@@ -29,6 +29,8 @@ from shakedown.report.formats.prometheus import NAMES
 from shakedown.report.overview import overview
 from shakedown.runs import RunDirectory, judge_run
 from shakedown.smoke.gates import Gate
+from shakedown.stragglers.judge import Layout, judged
+from shakedown.stragglers.model import Limits, Measured, Window
 from shakedown.telemetry import SAMPLES
 from shakedown.telemetry.samples import read as read_samples
 from shakedown.telemetry.summary import summary
@@ -261,6 +263,22 @@ def test_trials_show_what_is_odd_and_every_pair(tmp_path: Path) -> None:
     assert "half of its peers" in text
     assert '>50</td><td class="number">75</td><td class="number">100<' in text, "lowest, median, highest"
     assert "slow in every repetition: node02 to node01" in text
+
+
+def test_nodes_stand_beside_each_other_by_their_own_times(tmp_path: Path) -> None:
+    run = a_full_run(tmp_path)
+    own = {f"node{number:02d}": 40.0 if number == 3 else 20.0 for number in (1, 2, 3)} | {HOSTILE: 21.0}
+    measured = {
+        name: Measured(own=tuple(Window(rank=rank, first=at, last=at, own=ms) for at in range(1, 9)))
+        for rank, (name, ms) in enumerate(own.items())
+    }
+    layout = Layout({name: range(rank, rank + 1) for rank, name in enumerate(own)})
+    run.record.jobs[-1].stragglers = judged(measured, layout, Limits())
+    page, ticket = text_of(run, "html"), text_of(run, "markdown")
+    assert re.search(r'fail</span></td><th scope="row" class="mono">node03</th>.*?\+100.0%', page)
+    assert page.count('href="#own-times"') == 1 and "<script>alert" not in page
+    assert "| fail | `node03` | all | +100.0% |" in ticket and "straggler (fail)" in ticket
+    assert ticket.index("`node03` | all") < ticket.index("`node01` | all"), "the slowest first"
 
 
 def test_a_search_for_bad_nodes_is_a_tree_and_its_suspects_come_first(tmp_path: Path) -> None:

@@ -67,6 +67,20 @@ def test_the_ladder(factor: float, level: str | None) -> None:
     assert ("c needs" in told and "windows 3-14" in told) == bool(level)
 
 
+def test_who_is_last_in_each_of_many_windows_is_named_however_few_peers_scatter() -> None:
+    """Three peers that differ by chance know little of how far equal nodes scatter."""
+    factors = {"a": 0.9, "b": 1.0, "c": 1.12, "d": 1.7}
+    (slow,) = found(factors).slow
+    assert (slow.node, slow.level) == ("d", "fail") and "slower than every peer in each window" in slow.why
+    measured, layout = fleet(factors)
+    fewer = {name: Measured(own=each.own[:5]) for name, each in measured.items() if each}
+    assert [each.level for each in judged(fewer, layout, Limits()).slow] == ["undecided"], "five are too few"
+    assert measured["c"] and measured["d"]
+    once = (measured["c"].own[0].model_copy(update={"own": 160.0}), *measured["c"].own[1:])
+    tied = judged(measured | {"c": Measured(own=once)}, layout, Limits())
+    assert [(each.node, each.level) for each in tied.slow] == [("d", "undecided")], "once another one was as slow"
+
+
 def test_what_cannot_be_compared_is_unknown() -> None:
     few = found({"a": 1, "b": 1, "c": 4})
     assert not few.slow and verdict(few) is Verdict.UNKNOWN and "4 are needed" in few.unknown

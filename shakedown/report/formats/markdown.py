@@ -57,9 +57,22 @@ def _lines(shown: Overview) -> Iterator[str]:
     figures = [row for job in shown.jobs if job.figures and job.plan for row in _figures(job)]
     if figures:
         yield from _table(("job", "figure", "median", "unit", "expected"), figures)
+    yield from _own_times(shown)
     for figure in shown.recorded:
         yield f"\nRecorded, not judged: {_words(figure.name)} {value_text(figure.value)} {_words(figure.unit)}"
     yield from (f"\n{_words(note)}" for note in shown.notes[:ROWS])
+
+
+def _own_times(shown: Overview) -> Iterator[str]:
+    """Nodes beside each other, where anything of it is not as usual."""
+    from shakedown.report import own_times
+
+    for compared in own_times.of(shown.jobs):
+        for line in compared.said:
+            yield f"\n{_words(compared.job)}: {_words(line)}"
+        if compared.rows and compared.said:
+            rows = [(each.standing, code(each.node), *map(_words, each.cells[2:])) for each in compared.rows]
+            yield from _table(own_times.HEADER, rows)
 
 
 def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:

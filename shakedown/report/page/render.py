@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from shakedown.isolation.tree import result_lines, tree
-from shakedown.report import telemetry
+from shakedown.report import own_times, telemetry
 from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Overview
 from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
@@ -49,6 +49,8 @@ def page(shown: Overview) -> str:
         over_time=over_time.of(shown, evidence),
         telemetry=[(job.node or "all nodes together", *telemetry.cells(job.telemetry)) for job in sampled],
         trials=measured.of(shown.trials),
+        own_times=own_times.of(shown.jobs),
+        own_times_header=own_times.HEADER,
         search=tree(shown.isolation) if shown.isolation else None,
         conclusions=result_lines(shown.isolation.result) if shown.isolation and shown.isolation.result else (),
         grid=grid.of(shown, index),
