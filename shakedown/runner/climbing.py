@@ -27,6 +27,7 @@ from shakedown.service.evidence import SMOKE
 from shakedown.service.marks import WITNESS, Mark, drain_of, reason_of
 from shakedown.service.model import LOAD, Accusation, Done, Known, Outcome, Step
 from shakedown.service.power import PowerError, argv_of, cycle
+from shakedown.service.standing import history
 from shakedown.text import printable
 from shakedown.trials.models import PAIRS
 
@@ -34,6 +35,7 @@ ROUNDS = 40  # of one call: each takes every node one step on
 _BACK_S = 5.0  # between two looks for a node that was without power
 _WITNESSES = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on
 LOCK = "service.lock"
+_DOABLE = ("rung", "load", "drain", "hand over")
 
 Look = Callable[[Sequence[str]], Picture]  # at these hosts; none: at all
 Say = Callable[[str], None]
@@ -71,9 +73,7 @@ class Climb:
     def run(self, picture: Picture, rounds: int = ROUNDS) -> None:
         """Until nothing is left that can be done now. Raises LedgerError: what cannot be written down is not done."""
         for _ in range(rounds):
-            doable = [
-                each for each in picture.proposals(int(time.time())) if each.kind in ("rung", "load", "hand over")
-            ]
+            doable = [each for each in picture.proposals(int(time.time())) if each.kind in _DOABLE]
             done = False
             for rung, group in groupby(doable, key=lambda each: each.rung if each.kind == "rung" else each.kind):
                 its = list(group)
@@ -83,6 +83,9 @@ class Climb:
                     for each in its:
                         self._write(picture, each, "handed over", why=each.why)
                     done = True
+                elif rung == "drain":
+                    for each in its:
+                        self._hold(picture, each)
                 elif rung == LOAD:
                     for each in its:
                         done |= self._load(picture, each)
@@ -226,7 +229,7 @@ class Climb:
             trials.append(PAIRS)
         commands = [self.commands.trials(trials, [proposal.node, *witnesses])] if trials else []
         if smoke and (SMOKE in wanted or PAIRS not in trials):
-            as_it_is = {"exclude": None, "isolate": False}  # the suspect is what it is about
+            as_it_is = {"exclude": None, "isolate": False, "via": "ssh"}  # drained, it is given no job by a scheduler
             commands.append(self.commands.deploy("load", [proposal.node, *witnesses], smoke=as_it_is))
         return commands
 
@@ -284,6 +287,9 @@ class Climb:
         node = picture.node(host)
         if picture.services[host].scheduler and node is not None:
             known = book.known_of(self.ledger, [host])[host]
+            if accused := history(known).accusations:
+                self.say(f"{host}: stays drained: {accused[0]}")
+                return
             mark = Mark(host, "resume", node.name, why="its part in the load is over")
             if why := carry_out(self.ledger, picture.scheduled, mark, known):
                 self.say(why)

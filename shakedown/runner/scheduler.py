@@ -13,7 +13,7 @@ from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import RunRecord
 from shakedown.schedulers.owner import Node, Owner, SchedulerError, owner_of
 from shakedown.service import limits
-from shakedown.service.marks import OURS, Bounds, Mark, is_ours, marks
+from shakedown.service.marks import OURS, WITNESS, Bounds, Mark, is_ours, marks, names_in
 from shakedown.service.model import Accusation, Known, Proof, Step
 from shakedown.service.standing import History, history
 
@@ -42,6 +42,11 @@ def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
     return {node: state.service or Service() for node, state in desired.items()}
 
 
+def names_of(desired: Mapping[str, DesiredState], found: Scheduled) -> dict[str, str]:
+    """The hosts' names in Slurm."""
+    return names_in(found.nodes, {host: each.slurm.node if each.slurm else None for host, each in desired.items()})
+
+
 def scheduled(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:
     """The scheduler's nodes, where any of these has one."""
     owners = {
@@ -67,6 +72,7 @@ def proposed(
     known: Mapping[str, Known],
     histories: Mapping[str, History],
     found: Scheduled,
+    names: Mapping[str, str],
     fleet: int,
 ) -> list[Mark]:
     """What is to be changed in the scheduler, as far as the desired state speaks of it at all."""
@@ -77,7 +83,7 @@ def proposed(
     stopped = limits.too_many_named(named, limits.stop_at(services.values(), fleet))
     bounds = Bounds(limits.at_once([services[node] for node in wanted], fleet), stopped)
     mine = {node: its for node, its in histories.items() if node in wanted}
-    return marks(mine, known, found.nodes, bounds)
+    return marks(mine, known, found.nodes, names, bounds)
 
 
 def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str:
@@ -89,7 +95,7 @@ def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str
     try:
         (now,) = owner.read([mark.there])
         if mark.what == "drain":
-            if now.drained or now.down or now.reason:
+            if now.drained or now.down or (now.reason and not now.reason.startswith(OURS)):
                 return f"{mark.node}: not drained: meanwhile {now.why_not() or now.reason}"
             step = Step(
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
@@ -130,7 +136,9 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         ledger = open_ledger()
         known = book.known_of(ledger, services)
         histories = {node: history(its, fleet == 1) for node, its in known.items()}
-        for mark in proposed(services, known, histories, found, fleet):
+        for mark in proposed(services, known, histories, found, names_of(desired, found), fleet):
+            if mark.name == WITNESS:
+                continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:

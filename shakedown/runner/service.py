@@ -10,13 +10,13 @@ from shakedown.desired.models import Service
 from shakedown.examination import Examination
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger
-from shakedown.runner.scheduler import Scheduled, out_by_us, proposed, scheduled, services_of
+from shakedown.runner.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
 from shakedown.schedulers.owner import Node
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
 from shakedown.service.evidence import of_findings
-from shakedown.service.marks import Mark, is_ours, names_in, theirs
+from shakedown.service.marks import Mark, is_ours, theirs
 from shakedown.service.model import Known
 from shakedown.service.standing import History, history
 from shakedown.state import NodeState, is_unreadable
@@ -63,7 +63,7 @@ class Picture:
 
     def marks(self) -> list[Mark]:
         """What is to be changed in the scheduler."""
-        return proposed(self.services, self.known, self.histories, self.scheduled, self.fleet)
+        return proposed(self.services, self.known, self.histories, self.scheduled, self.names, self.fleet)
 
     def facts(self, host: str) -> Facts:
         """What is known of a host now."""
@@ -76,6 +76,7 @@ class Picture:
             job=self._job(host, state, node),
             theirs=theirs(node, steps) if node is not None else "",
             ours=ours,
+            waits=node is not None and node.allocated and not ours and service.drain == "yes",
             drainable=not service.scheduler or ours or service.drain == "yes",
         )
 
@@ -126,7 +127,7 @@ def picture(ledger: Ledger, examination: Examination, fleet: int, kept: bool) ->
         known=known,
         histories={host: history(known[host], fleet == 1) for host in hosts},
         scheduled=found,
-        names=names_in(found.nodes, hosts),
+        names=names_of(examination.desired, found),
         fleet=fleet,
         stopped=stopped,
         parts=book.parts_of(ledger, hosts),

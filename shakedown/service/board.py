@@ -96,6 +96,8 @@ def _next(proposal: Proposal | None) -> str:
         return f"under load: {', '.join(proposal.loads) or 'a training, or trials, with other nodes'} ({proposal.why})"
     if proposal.kind == "hand over":
         return f"hand over to a person: {proposal.why}"
+    if proposal.kind == "drain":
+        return f"drain, and wait: {proposal.why}"
     if proposal.kind == "wait":
         return f"{proposal.rung} from {when(proposal.until)} on"
     return proposal.why

@@ -14,7 +14,7 @@ from shakedown.service.ladder import Budget, ladder
 from shakedown.service.model import LOAD, RUNGS, Accusation, Known, Step
 from shakedown.service.standing import History
 
-Kind = Literal["rung", "load", "hand over", "wait", "leave"]
+Kind = Literal["rung", "load", "drain", "hand over", "wait", "leave"]
 LOADS = 2  # loads in a row that came to nothing, after which a person has to look
 STALE_S = 6 * 3600  # after which a step that another host began, and never ended, is taken for interrupted
 
@@ -29,6 +29,7 @@ class Facts:
     theirs: str = ""
     ours: bool = False
     drainable: bool = True  # it can be kept free of jobs while it is worked on
+    waits: bool = False  # it has a job in the scheduler, and draining it has it free once that has ended
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def proposals(
         )
         if proposal.kind in ("rung", "load"):
             proposal = _held(proposal, its, limits, out)
-        if proposal.kind in ("rung", "load"):
+        if proposal.kind in ("rung", "load", "drain"):
             out.add(node)
         found.append(proposal)
     return found
@@ -95,13 +96,14 @@ def _held(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) -> Pr
         why = limits.stopped
     elif facts.theirs:
         why = f"out of service by somebody else: {facts.theirs}"
-    elif facts.job:
-        why = f"never a node with a job: {facts.job}"
     elif not facts.drainable:
         why = "the scheduler could give it a job meanwhile: drain it, or allow it with service.drain"
     elif proposal.node not in out and len(out) >= limits.at_once:
         why = f"{len(out)} out of service already, and service.at_once allows {limits.at_once}"
-    return Proposal(proposal.node, "leave", why, proposal.rung, proposal.name) if why else proposal
+    elif facts.job:
+        why = f"never a node with a job: {facts.job}"
+    kind: Kind = "drain" if facts.waits and why.endswith(facts.job) else "leave"
+    return Proposal(proposal.node, kind, why, proposal.rung, proposal.name) if why else proposal
 
 
 def next_of(
@@ -148,7 +150,7 @@ def _climb(
     accusation = history.accusations[0]
     lacking: list[str] = []
     for budget in _rungs(history.accusations):
-        if why := _impossible(budget, facts, allowed):
+        if why := _impossible(budget, facts, allowed) or _pointless(budget, history.accusations):
             lacking.append(why)
             continue
         tried = _tried(known, budget, now)
@@ -180,6 +182,12 @@ def _impossible(budget: Budget, facts: Facts, allowed: Allowed) -> str:
     if budget.rung == "power cycle":
         return "" if allowed.bmc else "there is no service.bmc for a power cycle"
     return "" if facts.reached else f"it does not answer, as {budget.rung} needs it"
+
+
+def _pointless(budget: Budget, accusations: Sequence[Accusation]) -> str:
+    """Why a rung would change nothing: no operation is for what was found."""
+    found = accusations[0].source == "finding" and not any(each.drift for each in accusations)
+    return f"no operation changes {accusations[0].name}" if budget.rung == "mend" and found else ""
 
 
 def _tried(known: Known, budget: Budget, now: int) -> int:

@@ -60,7 +60,8 @@ def _what(finding: Finding) -> str:
     if finding.verdict == Verdict.UNKNOWN:
         return line(f"could not be read: {finding.evidence or finding.actual}")
     pending = f" ({finding.pending})" if finding.pending else ""
-    return line(f"{finding.actual} where {finding.wanted} is wanted{pending}")
+    unit = f" {finding.unit}" if finding.unit else ""
+    return line(f"{finding.actual}{unit} where {finding.wanted}{unit} is wanted{pending}")
 
 
 def _diagnosed(record: RunRecord) -> Iterator[Accusation]:

@@ -7,6 +7,7 @@ CHECK WHAT`. Nobody else's is ever written over or taken away, and ours only whe
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -70,20 +71,24 @@ def theirs(node: Node, steps: Sequence[Step]) -> str:
     return node.why_not()
 
 
-def names_in(nodes: Mapping[str, Node], hosts: Sequence[str]) -> dict[str, str]:
-    """Host of the inventory -> its name in the scheduler: the same, or what stands before its first dot. Never what a
-    node says of itself. A host of which that is not clear has none."""
+def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
+    """Host of the inventory -> its name in the scheduler: what the desired state says (the values; slurm.node), else the same,
+    or what stands before its first dot. Never what a node says of itself. A host of which that is not clear has none,
+    and no two have the same."""
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
     found = {}
-    for host in hosts:
+    for host, given in hosts.items():
         first = host.partition(".")[0]
-        if host in nodes:
+        if given is not None:
+            found[host] = given
+        elif host in nodes:
             found[host] = host
-        elif first in nodes and short[first] == [host]:
+        elif short[first] == [host]:
             found[host] = first
-    return found
+    taken = Counter(found.values())
+    return {host: name for host, name in found.items() if name in nodes and taken[name] == 1}
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,14 @@ class Bounds:
 
 
 def marks(
-    histories: Mapping[str, History], known: Mapping[str, Known], nodes: Mapping[str, Node], bounds: Bounds
+    histories: Mapping[str, History],
+    known: Mapping[str, Known],
+    nodes: Mapping[str, Node],
+    names: Mapping[str, str],
+    bounds: Bounds,
 ) -> list[Mark]:
-    """What is to be changed in the scheduler. `nodes`: all that it has; `histories`: of the inventory's hosts."""
-    names = names_in(nodes, list(histories))
+    """What is to be changed in the scheduler. `nodes`: all that it has; `names`: of these hosts there, as `names_in` finds
+    them."""
     found = [
         _resumed(host, its, known.get(host, Known()), nodes, names) for host, its in histories.items() if not its.open
     ]
@@ -134,7 +143,7 @@ def _drained(
         return None
     if node.drained or node.down:
         return leave(f"it is out of service already: {node.why_not()}")
-    if node.reason:
+    if node.reason and not node.reason.startswith(OURS):
         return leave(f"it has a reason of somebody else's: {printable(node.reason, 200)}")
     if bounds.stopped:
         return leave(bounds.stopped)
@@ -155,7 +164,8 @@ def _resumed(
         )
     drained = next(step for step in reversed(known.steps) if step.done == "drained")
     if drained.name == WITNESS:
-        return Mark(host, "resume", node.name, node.reason, why="it was only held for another node's trial")
+        why = "it was only held for the load of another node"
+        return Mark(host, "resume", node.name, node.reason, why=why, name=WITNESS)
     if history.cleared is None or not history.witnessed:
         why = "no later run has cleared it under load together with other nodes"
         return Mark(host, "leave", node.name, why=why)

@@ -5,17 +5,24 @@ The program that trains is small (tests/lab/isolation/torchrun): a load takes a 
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import slurm
 from tests.lab.conftest import RackMaker
-from tests.lab.namespaces import Rack
-from tests.lab.product import Product, Ran, smoke
+from tests.lab.namespaces import Node, Rack
+from tests.lab.node_spec import NodeSpec
+from tests.lab.product import Product, Ran, finish, smoke, until
+from tests.lab.slurm import Cluster
 
 PROGRAM = Path(__file__).parent / "isolation" / "torchrun"
 VENV = "/root/small"
+NUMA = "/proc/sys/kernel/numa_balancing"
+GPU_JOB = "class/kfd/kfd/proc/4242/vram_1"  # as amdgpu shows a process on a GPU
 
 
 @pytest.fixture
@@ -23,14 +30,12 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
-@pytest.fixture
-def lab(rack: RackMaker) -> Rack:
-    made = rack(2)
-    for node in made:
+def equip(lab: Rack) -> Rack:
+    for node in lab:
         node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && chmod 755 {VENV}/bin/python")
         node.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
-        node.exec(f"chmod 755 {VENV}/bin/torchrun; echo 0 > /proc/sys/kernel/numa_balancing")
-    return made
+        node.exec(f"chmod 755 {VENV}/bin/torchrun; echo 0 > {NUMA}")
+    return lab
 
 
 def inventory(lab: Rack, product: Product, **changes: Any) -> Path:
@@ -45,24 +50,119 @@ def service(product: Product, *arguments: str | Path) -> tuple[Ran, dict[str, di
     return ran, {node["node"]: node for node in json.loads(ran.out)["nodes"]}
 
 
-def test_a_node_that_drifted_is_mended_and_in_service_only_after_a_load(lab: Rack, product: Product) -> None:
+def numa(node: Node) -> str:
+    return node.exec(f"cat {NUMA}").stdout.strip()
+
+
+def steps_of(node: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(step["done"], step["rung"], step["outcome"]) for step in node["steps"]]
+
+
+MENDED = [("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""), ("ended", "load", "done")]
+
+
+def test_a_node_that_drifted_is_left_with_its_job_and_later_mended_and_loaded(
+    rack: RackMaker, product: Product
+) -> None:
+    lab = equip(rack([NodeSpec(), NodeSpec(sys={GPU_JOB: "1024\n"})]))
     site = inventory(lab, product)
-    lab["node2"].exec("echo 1 > /proc/sys/kernel/numa_balancing")
-    ran, nodes = service(product, site)
+    node = lab["node2"]
+    node.exec(f"echo 1 > {NUMA}")
+    ran, nodes = service(product, site, "--mend")
     assert ran.code == 3, ran.text
-    assert (nodes["node1"]["standing"], nodes["node2"]["standing"]) == ("in service", "suspect"), ran.text
-    assert nodes["node2"]["next"] == "mend" and "numa_balancing" in nodes["node2"]["why"]
+    assert nodes["node1"]["standing"] == "in service"
+    assert (nodes["node2"]["standing"], nodes["node2"]["steps"]) == ("suspect", []), ran.text
+    assert "never a node with a job: on its GPUs: ? (4242)" in nodes["node2"]["next"], ran.text
+    node.exec(f"rm -r /sys/{Path(GPU_JOB).parent}")
     told = product.run("shakedown", "service", site, "--mend", "--dry")
     assert "would run: shakedown run" in told.out and "--limit node2" in told.out, told.text
-    assert lab["node2"].read("/proc/sys/kernel/numa_balancing").strip() == "1", "a dry run changes nothing"
+    assert numa(node) == "1", "neither has changed anything"
 
     ran, nodes = service(product, site, "--mend")
     assert ran.code == 0, ran.text
-    assert {node["standing"] for node in nodes.values()} == {"in service"}
-    assert lab["node2"].read("/proc/sys/kernel/numa_balancing").strip() == "0"
-    steps = [(step["done"], step["rung"], step["outcome"]) for step in nodes["node2"]["steps"]]
-    assert steps == [
-        ("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""), ("ended", "load", "done")
-    ], ran.text  # fmt: skip
+    assert {each["standing"] for each in nodes.values()} == {"in service"}
+    assert numa(node) == "0"
+    assert steps_of(nodes["node2"]) == MENDED, ran.text
     assert (nodes["node2"]["passed"]["load"], nodes["node2"]["passed"]["others"]) == ("smoke", 1)
     assert nodes["node1"]["steps"] == []
+
+
+@pytest.mark.long
+def test_what_is_interrupted_goes_on_where_it_stopped(rack: RackMaker, product: Product) -> None:
+    lab = equip(rack(2))
+    site = inventory(lab, product)
+    lab["node2"].exec(f"echo 1 > {NUMA}")
+    process = product.start("shakedown", "service", site, "--mend")
+    until(lambda: numa(lab["node2"]) == "0", 120)  # in the middle of the first rung
+    second = product.run("shakedown", "service", site, "--mend")
+    assert second.code == 1 and "is held" in second.err, "two at once"
+    process.send_signal(signal.SIGINT)
+    code, text = finish(process, 90)
+    assert code == 130, text
+    _, nodes = service(product, site)
+    assert nodes["node2"]["standing"] == "being mended", text
+    ran, nodes = service(product, site, "--mend")
+    assert ran.code == 0, ran.text
+    assert nodes["node2"]["standing"] == "in service"
+    assert ("ended", "load", "done") in steps_of(nodes["node2"])
+
+
+@pytest.fixture
+def cluster(rack: RackMaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    with slurm.cluster(equip(rack(3))) as made:
+        monkeypatch.setenv("SLURM_CONF", str(made.conf))
+        yield made
+
+
+def states(cluster: Cluster) -> dict[str, str]:
+    said = cluster.command("sinfo", "--noheader", "--Node", "--format=%N %T")
+    return {name: state.rstrip("*") for name, state in (line.split() for line in said.splitlines())}
+
+
+@pytest.mark.long
+def test_in_slurm_a_suspect_is_drained_waited_for_mended_and_resumed(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    allowed = {"scheduler": "slurm", "drain": "yes", "at_once": 2}
+    site = inventory(lab, product, service=allowed)
+    cluster.command("scontrol", "update", "NodeName=node1", "State=DRAIN", "Reason=bad fan")
+    lab["node2"].exec(f"echo 1 > {NUMA}")
+    cluster.command("sbatch", "--nodelist=node2", "--output=/dev/null", "--wrap", "sleep 600")
+    until(lambda: states(cluster)["node2"] in ("allocated", "mixed"), 60)
+
+    ran, nodes = service(product, site, "--mend")
+    assert ran.code == 1, ran.text
+    assert (nodes["node1"]["standing"], nodes["node3"]["standing"]) == ("out", "in service"), ran.text
+    assert "bad fan" in nodes["node1"]["why"]
+    assert [step["done"] for step in nodes["node2"]["steps"]] == ["drained"], ran.text
+    assert states(cluster)["node2"] == "draining" and len(cluster.jobs()) == 1, "the job goes on"
+    assert numa(lab["node2"]) == "1"
+    reason = cluster.command("sinfo", "--noheader", "--nodes=node2", "--format=%200E").strip()
+    assert reason.startswith("shakedown:") and "numa_balancing" in reason
+
+    cluster.command("scancel", *cluster.jobs())
+    until(lambda: states(cluster)["node2"] == "drained", 60)
+    ran, nodes = service(product, site, "--mend")
+    assert nodes["node2"]["standing"] == "in service", ran.text
+    assert steps_of(nodes["node2"]) == [("drained", "", ""), *MENDED, ("resumed", "", "")], ran.text
+    assert [step["done"] for step in nodes["node3"]["steps"]] == ["drained", "resumed"], "it bore witness"
+    until(lambda: states(cluster) == {"node1": "drained", "node2": "idle", "node3": "idle"}, 60)
+    assert "bad fan" in cluster.command("sinfo", "--noheader", "--nodes=node1", "--format=%E"), "somebody else's stays"
+
+
+@pytest.mark.long
+def test_a_run_that_names_a_node_drains_it_and_one_that_clears_it_resumes_it(
+    cluster: Cluster, product: Product
+) -> None:
+    site = inventory(cluster.lab, product, service={"scheduler": "slurm", "drain": "yes"})
+    cluster.lab["node3"].write("/root/fault", "crash 3\n")
+    ran = product.run("shakedown", "run", site, timeout=200)
+    assert ran.code == 1, ran.text
+    found = product.record()["diagnosis"]
+    named = found["origin"] if found and found["confidence"] == "certain" else []
+    assert named in (["node3"], []), "nobody else"
+    drained = [name for name, state in states(cluster).items() if state.startswith("drain")]
+    assert drained == named, ran.text
+    cluster.lab["node3"].exec("rm /root/fault")
+    ran = product.run("shakedown", "run", site, timeout=200)
+    assert ran.code == 0, ran.text
+    until(lambda: set(states(cluster).values()) == {"idle"}, 60)

@@ -253,6 +253,7 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person
     ("facts", "limits_of", "why"),
     [
         (Facts(job="Slurm: allocated"), Limits(), "never a node with a job: Slurm: allocated"),
+        (Facts(job="on its GPUs: python3 (7)"), Limits(), "never a node with a job: on its GPUs: python3 (7)"),
         (Facts(theirs="drained: bad fan [joe]"), Limits(), "by somebody else"),
         (Facts(drainable=False), Limits(), "could give it a job"),
         (Facts(), Limits(stopped="too many"), "too many"),
@@ -265,6 +266,21 @@ def test_what_is_never_done(facts: Facts, limits_of: Limits, why: str) -> None:
     assert found.kind == "leave" and why in found.why
     (unasked,) = proposals({"node1": history(its["node1"])}, its, {}, {"node1": ALL}, Limits(), 1000)
     assert unasked.kind == "leave", "what is not known counts against acting"
+
+
+def test_a_node_with_a_job_in_the_scheduler_is_drained_and_waited_for() -> None:
+    its = {"node1": known(accused())}
+    histories, facts = {"node1": history(its["node1"])}, {"node1": Facts(job="Slurm: mixed", waits=True)}
+    (found,) = proposals(histories, its, facts, {"node1": ALL}, Limits(), 1000)
+    assert found.kind == "drain"
+    (found,) = proposals(histories, its, facts, {"node1": ALL}, Limits(busy={"node8"}), 1000)
+    assert found.kind == "leave"
+
+
+def test_no_operation_is_tried_for_what_none_changes() -> None:
+    assert told(next_step(accused(100, name="gpu_count", drift=False))) == ("rung", "reload driver")
+    assert told(next_step(accused(100, name="gpu_count", drift=False), accused(100))) == ("rung", "mend")
+    assert told(next_step(accused(100, source="diagnosis", name="killed", drift=False))) == ("rung", "mend")
 
 
 def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
@@ -296,7 +312,8 @@ BAD = accused(100, source="trial", name="gemm", what="gpu3: 0.5 of its peers", d
 
 def marked(*events: Any, nodes: dict[str, Node] | None = None, bounds: Bounds = ONE) -> list[tuple[str, str]]:
     its = {"node1": known(*events)}
-    found = marks({"node1": history(its["node1"])}, its, nodes or {"node1": in_slurm()}, bounds)
+    there = nodes or {"node1": in_slurm()}
+    found = marks({"node1": history(its["node1"])}, its, there, names_in(there, {"node1": None}), bounds)
     return [(each.what, each.reason if each.what == "drain" else each.why) for each in found]
 
 
@@ -327,7 +344,8 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
         other = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason_now)}
         assert "resume" not in [what for what, _ in marked(BAD, drained, *cleared, nodes=other)]
     alone = {"node1": known(BAD, drained, passed(200, "gemm", 0), passed(210, others=0))}
-    found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, Bounds())
+    names = {"node1": "node1"}
+    found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, names, Bounds())
     assert [each.what for each in found] == ["leave"], "nobody is resumed by its own word"
     late = step(300, "drained", why=reason)
     assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
@@ -347,10 +365,11 @@ def test_no_word_of_a_node_becomes_anything_but_the_end_of_its_reason() -> None:
 
 def test_a_host_has_the_name_in_slurm_that_the_inventory_gives_it() -> None:
     there = {"node1": in_slurm("node1"), "node2.rack7": in_slurm("node2.rack7"), "node2": in_slurm("node2")}
-    assert names_in(there, ["node1.rack7", "node2.rack7", "node9"]) == {
+    assert names_in(there, dict.fromkeys(["node1.rack7", "node2.rack7", "node9"])) == {
         "node1.rack7": "node1", "node2.rack7": "node2.rack7"
     }  # fmt: skip
-    assert names_in(there, ["node1.rack7", "node1.rack8"]) == {}, "nobody can say which of them it is"
+    assert names_in(there, dict.fromkeys(["node1.rack7", "node1.rack8"])) == {}, "nobody can say which of them it is"
+    assert names_in(there, {"a": "node1", "b": "node1", "c": "node2", "d": "gone"}) == {"c": "node2"}
 
 
 def test_a_board_says_where_each_node_stands() -> None:
