@@ -38,16 +38,14 @@ def reload(modules: list[str]) -> Commands:
     if not here:
         yield refuse(f"{' and '.join(modules)}: not loaded as a module, or built into the kernel: reboot instead")
         return
-    # Taken out together, or none: what was unloaded before one that is in use is loaded again.
-    words = " ".join(reversed(here))
+    names = [QuoteString(module) for module in here]
+    # Each that can be taken out is; whatever stops it half-way, all of them are loaded again.
     yield StringCommand(
         "PATH=$PATH:/usr/sbin:/sbin; modprobe -r",
-        *(QuoteString(module) for module in reversed(here)),
-        f"|| {{ echo 'in use, so nothing was changed: {words}' >&2; for module in {' '.join(here)};"
-        " do modprobe $module; done; exit 1; }",
-    )
-    yield StringCommand(
-        "PATH=$PATH:/usr/sbin:/sbin; for module in", " ".join(here), "; do modprobe $module || exit 1; done"
+        *reversed(names),
+        "; out=$?; for module in",
+        *names,
+        "; do modprobe $module || exit 1; done; [ $out = 0 ] || { echo 'in use: not reloaded' >&2; exit 1; }",
     )
 
     def wrong() -> str | None:

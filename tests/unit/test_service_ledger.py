@@ -1,0 +1,131 @@
+"""What the ledger keeps of nodes' service, and what the command does with it before it acts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from shakedown.findings import Finding, Verdict
+from shakedown.ledger import service as book
+from shakedown.ledger.export import export
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.report.formats import InService, text_of
+from shakedown.runner.child import Commands, shown
+from shakedown.runner.climbing import Busy, alone
+from shakedown.runner.invocation import invocation
+from shakedown.service.board import Board
+from shakedown.service.board import shown as of_node
+from shakedown.service.model import Step
+from shakedown.service.standing import history
+from tests.reports import HOSTILE
+from tests.unit.test_service import a_record, accused, known, step
+
+
+def keep(ledger: Ledger, folder: Path, **more: object) -> None:
+    from shakedown.runs import RunDirectory
+
+    record = a_record(**more)
+    directory = RunDirectory.create(record.run_id, folder)
+    directory.save(record, {})
+    ledger.add(directory)
+
+
+def test_what_a_run_says_comes_back_in_order_and_is_exported(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    assert book.known_of(ledger, ["node1"])["node1"].accusations == (), "there is none yet"
+    bad = Finding(name="gpu_count", node="node2", verdict=Verdict.FAIL, wanted=8, actual=HOSTILE)
+    keep(ledger, tmp_path / "runs", findings=[bad])
+    later = {"run_id": "20261123T090000-bbbbbb", "started_at": "2026-11-23T09:00:00+00:00"}
+    keep(ledger, tmp_path / "runs", **later)
+    now = 1_795_430_000  # 2026-11-23
+    found = book.known_of(ledger, ["node1", "node2", "node9"], now)
+    (said,) = found["node2"].accusations
+    assert (said.name, said.drains, said.run_id, said.at) == ("gpu_count", True, "20261123T080000-aaaaaa", 1795420800)
+    assert said.what.isprintable()
+    assert [proof.run_id for proof in found["node2"].proofs] == [later["run_id"]]
+    assert len(found["node1"].proofs) == 2 and found["node9"].proofs == ()
+    taken = [step(now + 1, "begun", "mend", node="node2"), step(now + 2, "ended", "mend", node="node2", outcome="done")]
+    for each in taken:
+        book.write(ledger, each)
+    assert book.known_of(ledger, ["node2"], now)["node2"].steps == tuple(taken)
+    assert book.newest_run(ledger, "node2", 1795420801) == later["run_id"]
+    rows = [json.loads(line) for line in export(ledger)]
+    assert [len(row["accusations"]) for row in rows] == [1, 0] and [len(row["proofs"]) for row in rows] == [2, 3]
+    with ledger.writing() as connection:
+        connection.execute(text("UPDATE accusations SET source = 'nobody'"))
+    with pytest.raises(LedgerError, match="no ledger has"):
+        book.known_of(ledger, ["node2"], now)
+
+
+def test_a_table_takes_names_as_they_are_and_shows_no_control(tmp_path: Path) -> None:
+    its = known(accused(node=HOSTILE, what=HOSTILE), step(200, "handed over", node=HOSTILE, why=HOSTILE))
+    board = Board([of_node("node1", its, history(its), parts=["2026-11-01 gpu 0: 1 (was 2)"])], ["Slurm is away"])
+    for form in ("table", "json"):
+        said = text_of(InService(board, show_all=True), form)
+        assert "\x1b" not in said and "out" in said and "Slurm is away" in said
+
+
+def test_commands_are_what_a_person_would_type(tmp_path: Path) -> None:
+    commands = Commands("rack.py", ('smoke={"iterations": 9}', "gpu=cpu"), parallel=4)
+    assert shown(commands.mend(["node1", "node2"])).startswith(
+        "shakedown run rack.py --no-smoke --limit node1 --limit node2"
+    )
+    load = commands.deploy("load", ["node1"], smoke={"exclude": None})
+    assert json.loads(next(word for word in load if word.startswith("smoke=")).partition("=")[2]) == {
+        "iterations": 9, "exclude": None
+    }  # fmt: skip
+    assert load[-2:] == ["--parallel", "4"]
+
+
+def test_a_signal_reaches_the_command_that_runs_and_is_known_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invocation, "interrupted", False)
+    commands, up = Commands("rack.py"), tmp_path / "up"
+    waits = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(7)); "
+        "open(sys.argv[1], 'w').close(); time.sleep(60)"
+    )
+
+    def end() -> None:
+        until = time.monotonic() + 60
+        while not up.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with commands.handing_on():
+        threading.Thread(target=end).start()
+        assert commands.run([sys.executable, "-c", waits, str(up)]) == 7
+    assert commands.interrupted
+    assert commands.run(["/nonexistent"]) == 127
+
+
+def test_only_one_is_at_work_also_when_it_has_left_a_command_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    with alone() as lock:
+        with pytest.raises(Busy, match="is held"), alone():
+            pass
+        left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
+    try:
+        with pytest.raises(Busy), alone():
+            pass
+    finally:
+        left.communicate(b"\n")
+    with alone():
+        pass
+
+
+def test_a_step_is_bounded_whatever_was_said() -> None:
+    assert len(Step(node="node1", at=1, done="ended", why="x" * 9000).why) <= 500
