@@ -15,12 +15,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from shakedown.runner.invocation import SIGNALS, invocation
+from shakedown.secrets import masked, values_of
 from shakedown.site_files import DEPLOYS
+from shakedown.text import load_json
 
 _TURN_S = 0.1
 
@@ -112,8 +115,20 @@ class Commands:
 
 
 def shown(argv: Sequence[str]) -> str:
-    """A command as a person would type it."""
-    return shlex.join([Path(argv[0]).name, *argv[1:]])
+    """A command as a person would type it, without the value of any secret that stands in its --data."""
+    return str(masked(shlex.join([Path(argv[0]).name, *argv[1:]]), more=_secrets(argv)))
+
+
+def _secrets(argv: Sequence[str]) -> set[str]:
+    given: dict[str, Any] = {}
+    for option, word in pairwise(argv):
+        if option == "--data":
+            name, _, value = word.partition("=")
+            try:
+                given[name] = load_json(value, len(value))
+            except ValueError:
+                given[name] = value
+    return values_of(given)
 
 
 def _program(name: str) -> str:

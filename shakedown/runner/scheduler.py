@@ -17,6 +17,8 @@ from shakedown.service.marks import OURS, WITNESS, Bounds, Mark, is_ours, marks,
 from shakedown.service.model import Accusation, Known, Proof, Step
 from shakedown.service.standing import History, history
 
+AHEAD_S = 60  # that another controller's clock may be ahead of ours
+
 
 @dataclass(frozen=True)
 class Scheduled:
@@ -113,9 +115,14 @@ def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str
 
 
 def after(known: Known) -> int:
-    """Now, and later than all that is known of a node: seconds since 1970 UTC."""
+    """Now, and later than all that is known of a node: seconds since 1970 UTC. Raises LedgerError for what is yet to
+    come: nothing could follow it."""
     events: list[Accusation | Proof | Step] = [*known.accusations, *known.proofs, *known.steps]
-    return max(int(time.time()), 1 + max((each.at for each in events), default=0))
+    now, last = int(time.time()), max(events, key=lambda each: each.at, default=None)
+    if last is not None and last.at > now + AHEAD_S:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(last.at))
+        raise LedgerError(f"ledger: {last.node} has an entry of {when} UTC, which is yet to come: is a clock wrong?")
+    return max(now, 1 + (last.at if last is not None else 0))
 
 
 def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int, say: Callable[[str], None]) -> None:

@@ -21,6 +21,7 @@ from shakedown.trials.models import AGAIN, NODES, PAIRS
 SEARCH = "search"  # a search for bad nodes, as an accusation's name
 LINK = "link"  # between two nodes of which nobody can say which it is
 SMOKE = "smoke"
+_BY_OTHERS = "hang"  # a sign of a standstill: what the records of all ranks say of one
 _COMPARED = "fleet"  # findings that come from a look at the nodes side by side
 _TRIALS = (NODES, PAIRS, AGAIN)
 _MOST = 50  # findings of one node that speak against it, the worst
@@ -69,7 +70,8 @@ def _diagnosed(record: RunRecord) -> Iterator[Accusation]:
     found = record.diagnosis
     if found is None or found.confidence != "certain":
         return
-    shown = {sign.node for sign in found.evidence if sign.role != "echo" and not sign.blames}
+    own = [sign for sign in found.evidence if sign.role != "echo" and not sign.blames and sign.name != _BY_OTHERS]
+    shown = {sign.node for sign in own}
     for node in found.origin:
         if node in shown:
             yield Accusation(node=node, source="diagnosis", name=found.name, what=line(found.cause), drains=True)

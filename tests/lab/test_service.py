@@ -35,6 +35,7 @@ def equip(lab: Rack) -> Rack:
         node.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && chmod 755 {VENV}/bin/python")
         node.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
         node.exec(f"chmod 755 {VENV}/bin/torchrun; echo 0 > {NUMA}")
+        node.write("/etc/sysctl.d/90-lab.conf", "kernel.numa_balancing = 0\n")
     return lab
 
 

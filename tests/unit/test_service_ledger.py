@@ -23,6 +23,7 @@ from shakedown.report.formats import InService, text_of
 from shakedown.runner.child import Commands, shown
 from shakedown.runner.climbing import Busy, alone
 from shakedown.runner.invocation import invocation
+from shakedown.runner.scheduler import after
 from shakedown.service.board import Board
 from shakedown.service.board import shown as of_node
 from shakedown.service.model import Step
@@ -85,6 +86,14 @@ def test_commands_are_what_a_person_would_type(tmp_path: Path) -> None:
         "iterations": 9, "exclude": None
     }  # fmt: skip
     assert load[-2:] == ["--parallel", "4"]
+    secret = Commands("rack.py", ('smoke={"environment": {"HF_TOKEN": "hf_abcdefgh"}}',)).check(["node1"])
+    assert "hf_abcdefgh" in secret[-1] and "hf_abcdefgh" not in shown(secret)
+
+
+def test_what_is_yet_to_come_stops_everything() -> None:
+    with pytest.raises(LedgerError, match="yet to come"):
+        after(known(accused(at=int(time.time()) + 3600)))
+    assert after(known(accused(at=int(time.time()) + 5))) >= int(time.time()) + 5
 
 
 def test_a_signal_reaches_the_command_that_runs_and_is_known_here(
