@@ -45,8 +45,12 @@ def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
 
 
 def names_of(desired: Mapping[str, DesiredState], found: Scheduled) -> dict[str, str]:
-    """The hosts' names in Slurm."""
-    return names_in(found.nodes, {host: each.slurm.node if each.slurm else None for host, each in desired.items()})
+    """The hosts' names in the scheduler."""
+    given = {
+        host: each.slurm.node if each.slurm and each.service and each.service.scheduler == "slurm" else None
+        for host, each in desired.items()
+    }
+    return names_in(found.nodes, given)
 
 
 def scheduled(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:

@@ -72,9 +72,9 @@ def theirs(node: Node, steps: Sequence[Step]) -> str:
 
 
 def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
-    """Host of the inventory -> its name in the scheduler: what the desired state says (the values; slurm.node), else the same,
-    or what stands before its first dot. Never what a node says of itself. A host of which that is not clear has none,
-    and no two have the same."""
+    """Host of the inventory -> its name in the scheduler: what the desired state says (the values, as slurm.node), else
+    the same, or what stands before its first dot. Never what a node says of itself. A host of which that is not clear
+    has none, and no two have the same."""
     short: dict[str, list[str]] = {}
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
@@ -106,8 +106,8 @@ def marks(
     names: Mapping[str, str],
     bounds: Bounds,
 ) -> list[Mark]:
-    """What is to be changed in the scheduler. `nodes`: all that it has; `names`: of these hosts there, as `names_in` finds
-    them."""
+    """What is to be changed in the scheduler. `nodes`: all that it has; `names`: of these hosts there, as `names_in`
+    finds them."""
     found = [
         _resumed(host, its, known.get(host, Known()), nodes, names) for host, its in histories.items() if not its.open
     ]
