@@ -51,12 +51,27 @@ def _figures(record: TrialsRecord, readings: Sequence[Reading], pasts: Mapping[s
         if reading.value is not None and reading.state == "ok" and known[reading.trial].unit(reading.figure):
             key = (record.groups.get(reading.node, ""), reading.trial, reading.figure, _kind(reading.part))
             values[key][reading.node, reading.part].append(reading.value)
+    missed: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
+    for reading in single:
+        if reading.missed:
+            missed[reading.node, reading.part, reading.trial, reading.figure].append(reading.note)
     found: list[Judged] = []
     for (group, name, figure, _), its in values.items():
-        found += _of(record, group, known[name], figure, its, pasts)
+        judged_of = _of(record, group, known[name], figure, its, pasts)
+        found += [_with_its_own(each, missed[each.node, each.part, each.trial, each.figure]) for each in judged_of]
     order = list(record.groups)
     found.sort(key=lambda each: order.index(each.node) if each.node in order else len(order))
     return [*found, *_bad(record, single)]
+
+
+def _with_its_own(each: Judged, missed: Sequence[str]) -> Judged:
+    """What the tool that measured says of it: too little in every repetition is so for us too."""
+    if not missed or each.standing == "named" or each.median is None:
+        return each
+    always = len(missed) >= len(each.values)
+    why = "; ".join(filter(None, (each.why, f"{missed[0]}, and has {each.median:.6g}")))
+    why += "" if always else f", in {len(missed)} of {len(each.values)} repetitions"
+    return each.model_copy(update={"standing": "named" if always else "undecided", "why": why})
 
 
 def _kind(part: str) -> str:

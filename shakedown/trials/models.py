@@ -34,6 +34,7 @@ class Reading(_Part):
     state: State = "ok"
     value: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None = None
     wrong: Annotated[int, Field(ge=0)] | None = None  # results that were not what they had to be
+    missed: bool = False  # a tool of somebody else's says that it is too little; the note says what it asks for
     rail: Word | None = None  # the HCA that a pair was held to
     note: Text = ""
 

@@ -112,6 +112,7 @@ def plan_alone(
     draft = _draft({node: desired}, {node: state}, run_id, torch=any(known[name].on != TOOL for name in mine))
     gpus = gpus_of(draft.desired[node], state)
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
+    request["model"] = desired.gpu.profile
     kinds = {known[name].on for name in mine}
     each_s = [max(wanted.limit_s, 4 * known[name].seconds) for name in mine]
     stages = len(kinds) * START_S + sum(each_s) * wanted.repetitions + wanted.limit_s

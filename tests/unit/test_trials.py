@@ -180,6 +180,26 @@ def test_a_part_or_a_repetition_that_is_missing_on_one_node_is_no_pass() -> None
     assert judge.gates(late)[0].evidence == "node1: cpu1 fp32: 2 of 3 repetitions"
 
 
+def test_what_the_tool_itself_calls_too_little_is_too_little_where_it_always_is() -> None:
+    def missed(*repetitions: int) -> list[str]:
+        readings = [
+            Reading(
+                node="node1",
+                trial="rvs_gst",
+                part="gpu0",
+                repetition=n,
+                figure="fp8",
+                value=1.1,
+                missed=n in repetitions,
+                note="RVS asks for 1215 TFLOPS" if n in repetitions else "",
+            )
+            for n in (1, 2, 3)
+        ]
+        return [each.standing for each in record({}, readings=readings, asked=["rvs_gst"]).judged]
+
+    assert (missed(1, 2, 3), missed(2), missed()) == (["named"], ["undecided"], ["unknown"])
+
+
 def between(nodes: int, slow: Callable[[int, int], bool]) -> list[Reading]:
     return [
         Reading(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.trials import trials
-from shakedown.trials.workload import tools
+from shakedown.trials.workload import rvs, tools
 from shakedown.trials.workload.registry import Place
 
 SAMPLES = Path(__file__).parents[1] / "data/trials"
@@ -43,16 +43,52 @@ def test_transferbench_babelstream_and_rvs_are_read_by_name() -> None:
     rates, wrong = tools.babelstream(sample("babelstream.txt"))
     assert (rates["Triad"], wrong) == (pytest.approx(3885.301686), 0)
     assert tools.babelstream("Validation failed on sum. Error 3.5e-06\n" + sample("babelstream.txt"))[1] == 1
-    first, second = tools.rvs(sample("rvs_gst.txt"))
-    assert (first.value, first.target, first.met) == (1687.129, 1215.0, True)
-    assert (second.gpu, second.met) == ("51499", False)
+
+
+def test_rvs_says_of_each_gpu_what_it_did_and_whether_that_was_enough() -> None:
+    assert rvs.gst(sample("rvs_gst.txt")) == [
+        ("gst-1215Tflops-4K4K8K-rand-fp8", "28851", 1687.129, ""),
+        ("gst-1215Tflops-4K4K8K-rand-fp8", "51499", 1100.0, "1215 TFLOPS"),
+    ]
+    action = "iet-stress-1400W-true"
+    assert rvs.iet(sample("rvs_iet.txt")) == [
+        (action, "42583", 1399.0, ""),
+        (action, "1590", 1102.0, "the target of its power"),
+    ]
+    babel = {each.action: each.value for each in rvs.babel(sample("rvs_babel.txt"))}
+    assert babel == {"babel-double-825MiB.Copy": 6150.00025, "babel-double-825MiB.Triad": 5950.0005}, "no best of many"
+    assert rvs.pebb(sample("rvs_pebb.txt")) == [
+        ("pcie_h2d_bandwidth.near", "42583", 57.6, ""),
+        ("pcie_h2d_bandwidth.far", "42583", 54.0, ""),
+        ("pcie_h2d_bandwidth.far", "1590", 55.2, ""),
+        ("pcie_h2d_bandwidth.near", "1590", 57.7, ""),
+    ]
+    assert rvs.pbqt(sample("rvs_pbqt.txt")) == [
+        ("xgmi_d2d_unidir_bandwidth", "42583", 61.37, ""),
+        ("xgmi_d2d_unidir_bandwidth", "1590", 18.4, "peer access to GPU 57875"),
+    ]
+
+
+def test_rvs_takes_the_configuration_of_the_gpu_and_its_numbers_are_ours(tmp_path: Path) -> None:
+    for name in ("gst_single.conf", "MI355X/gst_single.conf", "MI355X/iet_stress.conf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert rvs.configuration("gst", "mi355x", tmp_path) == tmp_path / "MI355X/gst_single.conf"
+    assert rvs.configuration("gst", "mi300x", tmp_path) == tmp_path / "gst_single.conf"
+    assert rvs.configuration("iet", "mi355x", tmp_path) == tmp_path / "MI355X/iet_stress.conf"
+    assert rvs.configuration("iet", "mi300x", tmp_path) is None
+    for node, number in (("0", "0"), ("2", "42583"), ("10", "1590")):
+        (tmp_path / "nodes" / node).mkdir(parents=True)
+        (tmp_path / "nodes" / node / "gpu_id").write_text(f"{number}\n")
+    assert rvs.gpu_numbers(tmp_path / "nodes") == {"42583": "gpu0", "1590": "gpu1"}
 
 
 @pytest.mark.parametrize("text", ["", "no such device", "# size count\n1 2 3", "Function\nCopy x y z w"])
 def test_what_is_no_such_output_gives_no_figure(text: str) -> None:
     assert math.isnan(tools.rccl(text)[0]) and math.isnan(tools.ib_bandwidth(text))
     assert math.isnan(tools.ib_latency(text))
-    assert tools.transferbench(text) == tools.babelstream(text)[0] == {} and tools.rvs(text) == []
+    assert tools.transferbench(text) == tools.babelstream(text)[0] == {}
+    assert [read(text) for read in rvs.MODULES.values()] == [[]] * 5
 
 
 def test_a_tool_that_is_installed_is_run_and_one_that_fails_says_so(
@@ -69,3 +105,21 @@ def test_a_tool_that_is_installed_is_run_and_one_that_fails_says_so(
         list(trial.function(Place("node", None, gpus=8)))
     program.unlink()
     assert list(trial.function(Place("node", None, gpus=4))) == []
+
+
+def test_babelstream_and_rvs_measure_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "hip-stream").write_text(
+        f'#!/bin/sh\nsed "s/^Triad  .*/Triad 1$6.0 0 0 0/" {SAMPLES / "babelstream.txt"}\n'
+    )
+    (tmp_path / "rvs").write_text(f'#!/bin/sh\n[ "$1" = -c ] && cat {SAMPLES / "rvs_gst.txt"}\n')
+    for name in ("hip-stream", "rvs"):
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "gst_single.conf").touch()
+    monkeypatch.setattr(rvs, "CONF", tmp_path)
+    monkeypatch.setattr(rvs.configuration, "__defaults__", (tmp_path,))
+    found = list(trials()["babelstream"].function(Place("node", None, gpus=3)))
+    triad = {each.part: each.value for each in found if each.figure == "Triad"}
+    assert triad == {"gpu0": 10.0 / 1000, "gpu1": 11.0 / 1000, "gpu2": 12.0 / 1000}
+    first, second = trials()["rvs_gst"].function(Place("node", None, gpus=2, model="mi300x"))
+    assert (first.part, first.missed, second.part, second.missed) == ("gpu28851", False, "gpu51499", True)

@@ -26,7 +26,7 @@ from .wire import ABSENT, OK, WRONG, Voice, reading
 def place_of(part: str, request: dict[str, Any]) -> Place:
     """The part, with its device. Raises RuntimeError where torch sees no such GPU."""
     if request.get("tool"):
-        return Place(part, None, gpus=int(request["tool"]["gpus"]))
+        return Place(part, None, gpus=int(request["tool"]["gpus"]), model=str(request["tool"].get("model", "")))
     import torch
 
     device = torch.device("cpu")
@@ -73,8 +73,8 @@ def measure(place: Place, name: str, repetition: int, voice: Voice) -> None:
         if place.rank:
             continue  # all have the same figure: the first of them tells it
         state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
-        more = {"value": found.value, "wrong": found.wrong, "note": found.note}
-        voice.say(reading(name, place.part, repetition, found.figure, state, **more))
+        more = {"value": found.value, "wrong": found.wrong, "note": found.note, "missed": found.missed or None}
+        voice.say(reading(name, found.part or place.part, repetition, found.figure, state, **more))
     if not said and not place.rank and repetition == 1:
         voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is not installed"))
 

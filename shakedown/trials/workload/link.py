@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import programs
 from .meeting import Meeting
 
-OUTPUT = 1 << 20  # bytes of a program's output that are read
 ATTEMPTS = 3  # a port that was free can be taken, and a stranger can be a server's first client
 _SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS = "0A"
 
 
-class LinkError(RuntimeError):
+class LinkError(programs.Failed):
     """The pair could not measure; the text says why."""
 
 
@@ -55,7 +51,7 @@ class Link:
         port. Raises LinkError."""
         for attempt in range(ATTEMPTS):
             port = _free_port()
-            with _running([word.replace("{port}", str(port)) for word in words]) as (process, _):
+            with programs.running([word.replace("{port}", str(port)) for word in words]) as (process, _):
                 if not _listens(process, port, self.limit_s):
                     continue
                 self.tell(f"{name}/{attempt}/port", f"{self.address} {port}")
@@ -73,41 +69,14 @@ class Link:
                 break
             given = [word.replace("{port}", port).replace("{address}", address) for word in words]
             sys.stderr.write(f"$ {' '.join(given)}\n")
-            with _running(given) as (process, output):
-                why = _ended(process, self.limit_s)
-                text = output.read_bytes()[:OUTPUT].decode("utf-8", "replace")
+            with programs.running(given) as (process, output):
+                why = programs.ended(process, self.limit_s)
+                text = programs.text_of(output)
             sys.stderr.write(f"{text}\n{why or 'exit code 0'}\n")
             self.tell(f"{name}/{attempt}/done", "no" if why else "yes")
             if not why:
                 return text
         raise LinkError(f"{words[0]}: {why}")
-
-
-def _ended(process: subprocess.Popen[bytes], limit_s: float) -> str:
-    """Why a program came to no good end; empty: it did."""
-    try:
-        code = process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return f"not through after {limit_s:g} s"
-    return f"exit code {code}" if code else ""
-
-
-@contextlib.contextmanager
-def _running(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A program with its output in a file, which cannot grow beyond what is read; ended with all that it started."""
-    with tempfile.TemporaryDirectory() as folder:
-        output = Path(folder) / "output"
-        with output.open("wb") as file:
-            limited = ["sh", "-c", f'ulimit -f {OUTPUT // 512}; exec "$@"', "sh", *words]
-            process = subprocess.Popen(
-                limited, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
-            )
-        try:
-            yield process, output
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _free_port() -> int:

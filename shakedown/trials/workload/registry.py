@@ -37,12 +37,15 @@ LOWER = frozenset({"us", "ms", "s"})
 
 @dataclass(frozen=True)
 class Measured:
-    """One figure of one repetition. `wrong`: how many results were not what they had to be; None: none was checked."""
+    """One figure of one repetition. `wrong`: how many results were not what they had to be; None: none was checked.
+    `part`: of a tool that measures several, which one it is. `missed`: the tool says that it is too little."""
 
     figure: str
     value: float
     wrong: int | None = None
     note: str = ""
+    part: str = ""
+    missed: bool = False
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Place:
     ranks: int = 1
     numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
     gpus: int = 0  # of the whole node, for a tool
+    model: str = ""  # of its GPUs, as profiles name them
     link: Link | None = None  # of two nodes that measure with a program of somebody else's
 
     @property

@@ -177,7 +177,7 @@ def by_itself(request: dict[str, Any]) -> None:
     if names[HOST]:
         together([lambda p=p, c=c: on_part(p, names[HOST], request, cpus=c) for p, c in numa.items()])  # type: ignore[misc]
     for name in names[TOOL]:
-        on_part("node", [name], request, tool={"gpus": len(gpus)})
+        on_part("node", [name], request, tool={"gpus": len(gpus), "model": request.get("model", "")})
     ranks = len(gpus) or request["ranks"]
     if names[NODE] and ranks > 1:
         with tempfile.TemporaryDirectory() as folder:

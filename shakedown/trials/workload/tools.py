@@ -1,16 +1,14 @@
 """The field's own tools: their command lines, and what their output says.
 
 Columns are found by the names in the header, never by number: rccl-tests alone has had three forms of its table. The
-formats were read in public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, RVS 1.x, BabelStream
-3.2 to 5.0; tests/data/trials has samples.
+formats were read in public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, BabelStream 3.2
+to 5.0; tests/data/trials has samples. RVS has a module of its own.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -34,17 +32,9 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["alltoall_perf", "-b", "8", "-e", "8G", "-f", "2", "-g", "{gpus}"],
     ],
     "transferbench": [["TransferBench", "p2p"], ["TransferBench", "a2a"]],
-    "babelstream": [["hip-stream", "-n", "50", "-s", "268435456"]],
-    "rvs": [["rvs", "-c", "{rvs}/gst_single.conf"]],
+    "babelstream": [["hip-stream", "-n", "50", "-s", "268435456", "--device", "{gpu}"]],
 }
-"""As AMD's acceptance pages have them (ROCm/system-acceptance-docs, docs/common, 2026-07-10)."""
-PLACES = ("/opt/rocm/bin", "/opt/rccl-tests/build", "/usr/local/bin", "/workspace/rccl-tests/build")
-RVS = "/opt/rocm/share/rocm-validation-suite/conf"
-
-
-def found(program: str) -> str | None:
-    """Where a tool is installed; None: nowhere."""
-    return shutil.which(program) or shutil.which(program, path=os.pathsep.join(PLACES))
+"""As AMD's acceptance pages have them (ROCm/system-acceptance-docs, docs/common/system-validation.md, 2026-07-10)."""
 
 
 def table(text: str, names: str, first: str) -> Iterator[Row]:
@@ -125,28 +115,3 @@ def transferbench(text: str) -> dict[str, float]:
         if average := re.match(r"\s*Average bandwidth[^:]*:\s*([\d.]+)\s*GB/s", line):
             rates["a2a.average"] = float(average[1])
     return rates
-
-
-_GST = re.compile(
-    r"\[(?P<action>[\w.-]+)\]\s*\[GPU::\s*(?P<gpu>\w+)[^\]]*\]\s*"
-    r"GFLOPS\s+(?P<value>[\d.]+)\s+Target GFLOPS:\s+(?P<target>[\d.]+)\s+met:\s*(?P<met>TRUE|FALSE)"
-)
-
-
-class Stress(NamedTuple):
-    """One action of RVS' gst on one GPU; TFLOPS. A target of 0 is none: it is met by anything."""
-
-    action: str
-    gpu: str
-    value: float
-    target: float
-    met: bool
-
-
-def rvs(text: str) -> list[Stress]:
-    """The last word of each action on each GPU: what comes before are intervals."""
-    last = {(each["action"], each["gpu"]): each for each in _GST.finditer(text)}
-    return [
-        Stress(action, gpu, float(each["value"]) / 1000, float(each["target"]) / 1000, each["met"] == "TRUE")
-        for (action, gpu), each in last.items()
-    ]

@@ -3,11 +3,12 @@ name: some take minutes."""
 
 from __future__ import annotations
 
-import subprocess
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
-from .. import tools
+from .. import programs, rvs, tools
 from ..registry import Measured, Place, trial
 
 
@@ -15,22 +16,28 @@ def _outputs(place: Place, name: str) -> Iterator[tuple[str, str]]:
     """What each command of a tool said, by its first words; nothing where it is not installed. All of it goes to the
     log of this process as well."""
     for words in tools.COMMANDS[name]:
-        program = tools.found(words[0])
+        program = programs.found(words[0])
         if program is None:
             continue
-        given = [word.replace("{gpus}", str(place.gpus)).replace("{rvs}", tools.RVS) for word in words[1:]]
-        sys.stderr.write(f"$ {' '.join([program, *given])}\n")
-        done = subprocess.run(
-            [program, *given], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, check=False
-        )
-        text = done.stdout.decode("utf-8", "replace")
-        sys.stderr.write(f"{text}\nexit code {done.returncode}\n")
-        if done.returncode:
-            raise RuntimeError(f"{words[0]} ended with exit code {done.returncode}")
-        yield words[0], text
+        given = [program, *(word.replace("{gpus}", str(place.gpus)) for word in words[1:])]
+        yield words[0], _run([given])[0]
 
 
-@trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True)
+def _run(commands: Sequence[Sequence[str]]) -> list[str]:
+    """Commands at the same time, and what each said. Raises Failed."""
+    with ExitStack() as stack:
+        started = [(words, *stack.enter_context(programs.running(words))) for words in commands]
+        texts = []
+        for words, process, output in started:
+            why = programs.ended(process)
+            texts.append(programs.text_of(output))
+            sys.stderr.write(f"$ {' '.join(words)}\n{texts[-1]}\n{why or 'exit code 0'}\n")
+            if why:
+                raise programs.Failed(f"{words[0]}: {why}")
+    return texts
+
+
+@trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True, needs_torch=False)
 def rccl_tests(place: Place) -> Iterator[Measured]:
     """rccl-tests over the GPUs of a node: bus bandwidth at the largest message, in place, and its wrong results."""
     for program, text in _outputs(place, "rccl_tests"):
@@ -38,7 +45,7 @@ def rccl_tests(place: Place) -> Iterator[Measured]:
         yield Measured(f"{program.removesuffix('_perf')}.busbw", busbw, wrong)
 
 
-@trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True)
+@trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True, needs_torch=False)
 def transferbench(place: Place) -> Iterator[Measured]:
     """TransferBench's p2p and a2a between the GPUs of a node: averages."""
     for _program, text in _outputs(place, "transferbench"):
@@ -46,23 +53,62 @@ def transferbench(place: Place) -> Iterator[Measured]:
             yield Measured(figure, value)
 
 
-@trial(on="tool", figures={"*": "GB/s"}, seconds=30, needs_gpu=True)
+@trial(on="tool", figures={"*": "GB/s"}, seconds=30, needs_gpu=True, needs_torch=False)
 def babelstream(place: Place) -> Iterator[Measured]:
-    """BabelStream on the first GPU, with the sums that it checks itself."""
-    for _program, text in _outputs(place, "babelstream"):
+    """BabelStream on every GPU at the same time, with the sums that it checks itself."""
+    (words,) = tools.COMMANDS["babelstream"]
+    program = programs.found(words[0])
+    if program is None:
+        return
+    commands = [[program, *(word.replace("{gpu}", str(gpu)) for word in words[1:])] for gpu in range(place.gpus)]
+    for gpu, text in enumerate(_run(commands)):
         rates, wrong = tools.babelstream(text)
+        if not rates:
+            raise programs.Failed(f"{words[0]} on GPU {gpu}: its output has no figure")
         for function, rate in rates.items():
-            yield Measured(function, rate, wrong)
+            yield Measured(function, rate, wrong, part=f"gpu{gpu}")
 
 
-@trial(on="tool", figures={"*": "TFLOPS"}, seconds=120, needs_gpu=True)
-def rvs(place: Place) -> Iterator[Measured]:
-    """RVS' GPU stress test: of each of its actions the slowest GPU."""
-    for _program, text in _outputs(place, "rvs"):
-        slowest: dict[str, tools.Stress] = {}
-        for each in tools.rvs(text):
-            known = slowest.get(each.action)
-            slowest[each.action] = each if known is None or each.value < known.value else known
-        for action, each in slowest.items():
-            missed = "" if each.met else f"GPU {each.gpu} misses its target of {each.target:g} TFLOPS"
-            yield Measured(f"gst.{action}", each.value, note=missed)
+def _rvs(place: Place, module: str, *options: str) -> Iterator[Measured]:
+    program, configuration = programs.found("rvs"), rvs.configuration(module, place.model)
+    if program is None or configuration is None:
+        return
+    (text,) = _run([[program, "-c", str(configuration), *options]])
+    known, found = rvs.gpu_numbers(), rvs.MODULES[module](text)
+    if not found:
+        raise programs.Failed(f"rvs -c {configuration}: its output has no figure of {module}")
+    for each in found:
+        part = known.get(each.gpu, f"gpu{each.gpu}")
+        note = f"RVS asks for {each.missed}" if each.missed else ""
+        figure = re.sub(r"[^A-Za-z0-9_.-]", "-", each.action)[:60]
+        yield Measured(figure, each.value, note=note, part=part, missed=bool(each.missed))
+
+
+@trial(on="tool", figures={"*": "TFLOPS"}, seconds=300, needs_gpu=True, needs_torch=False)
+def rvs_gst(place: Place) -> Iterator[Measured]:
+    """RVS' GPU stress test on all GPUs at the same time: products of each data type, against its own targets."""
+    yield from _rvs(place, "gst", "-p", "true")
+
+
+@trial(on="tool", figures={"*": "W"}, seconds=700, needs_gpu=True, needs_torch=False)
+def rvs_iet(place: Place) -> Iterator[Measured]:
+    """RVS' power test: the most that each GPU draws, against its own target."""
+    yield from _rvs(place, "iet")
+
+
+@trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
+def rvs_babel(place: Place) -> Iterator[Measured]:
+    """RVS' BabelStream: the average of each kernel on each GPU."""
+    yield from _rvs(place, "babel")
+
+
+@trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
+def rvs_pebb(place: Place) -> Iterator[Measured]:
+    """RVS' PCIe bandwidth: each GPU with the nearest CPU's memory, and with the others'."""
+    yield from _rvs(place, "pebb")
+
+
+@trial(on="tool", figures={"*": "GB/s"}, seconds=500, needs_gpu=True, needs_torch=False)
+def rvs_pbqt(place: Place) -> Iterator[Measured]:
+    """RVS' transfers between GPUs: each GPU to the one that it reaches worst."""
+    yield from _rvs(place, "pbqt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from .. import tools
+from .. import programs, tools
 from ..link import Link, LinkError
 from ..registry import Measured, Place, trial
 
@@ -25,15 +25,15 @@ def perftest(place: Place) -> Iterator[Measured]:
     if link is None or link.device is None:
         yield Measured("", math.nan, note="no RDMA device")
         return
-    programs = {name: tools.found(name) for name in READ}
-    own = "" if all(programs.values()) else f"{', '.join(n for n, path in programs.items() if not path)} not installed"
+    paths = {name: programs.found(name) for name in READ}
+    own = "" if all(paths.values()) else f"{', '.join(n for n, path in paths.items() if not path)} not installed"
     link.tell(f"{link.rank}/lacks", own)
     other = link.hear(f"{1 - link.rank}/lacks")
     if own or other:
         yield Measured("", math.nan, note=own or f"on the other node: {other}")
         return
     for client in (0, 1):
-        for name, path in programs.items():
+        for name, path in paths.items():
             value = _measure(link, name, str(path), link.rank == client)
             if value is not None:
                 yield Measured(name, value)
