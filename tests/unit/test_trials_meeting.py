@@ -157,7 +157,7 @@ def test_a_program_that_fails_fails_both_ends_and_one_that_is_missing_is_no_fail
         first, second = pair(port)
         assert "exit code 3" in str(first) and "nothing was measured" in str(second)
     (tmp_path / "ib_read_lat").unlink()
-    monkeypatch.setattr("shakedown.trials.workload.tools.PLACES", ())
+    monkeypatch.setattr("shakedown.trials.workload.programs.PLACES", ())
     monkeypatch.setenv("PATH", str(tmp_path))
     with kept() as port:
         first, _ = pair(port)
