@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -34,12 +35,15 @@ def where_of(current: Session, via: str) -> Where | None:
         if "slurm" not in current.shared:
             title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
             try:
-                current.shared["slurm"] = allocation_of(current.examination.desired, title)
+                made = allocation_of(current.examination.desired, title)
             except ValueError as error:
                 raise PyinfraError(str(error)) from None
-    made = current.shared["slurm"]
-    assert isinstance(made, Allocation)
-    return made
+            current.shared["slurm"] = _UntilTheEnd(made)
+            current.closing.append(made.end)
+            atexit.register(made.end, cancel=True)  # of a run that is never closed
+    where = current.shared["slurm"]
+    assert isinstance(where, _UntilTheEnd)
+    return where
 
 
 class _Held:
@@ -57,3 +61,16 @@ class _Held:
 
     def end(self, cancel: bool = False) -> None:
         """Later."""
+
+
+class _UntilTheEnd(_Held):
+    """One allocation for all stages of a run, made by the first: who gave it back between them would queue anew."""
+
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """The first time, or for nodes that are not in it."""
+        self._allocation.allocate(among, say, interrupted)
+
+    def end(self, cancel: bool = False) -> None:
+        """When somebody has stopped the run; otherwise when it is closed."""
+        if cancel:
+            self._allocation.end(cancel=True)

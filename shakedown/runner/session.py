@@ -83,6 +83,7 @@ class Session:
     jobs: list[Job] = field(default_factory=list)  # in the order in which they are begun
     shared: dict[str, object] = field(default_factory=dict)  # what one stage keeps for its hosts, by its name
     done: set[str] = field(default_factory=set)
+    closing: list[Callable[[], None]] = field(default_factory=list)  # what the run gives back when it ends
     notices: list[str] = field(default_factory=list)  # what could not be written though the run's verdict stands
 
     @property
@@ -224,6 +225,8 @@ class Session:
         if self.notes is not None:
             self.notes.note("verdict", self.record.verdict)
             self.notes.close()
+        for give_back in self.closing:
+            give_back()
 
     def _remember(self) -> None:
         """Keep the run in the ledger; where that cannot be done, say so here and in the record."""
