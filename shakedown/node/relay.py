@@ -24,7 +24,7 @@ PIECE = 850  # characters of an answer on one line
 OUTPUT = 16 << 20  # bytes of a command's output
 ERRORS = 256 << 10
 KEPT = 64 << 20  # characters of texts that are sent once and used often
-SILENT_S = 120.0  # without a word from the controller, which says one every 15 s
+SILENT_S = 600.0  # without a word from the controller, which says one every 15 s unless it computes
 GRACE_S = 12.0  # for what is still running here to end after SIGTERM: a watchdog needs 5 for its cleanup
 BEAT_S = 10.0
 # Of the step's variables: those of the scheduler's own ranks would be taken for the job's. Which GPUs it gave stays.

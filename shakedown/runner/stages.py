@@ -125,9 +125,7 @@ def smoke() -> None:
     training = [job for job in current.jobs if not job.trials]
     where = where_of(current, via_of(current))
     if alone := [job for job in training if job.node is not None]:
-        smoke_operations.run(
-            name="Smoke run, each node by itself", jobs=alone, where=where_of(current, via_of(current))
-        )
+        smoke_operations.run(name="Smoke run, each node by itself", jobs=alone, where=where)
         python.call(name="Judge each node by itself", function=_judge_each)
     if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together, where=where)

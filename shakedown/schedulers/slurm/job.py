@@ -20,7 +20,7 @@ from shakedown.schedulers.slurm.step import Step
 from shakedown.text import printable
 from shakedown.transport.program import command, program
 
-IDLE_S = 300.0  # without a step, or with a controller that is gone, until the batch script lets the nodes go
+IDLE_S = 600.0  # without a step, or with a controller that is gone, until the batch script lets the nodes go
 _ASK_S = (0.2, 5.0)  # between two looks at the queue: at first, and at most
 _TELL_S = 60.0  # between two words on a job that waits for the same reason
 _END_S = 15.0  # for a job to end in order before it is cancelled
