@@ -69,7 +69,7 @@ def _pci(tree: Tree, boot: NextBoot) -> list[Any]:
     return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
 
 
-def _start(tree: Tree, boot: NextBoot, unit: Part, most: float) -> dict[str, Child | Inline]:
+def _start(tree: Tree, boot: NextBoot, unit: Part, most: float, whole: bool) -> dict[str, Child | Inline]:
     """Everything that may wait for a device, a daemon or a file server, all at once, in children of their own. Where
     there is no such thing the reading has nothing to wait for, and no child is paid for."""
 
@@ -84,8 +84,8 @@ def _start(tree: Tree, boot: NextBoot, unit: Part, most: float) -> dict[str, Chi
         "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
         "disks": start(disks.may_wait(tree), "disks", 5, disks.read),
         "pci": start(pci.may_wait(tree), "PCI devices", 8, _pci, boot),
-        "rdma": start(bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read),
-        "interfaces": start(interfaces.may_wait(tree), "network interfaces", 8, interfaces.read, unit),
+        "rdma": start(bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read, whole),
+        "interfaces": start(interfaces.may_wait(tree), "network interfaces", 8, interfaces.read, unit, whole),
         "devices": start(has_devices, "device files", 5, devices.read),
         "clock": start(False, "clock", 5, clock.read),
     }
@@ -111,7 +111,6 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "rocm_version": attempt(kfd.rocm_version, tree),
         "software": software.read(tree),
         "routes": attempt(interfaces.read_routes, tree),
-        "listening": attempt(listening.read, tree),
         "verbs": verbs.read(tree),
         "kernel_log": log,
         "boot_unit": unit,
@@ -148,15 +147,20 @@ def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline]) -> No
         state["counters"].update(found)
 
 
-def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = ()) -> Part:
-    """The whole document. `asked`: what else the desired state is about, as `question.py` has it."""
+def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = (), whole: bool = True) -> Part:
+    """The whole document. `asked`: what else the desired state is about, as `question.py` has it. `whole`: with what
+    only plans and jobs need, and no check: the error counters, and who listens."""
     began = time.monotonic()
     about, unit = system.read(tree), bootunit.read(tree)
     line = cmdline.read(tree, about["family"], about["kernel"])
     boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
-    children = _start(tree, boot, unit, most)
+    children = _start(tree, boot, unit, most, whole)
     state = _read_here(tree, boot, about, line, unit, question.sysctl_keys(asked))
     _collect(tree, state, children)
+    if whole:
+        state["listening"] = attempt(listening.read, tree)
+    else:
+        del state["counters"]  # the rest of them: whoever asked for one would take it for all
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     probe = {
         "version": digest,

@@ -115,8 +115,9 @@ def may_wait(tree: Tree) -> bool:
     return any(pci.is_bdf(tree.link_name("{}/{}/device".format(CLASS, name))) for name in tree.names(CLASS))
 
 
-def read(tree: Tree, unit: Part) -> tuple[list[Part], dict[str, Any]]:
-    """Interfaces by name, and the error counters of the PCI ones. One that vanishes meanwhile is left out."""
+def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
+    """Interfaces by name, and the error counters of the PCI ones, if these are `counted`. One that vanishes meanwhile
+    is left out."""
     addresses = _addresses(tree)
     mtus = mtu.Persisted(tree, unit)
     names = [name for name in tree.names(CLASS) if tree.exists("{}/{}/mtu".format(CLASS, name))]
@@ -124,7 +125,7 @@ def read(tree: Tree, unit: Part) -> tuple[list[Part], dict[str, Any]]:
     parts = [part for part in found if "name" in part]
     counters: dict[str, Any] = {}
     for part in parts:
-        if part["bdf"]:
+        if counted and part["bdf"]:
             counters.update(ethtool.counters(part["name"]) if tree.live else _recorded_counters(tree, part["name"]))
     return parts, counters
 

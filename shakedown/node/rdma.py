@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
 CLASS = "/sys/class/infiniband"
-_EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
+_EMPTY_GID = b"0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
 # adaptive routing makes; congestion notifications.
@@ -45,12 +45,8 @@ def mapped_ipv4(gid: str) -> Optional[str]:
 def gids(tree: Tree, port: str) -> list[Part]:
     """The filled entries of a port's table of up to 1024. Type and interface are asked of those alone: asking an
     empty entry for its type is an error."""
-    folder = port + "/gids"
     found = []
-    for index in sorted(int(name) for name in os.listdir(tree.path(folder))):
-        gid = tree.text("{}/{}".format(folder, index))
-        if gid == _EMPTY_GID or not gid:
-            continue
+    for index, gid in _filled(tree, port + "/gids"):
         found.append(
             {
                 "index": index,
@@ -60,6 +56,28 @@ def gids(tree: Tree, port: str) -> list[Part]:
                 "ipv4": mapped_ipv4(gid),
             }
         )
+    return found
+
+
+def _filled(tree: Tree, path: str) -> list[tuple[int, str]]:
+    """The entries of a table that are not empty. Eight tables of 256 are most of the files that are read on a node, so
+    each is opened in its folder and compared as it comes: half the CPU of `Tree.text`."""
+    found = []
+    folder = os.open(tree.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for index in sorted(map(int, os.listdir(folder))):
+            handle = os.open(str(index), os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                gid = os.read(handle, 256)
+            finally:
+                os.close(handle)
+            if not gid.startswith(_EMPTY_GID) and gid.strip():
+                found.append((index, gid.decode("utf-8", "replace").strip()))
+    except OSError as error:
+        error.filename = "{}/{}".format(path, error.filename) if error.filename else path
+        raise
+    finally:
+        os.close(folder)
     return found
 
 
@@ -125,11 +143,11 @@ def _counters(tree: Tree, name: str) -> dict[str, Any]:
     return found
 
 
-def read(tree: Tree) -> tuple[list[Part], dict[str, Any]]:
-    """Devices in PCI order, software ones last, and their error counters. No device is an empty list: whether there
-    should be some is not the probe's business."""
+def read(tree: Tree, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
+    """Devices in PCI order, software ones last, and their error counters, if these are `counted`. No device is an empty
+    list: whether there should be some is not the probe's business."""
     devices = [_one(tree, name) for name in tree.names(CLASS)]
     counters: dict[str, Any] = {}
-    for device in devices:
+    for device in devices if counted else []:
         counters.update(_counters(tree, device["name"]))
     return sorted(devices, key=lambda part: (part["bdf"] is None, part["bdf"] or "", part["name"])), counters

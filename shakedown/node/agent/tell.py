@@ -3,8 +3,7 @@ journal. Each is written whole or not at all, and nowhere where another user cou
 
 from __future__ import annotations
 
-import json
-
+from ..__main__ import as_json as dumped
 from ..safe_files import sound
 
 TYPE_CHECKING = False
@@ -93,4 +92,4 @@ def escaped(text: str) -> str:
 
 def as_json(told: Dict[str, Any]) -> str:
     kept = {name: value for name, value in told.items() if name != "said"}
-    return json.dumps(kept, separators=(",", ":")) + "\n"
+    return dumped(kept) + "\n"

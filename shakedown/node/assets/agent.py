@@ -43,7 +43,7 @@ for name in sys.stdin.read().splitlines():
     package = name.endswith("/__init__.py")
     with open(name, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True, optimize=2)
-    found[name[: -12 if package else -3].replace("/", ".")] = (path, package, code)
+    found[name[: -12 if package else -3].replace("/", ".")] = (path, package, marshal.dumps(code))
 with open("modules", "xb") as file:
     file.write(MAGIC_NUMBER + marshal.dumps(found))
 """
