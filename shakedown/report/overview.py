@@ -149,6 +149,8 @@ def _of_run(document: Run) -> Overview:
     result = searched.result if searched else None
     if result is not None and result.verdict != Verdict.OK:
         parts.insert(0, f"the search for bad nodes: {printable(result.conclusion, TEXT).rstrip('.')}")
+    if record.rolling is not None and not record.rolling.complete:
+        parts.insert(0, printable(record.rolling.words(), TEXT))
     if record.finished_at is None:
         parts.insert(0, "the run is still at work, or was killed")
     elif not parts:

@@ -318,6 +318,8 @@ def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
     yield from (escape(line) for line in words.lines(record.diagnosis))
+    if record.rolling is not None:
+        yield safe(record.rolling.words())
     yield _run_nodes(record.nodes, show_all)
     notes: dict[tuple[str, str], list[str]] = {}
     for node in record.nodes:

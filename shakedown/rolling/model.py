@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.findings import Verdict
+from shakedown.hosts import named
 
 
 class Turn(BaseModel):
@@ -37,6 +38,15 @@ class Rolling(BaseModel):
     def names(self, *status: str) -> list[str]:
         """The nodes whose turn stands so."""
         return [turn.node for turn in self.turns if turn.status in status]
+
+    def words(self) -> str:
+        """How far it came, in a line."""
+        kinds = {"done": "done", "failed": "failed", "under way": "under way at the end", "waiting": "not begun"}
+        there = {word: names for kind, word in kinds.items() if (names := self.names(kind))}
+        told = [f"{len(names)} {word}{'' if word == 'done' else f' ({named(names)})'}" for word, names in there.items()]
+        goes_on = f", going on with {self.resumes}" if self.resumes else ""
+        stopped = f"; stopped: {self.stopped}" if self.stopped else ""
+        return f"in batches of {self.batch}{goes_on}: {', '.join(told)}{stopped}"
 
     @property
     def complete(self) -> bool:

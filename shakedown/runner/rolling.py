@@ -9,6 +9,7 @@ other and share what a registry said, and only the nodes of a batch are active w
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,9 +125,15 @@ class Callers:
         """The hosts that are connected; one whose connection has ended since is called again."""
         for host in hosts_in_limit(self._state):
             if host.connected and _is_lost(host):
-                host.disconnect()
-                self.call(host)
+                self.again(host)
         return [host.name for host in hosts_in_limit(self._state) if host.connected]
+
+    def again(self, host: Host) -> None:
+        """Connect anew."""
+        with contextlib.suppress(Exception):  # of a connection that is gone, and that nobody needs
+            host.disconnect()
+        host.connected = False
+        self.call(host)
 
     def stop(self) -> None:
         """Give up on those that are still being called."""
@@ -176,6 +183,7 @@ class _Rolling:
         self.state, self.current, self.record, self.callers = state, current, record, callers
         self.run = current.open_run().run_id
         self.begun = 0
+        self.silent: set[str] = set()  # connected, and without an answer when they had their turn
 
     def through(self) -> None:
         """Batch after batch, until none is left or enough have failed."""
@@ -230,7 +238,10 @@ class _Rolling:
             turn.status, turn.batch, turn.run = "under way", self.begun, self.run
         hosts = [self.current.host(name) for name in names]
         reread(self.state, self.current.examination, hosts)
+        hosts = self.answered(hosts)
         self.current.save()
+        if not hosts:
+            return
         self.deploy("bringup", hosts)
         for host in hosts:
             turn = self.record.turn(host.name)
@@ -240,6 +251,20 @@ class _Rolling:
             else:
                 turn.status, turn.verdict = "done", self.current.examination.verdict_of(host.name)
         self.current.save()
+
+    def answered(self, hosts: list[Host]) -> list[Host]:
+        """Those that answered. Another is called again, once, and has a later turn: its connection may be gone, and
+        nobody has noticed."""
+        states = self.current.examination.states
+        lost = [host for host in hosts if host.name not in states and host.name not in self.silent]
+        for host in lost:
+            self.silent.add(host.name)
+            turn = self.record.turn(host.name)
+            turn.status, turn.batch, turn.run = "waiting", None, ""
+            self.callers.again(host)
+        if lost:
+            self.tell(f"no answer from {named([host.name for host in lost])}: called again, for a later batch")
+        return [host for host in hosts if host not in lost]
 
     def train(self) -> None:
         """The smoke run, once, over all that came through and still answer."""

@@ -17,7 +17,7 @@ import pytest
 
 from tests import forks
 from tests.nodes import until
-from tests.sshd import SSHD, start
+from tests.sshd import SSHD, connections, start
 
 SHAKEDOWN = Path(sys.executable).with_name("shakedown")
 
@@ -26,8 +26,9 @@ class Files(ThreadingHTTPServer):
     """Has one file for each node but for those that lack it, and holds back what is `held`."""
 
     def __init__(self) -> None:
-        self.lacking, self.held, self.asked = {"b"}, {"c"}, set[str]()
+        self.lacking, self.held, self.asked = {"b"}, {"a"}, set[str]()
         self.released = threading.Event()
+        self.sshd = 0
         super().__init__(("127.0.0.1", 0), Handler)
 
 
@@ -76,6 +77,7 @@ def site(tmp_path: Path, files: Files) -> Iterator[Path]:
     wanted = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "rolling": {"batch": 1, "max_failed": 0, "tries": 1}}
     path = tmp_path / "site.py"
     path.write_text(f"site = ({hosts!r}, {wanted!r})\n")
+    files.sshd = server.pid
     try:
         yield path
     finally:
@@ -93,39 +95,43 @@ def turns(site: Path) -> tuple[dict[str, Any], list[str]]:
     return record, [turn["status"] for turn in record["rolling"]["turns"]]
 
 
-def test_a_run_in_batches_stops_is_interrupted_and_goes_on(site: Path, files: Files) -> None:
+def idle(sshd: int) -> list[int]:
+    """Of the processes that serve a connection each those that run no command."""
+    busy = [
+        pid for pid in connections(sshd) for path in Path(f"/proc/{pid}/task").glob("*/children") if path.read_text()
+    ]
+    return [pid for pid in connections(sshd) if pid not in busy]
+
+
+def test_a_run_in_batches_calls_again_stops_is_interrupted_and_goes_on(site: Path, files: Files) -> None:
     with begin(site) as process:
-        _out, err = process.communicate(timeout=100)
+        until(lambda: "a" in files.asked and len(idle(files.sshd)) == 2, 100)
+        frozen = idle(files.sshd)
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        files.released.set()
+        _out, err = process.communicate(timeout=150)
+    for pid in frozen:
+        os.kill(pid, signal.SIGKILL)
     assert process.returncode == 1, err
     record, now = turns(site)
-    assert now == ["done", "failed", "waiting", "waiting"]
-    assert "batch 2 of 4: b (1 done, 0 failed)" in err and "stopped: 1 of 4 nodes failed (b), max_failed is 0" in err
-    assert "404" in record["rolling"]["turns"][1]["why"] and files.asked == {"a", "b"}
-    assert "excluded: c" in err and f"not done: b, c, d; --resume {record['run_id']} goes on with them" in err
+    assert now[:2] == ["done", "failed"] and now[3] == "waiting"
+    assert "batch 1 of 4: a (0 done, 0 failed)" in err
+    assert "stopped: 1 of 4 nodes failed (b), max_failed is 0" in err and "404" in record["rolling"]["turns"][1]["why"]
+    assert f"d; --resume {record['run_id']} goes on with them" in err and record["verdict"] == "fail"
 
     files.lacking.clear()
+    files.asked.clear()
+    files.released.clear()
+    files.held = {"b"}
     (site.parent / "a/a").unlink()
     with begin(site, "--resume", "latest") as process:
-        until(lambda: "c" in files.asked, 100)
+        until(lambda: "b" in files.asked, 100)
         process.send_signal(signal.SIGINT)
         _out, err = process.communicate(timeout=100)
     assert process.returncode == 130, err
     second, now = turns(site)
-    assert now == ["done", "done", "under way", "waiting"]
-    assert second["rolling"]["resumes"] == record["run_id"] and second["verdict"] == "fail"
-
-    files.released.set()
-    with begin(site, "--resume", second["run_id"], "--batch", "50%") as process:
-        _out, err = process.communicate(timeout=100)
-    assert process.returncode == 1, err
-    third, now = turns(site)
-    assert now == ["done", "done", "done", "failed"]
-    assert "batch 1 of 1: c" in err and "unreached: d: no answer after 1 try: " in err
-    assert [turn["run"] for turn in third["rolling"]["turns"]] == [
-        record["run_id"],
-        second["run_id"],
-        third["run_id"],
-        third["run_id"],
-    ]
-    assert (site.parent / "c/c").read_text() == "data"
-    assert not (site.parent / "a/a").exists(), "a node that is done was touched again"
+    assert now[:2] == ["done", "under way"] and now[3] == "waiting"
+    assert second["rolling"]["resumes"] == record["run_id"] == second["rolling"]["turns"][0]["run"]
+    assert second["verdict"] == "fail" and f"done in {record['run_id']}, and not touched again: a" in err
+    assert not (site.parent / "a/a").exists() and "a" not in files.asked
