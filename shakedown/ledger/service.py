@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -16,36 +16,58 @@ from sqlalchemy import Connection, Table, func, select
 from shakedown.ledger import schema
 from shakedown.ledger.store import Ledger
 from shakedown.ledger.words import name
-from shakedown.service.model import Accusation, Known, Proof, Step
+from shakedown.service.model import LOAD, Accusation, Known, Proof, Step
 
 KEPT_S = 180 * 24 * 3600  # of a node's history that is looked at: what was not cleared for half a year is no news
-_MOST = 5000  # rows of one node and kind, the newest
+_MOST = 2000  # rows of one node and kind, the newest
+_PAGE = 500  # nodes that are asked for at once
 
 
 def known_of(ledger: Ledger, nodes: Iterable[str], now: int | None = None) -> dict[str, Known]:
     """The service of these nodes, each in the order of time; of one that the ledger does not know nothing. Where there
     is no ledger yet it knows none. Raises LedgerError."""
-    wanted = list(dict.fromkeys(nodes))
+    wanted = {node: name(node) for node in nodes}
     if not ledger.exists():
         return {node: Known() for node in wanted}
     since = (int(time.time()) if now is None else now) - KEPT_S
     with ledger.reading() as connection:
+        accusations, proofs, steps = (
+            _of(connection, table, sorted(set(wanted.values())), since)
+            for table in (schema.accusations, schema.proofs, schema.steps)
+        )
         return {
             node: Known(
-                accusations=tuple(Accusation(**row) for row in _of(connection, schema.accusations, node, since)),
-                proofs=tuple(Proof(**row) for row in _of(connection, schema.proofs, node, since)),
-                steps=tuple(Step(**row) for row in _of(connection, schema.steps, node, since)),
+                accusations=tuple(Accusation(**row) for row in accusations[kept]),
+                proofs=tuple(Proof(**row) for row in proofs[kept]),
+                steps=tuple(Step(**row) for row in steps[kept]),
             )
-            for node in wanted
+            for node, kept in wanted.items()
         }
 
 
-def _of(connection: Connection, table: Table, node: str, since: int) -> list[dict[str, Any]]:
+def _of(connection: Connection, table: Table, nodes: list[str], since: int) -> dict[str, deque[dict[str, Any]]]:
+    """The rows of these nodes, by their names, the newest of each."""
+    found: dict[str, deque[dict[str, Any]]] = defaultdict(lambda: deque(maxlen=_MOST))
     order = table.c.number if table is schema.steps else table.c.run_id
-    asked = select(table).where(table.c.node == name(node), table.c.at >= since)
-    found = connection.execute(asked.order_by(table.c.at.desc(), order.desc()).limit(_MOST)).mappings()
-    hidden = {"number"}
-    return [{key: value for key, value in row.items() if key not in hidden} for row in reversed(list(found))]
+    for at in range(0, len(nodes), _PAGE):
+        asked = select(table).where(table.c.node.in_(nodes[at : at + _PAGE]), table.c.at >= since)
+        for row in connection.execute(asked.order_by(table.c.at, order)).mappings():
+            found[row["node"]].append({key: value for key, value in row.items() if key != "number"})
+    return found
+
+
+def under_way(ledger: Ledger, since: int) -> set[str]:
+    """The nodes of which the last step, since then, was no end: begun, or a rung after which no load was passed."""
+    steps, last = schema.steps, dict[str, Any]()
+    if not ledger.exists():
+        return set()
+    with ledger.reading() as connection:
+        columns = (steps.c.node, steps.c.done, steps.c.rung, steps.c.outcome)
+        asked = select(*columns).where(steps.c.at >= since, steps.c.done.in_(("begun", "ended", "handed over")))
+        for node, *rest in connection.execute(asked.order_by(steps.c.at, steps.c.number)):
+            last[node] = rest
+    over = ("ended", LOAD, "done")
+    return {node for node, step in last.items() if step[0] != "handed over" and tuple(step) != over}
 
 
 def write(ledger: Ledger, step: Step) -> Step:

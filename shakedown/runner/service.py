@@ -35,6 +35,7 @@ class Picture:
     names: dict[str, str]  # host -> its name in the scheduler
     fleet: int  # nodes of the whole inventory
     stopped: str = ""
+    elsewhere: set[str] = field(default_factory=set)  # nodes that are none of these, and are being mended
     parts: dict[str, list[str]] = field(default_factory=dict)
 
     def node(self, host: str) -> Node | None:
@@ -55,11 +56,15 @@ class Picture:
     @property
     def out(self) -> set[str]:
         """The nodes that are out of service through us: drained, or on a rung that somebody is at."""
-        return out_by_us(self.scheduled, self.names) | {
-            host
-            for host, its in self.histories.items()
-            if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
-        }
+        return (
+            out_by_us(self.scheduled, self.names)
+            | self.elsewhere
+            | {
+                host
+                for host, its in self.histories.items()
+                if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
+            }
+        )
 
     def marks(self) -> list[Mark]:
         """What is to be changed in the scheduler."""
@@ -130,7 +135,8 @@ def picture(ledger: Ledger, examination: Examination, fleet: int, kept: bool) ->
         names=names_of(examination.desired, found),
         fleet=fleet,
         stopped=stopped,
-        parts=book.parts_of(ledger, hosts),
+        elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),
+        parts=book.parts_of(ledger, [host for host in hosts if known[host].accusations or known[host].steps]),
     )
 
 

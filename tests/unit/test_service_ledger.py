@@ -59,6 +59,9 @@ def test_what_a_run_says_comes_back_in_order_and_is_exported(tmp_path: Path) -> 
     for each in taken:
         book.write(ledger, each)
     assert book.known_of(ledger, ["node2"], now)["node2"].steps == tuple(taken)
+    assert book.under_way(ledger, now) == {"node2"}, "it has not been under load since"
+    book.write(ledger, step(now + 3, "ended", "load", node="node2", outcome="done"))
+    assert book.under_way(ledger, now) == set()
     assert book.newest_run(ledger, "node2", 1795420801) == later["run_id"]
     rows = [json.loads(line) for line in export(ledger)]
     assert [len(row["accusations"]) for row in rows] == [1, 0] and [len(row["proofs"]) for row in rows] == [2, 3]
