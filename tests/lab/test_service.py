@@ -62,6 +62,7 @@ def steps_of(node: dict[str, Any]) -> list[tuple[str, str, str]]:
 MENDED = [("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""), ("ended", "load", "done")]
 
 
+@pytest.mark.long
 def test_a_node_that_drifted_is_left_with_its_job_and_later_mended_and_loaded(
     rack: RackMaker, product: Product
 ) -> None:

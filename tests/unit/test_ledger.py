@@ -23,8 +23,10 @@ from shakedown.ledger.jobs import key_of
 from shakedown.ledger.keep import keep
 from shakedown.ledger.migrations import MIGRATIONS
 from shakedown.ledger.place import LedgerError, place_of
+from shakedown.ledger.service import known_of, write
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
+from shakedown.service.model import Step
 from shakedown.smoke.figures import METRICS, Figure, Figures
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
@@ -243,6 +245,21 @@ def test_a_newer_ledger_is_refused_and_an_older_one_is_brought_up(ledger: Ledger
     for act in (lambda: history(ledger, Asked()), lambda: ledger.add(run)):
         with pytest.raises(LedgerError, match="version 3, and this shakedown knows 2: update shakedown"):
             act()
+
+
+def test_a_ledger_from_before_there_were_steps_gets_them(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.add(a_run(tmp_path / "runs", 1))
+    with ledger.writing() as connection:
+        schema.metadata.drop_all(connection, tables=[schema.accusations, schema.proofs, schema.steps])
+        connection.execute(text("UPDATE ledger_version SET version = 1"))
+    taken = [
+        Step(node="node1", at=at, done=done, rung="mend", who="root@here:1")
+        for at, done in ((7, "begun"), (7, "ended"))
+    ]
+    for step in taken:
+        write(ledger, step)
+    assert known_of(ledger, ["node1"], 8)["node1"].steps == tuple(taken), "in the order in which they were taken"
+    assert len(history(ledger, Asked()).runs) == 1
 
 
 def test_an_old_record_and_one_without_states_are_kept(ledger: Ledger, tmp_path: Path) -> None:
