@@ -26,14 +26,10 @@ _SPREAD = 6  # scales by which groups differ: a fleet that differs so much by it
 
 
 def judged(rounds: Sequence[Sequence[Training]]) -> list[list[Training]]:
-    """The rounds, with what passed in the last one and was slow as failed. One that is near the threshold is `unknown`
-    and tried again; one whose peers do not tell is judged again after the rounds that follow."""
+    """The rounds, with what passed and was slow as failed. One that is near the threshold is `unknown` and tried again.
+    What passed in earlier rounds, or whose peers did not tell, is judged again beside those that have come since."""
     among = [each for trainings in rounds for each in trainings if each.step_ms is not None]
-    newest = len(rounds) - 1
-    return [
-        [_judged(each, among) if number == newest or each.doubt == "peers" else each for each in trainings]
-        for number, trainings in enumerate(rounds)
-    ]
+    return [[_judged(each, among) for each in trainings] for trainings in rounds]
 
 
 def _judged(training: Training, among: Sequence[Training]) -> Training:
@@ -46,8 +42,10 @@ def _judged(training: Training, among: Sequence[Training]) -> Training:
     larger = [each for each in of_others if len(each.nodes) >= size / _LIKE]
     like = [each for each in larger if len(each.nodes) <= size * _LIKE]
     others = like if len(like) >= PEERS else larger
-    if not others:
-        return _beside_smaller(training, passed, of_others)
+    if len(others) < PEERS:
+        beside = _beside_smaller(training, passed, [each for each in of_others if each not in larger])
+        if not others or beside.outcome != "pass":
+            return beside
     usual, scale, count = _usual(others)
     if step < SLOW * (1 - NEAR) * usual:
         return passed

@@ -14,7 +14,8 @@ from shakedown.isolation.simulate import Fleet, names
 from shakedown.isolation.strategy import most_rounds
 
 PURPOSES = ("groups", "halves", "regroup", "confirm", "across", "again", "closing")
-ONLY_THESE_NODES = ("across", "again", "closing")  # no other nodes can be asked the same
+ONLY_THESE_NODES = ("across", "again", "closing")
+"""No other nodes can be asked the same: two of three decide, and twice it may come to nothing."""
 BUSY = "another job holds the node"
 
 
@@ -41,20 +42,18 @@ def ended(problem: Problem, launch: Fleet) -> tuple[Isolation, Result]:
 
 @pytest.mark.parametrize("count", [3, 4, 6, 9, 20])
 def test_a_group_is_trained_again_only_where_two_of_three_decide(count: int) -> None:
-    for seed in range(40 if count < 10 else 10):
+    for seed in range(25 if count < 10 else 6):
         found, _ = ended(Problem(nodes=names(count), seed=seed), Moody(seed))
         assert len(found.rounds) <= most_rounds(count)
-        tries: dict[str, Counter[tuple[frozenset[str], str]]] = {
-            kind: Counter() for kind in ("answered", "near", "silent")
-        }
+        tries, silent = Counter[tuple[frozenset[str], str]](), Counter[tuple[frozenset[str], str]]()
         for each in found.trainings:
-            kind = "answered" if each.outcome != "unknown" else "near" if each.doubt == "near" else "silent"
-            tries[kind][each.nodes, each.group.purpose] += 1
-        for (nodes, purpose), times in tries["answered"].items():
-            assert times <= (7 if len(nodes) == 2 and purpose == "again" else 3), (seed, purpose, nodes)
-        assert max(tries["near"].values(), default=0) <= 2, seed
-        for (nodes, purpose), times in tries["silent"].items():
-            assert times <= (2 if purpose in ONLY_THESE_NODES else 1), (seed, purpose, nodes)
+            tries[each.nodes, each.group.purpose] += 1
+            silent[each.nodes, each.group.purpose] += each.outcome == "unknown" and each.doubt is None
+        for (nodes, purpose), times in tries.items():
+            most = 3 if purpose not in ONLY_THESE_NODES else 9 if len(nodes) == 2 and purpose == "again" else 5
+            assert times <= most, (seed, purpose, nodes)
+            limit = 2 if purpose in ONLY_THESE_NODES else 1
+            assert silent[nodes, purpose] <= limit, (seed, purpose, nodes)
 
 
 class Silent(Fleet):
