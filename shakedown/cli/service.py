@@ -77,7 +77,7 @@ def service(
             found = asked.act(found, mend, drain)
     except (LedgerError, Busy) as error:
         click.echo(f"shakedown: {error}", err=True)
-        sys.exit(1)
+        sys.exit(1 if isinstance(error, Busy) else 4)
     board: Any = found.board()
     write(InService(board, show_all), form)
     if dry:

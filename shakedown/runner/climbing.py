@@ -234,19 +234,24 @@ class Climb:
         return commands
 
     def _witnesses(self, picture: Picture, proposal: Proposal) -> list[str] | str:
-        """Nodes that are well, and free, to be loaded with this one; or why there are not enough."""
-        if picture.fleet == 1:
-            return []
-        smoke = picture.examination.desired[proposal.node].smoke
+        """Nodes that are well, and free, to be loaded with this one; or why there can be no load."""
+        examination = picture.examination
+        smoke = examination.desired[proposal.node].smoke
+        if smoke is None and SMOKE in proposal.loads:
+            return "it has to pass a training, and the desired state has no section smoke"
         least = max(_WITNESSES[SMOKE], (smoke.min_nodes or 0) - 1) if smoke else 0
         if PAIRS in proposal.loads or smoke is None:
             least = max(least, _WITNESSES[PAIRS])
+        if picture.fleet == 1:
+            return []
         fit = []
         for host, its in picture.histories.items():
             facts = picture.facts(host)
             well = facts.reached and not its.open and not picture.examination.blockers(host)
             if host != proposal.node and well and not (facts.job or facts.theirs) and facts.drainable:
                 fit.append(host)
+        group = examination.groups.get(proposal.node)
+        fit.sort(key=lambda host: examination.groups.get(host) != group)  # like with like, as far as there are such
         if len(fit) < least:
             return f"a load needs {least} other nodes that are well and free, and there are {len(fit)}"
         room = picture.at_once - len(picture.out | {proposal.node})

@@ -109,6 +109,32 @@ def test_what_is_interrupted_goes_on_where_it_stopped(rack: RackMaker, product: 
     assert ("ended", "load", "done") in steps_of(nodes["node2"])
 
 
+@pytest.mark.long
+def test_a_node_that_does_not_answer_has_its_power_cycled_by_the_sites_command(
+    rack: RackMaker, product: Product, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = equip(rack(2))
+    asked = product.folder / "asked"
+    script = product.folder / "bmc"
+    script.write_text(f'#!/bin/sh\necho "$1 $2 $IPMI_PASSWORD" > {asked}.part && mv {asked}.part {asked}\n')
+    script.chmod(0o700)
+    monkeypatch.setenv("SITE_BMC", "hunter2-of-the-bmc")
+    bmc = {"command": [str(script), "{node}", "cycle"], "password_env": "SITE_BMC", "password_as": "IPMI_PASSWORD"}
+    allowed = {"rungs": ["mend", "power cycle"], "bmc": {**bmc, "unasked": True}, "back_s": 120}
+    site = inventory(lab, product, service=allowed)
+    lab["node2"].down()
+    process = product.start("shakedown", "service", site, "--mend", "--format", "json")
+    until(asked.exists, 120)
+    lab["node2"].up()  # what a BMC does
+    code, text = finish(process, 240)
+    assert asked.read_text() == "node2 cycle hunter2-of-the-bmc\n"
+    _, nodes = service(product, site)
+    assert (nodes["node2"]["standing"], code) == ("in service", 0), text
+    assert [step["rung"] for step in nodes["node2"]["steps"]] == ["power cycle", "power cycle", "load", "load"]
+    kept = [path.read_bytes() for path in (product.folder / "runs").rglob("*") if path.is_file()]
+    assert not any(b"hunter2-of-the-bmc" in each for each in kept) and "hunter2-of-the-bmc" not in text
+
+
 @pytest.fixture
 def cluster(rack: RackMaker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     with slurm.cluster(equip(rack(3))) as made:

@@ -102,6 +102,7 @@ def in_service(document: InService) -> Iterator[str]:
     whole = {
         "verdict": board.verdict,
         "nodes": [node.model_dump(mode="json") for node in board.nodes],
+        "marks": [str(mark) for mark in board.marks],
         "notes": list(board.notes),
     }
     yield json.dumps(whole, indent=1)
