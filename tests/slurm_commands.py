@@ -15,10 +15,12 @@ from ClusterShell.NodeSet import NodeSet
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:] if word.startswith("--"))
 argv = sys.argv[next(i for i, word in enumerate(sys.argv[1:], 1) if not word.startswith("--")):]
 lost = os.environ.get("HOME") + "/lost"
+turn = threading.Lock()
 def label(rank, name, child):
     for line in child.stdout:
         if not (os.path.exists(lost) and name in open(lost).read()):
-            sys.stdout.write("%d: %s" % (rank, line.decode())), sys.stdout.flush()
+            with turn:
+                sys.stdout.write("%d: %s" % (rank, line.decode())), sys.stdout.flush()
 children = []
 for rank, name in enumerate(NodeSet(options["nodelist"])):
     env = dict(os.environ, SLURM_JOB_ID=options["jobid"], SLURM_STEP_ID="0", SLURMD_NODENAME=str(name))
