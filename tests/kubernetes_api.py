@@ -1,9 +1,14 @@
 """A light stand-in for a Kubernetes API server: kmock, over real HTTP on loopback, in a thread of its own. It keeps
-objects and merges patches; it checks neither rights nor versions, and schedules nothing."""
+objects and merges patches; it checks neither rights nor versions, and schedules nothing.
+
+Before it stands a kubelet's part: a pod that is made is running at once, and a command that is to run in one runs on
+this machine, over the websocket protocol `v4.channel.k8s.io`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -11,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import kmock
+from aiohttp import web
 from kmock._internal import apps
 
 
@@ -22,6 +29,7 @@ class Cluster:
         self._server = server
         self._loop = loop
         self.url = url
+        self.running = True  # whether a pod that is made runs
 
     def _call(self, function: Any) -> Any:
         async def call() -> Any:
@@ -61,10 +69,87 @@ class Cluster:
     def read(self, resource: str, name: str, namespace: str | None = None) -> dict[str, Any]:
         return json.loads(json.dumps(self._call(lambda: self._server.objects[resource, namespace, name].raw)))
 
+    def all(self, resource: str) -> list[dict[str, Any]]:
+        """All objects of a resource."""
+        plural = resource.rpartition("/")[2]
+        return self._call(
+            lambda: [
+                each.raw for key, each in self._server.objects.items() if key[0].plural == plural and not each.deleted
+            ]
+        )
+
     def refuse(self, request: str, status: int, message: str) -> None:
         """Answer a request ("get /api/v1/nodes") with an error from now on."""
         error = kmock.KubernetesError(status=status, reason="Refused", message=message)
         self._call(lambda: self._server[request] << error)
+
+
+class _Front:
+    """Passes requests on to kmock, and is the kubelet of all nodes."""
+
+    def __init__(self, server: kmock.KubernetesEmulator, cluster: Cluster) -> None:
+        self._server, self._cluster = server, cluster
+
+    async def start(self) -> str:
+        self._session = aiohttp.ClientSession(str(self._server.url))
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/exec"):
+            return await self._exec(request)
+        body = await request.read()
+        headers = {key: value for key, value in request.headers.items() if key.lower() in ("content-type", "accept")}
+        async with self._session.request(request.method, request.rel_url, data=body or None, headers=headers) as answer:
+            given = await answer.read()
+        if request.method == "POST" and request.path.endswith("/pods") and self._cluster.running:
+            pod = json.loads(body)["metadata"]
+            with contextlib.suppress(KeyError):
+                self._server.objects["v1/pods", pod["namespace"], pod["name"]].patch({"status": {"phase": "Running"}})
+        return web.Response(body=given, status=answer.status, content_type="application/json")
+
+    async def _exec(self, request: web.Request) -> web.StreamResponse:
+        way = web.WebSocketResponse(protocols=("v4.channel.k8s.io",), max_msg_size=0)
+        await way.prepare(request)
+        child = await asyncio.create_subprocess_exec(
+            *request.query.getall("command"),
+            stdin=asyncio.subprocess.PIPE if request.query.get("stdin") in ("true", "True") else None,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+        async def give(channel: int, pipe: asyncio.StreamReader | None) -> None:
+            while pipe is not None and (data := await pipe.read(1 << 16)):
+                await way.send_bytes(bytes([channel]) + data)
+
+        async def take() -> None:
+            async for message in way:
+                data = message.data if isinstance(message.data, bytes) else str(message.data).encode()
+                if child.stdin is not None and data[:1] == b"\0":
+                    child.stdin.write(data[1:])
+                    with contextlib.suppress(ConnectionError):
+                        await child.stdin.drain()
+
+        taking = asyncio.create_task(take())
+        await asyncio.gather(give(1, child.stdout), give(2, child.stderr))
+        code = await child.wait()
+        causes = {"causes": [{"reason": "ExitCode", "message": str(code)}]}
+        status = (
+            {"status": "Failure", "reason": "NonZeroExitCode", "details": causes} if code else {"status": "Success"}
+        )
+        await way.send_bytes(b"\3" + json.dumps(status).encode())
+        await way.close()
+        taking.cancel()
+        return way
 
 
 @contextmanager
@@ -78,9 +163,13 @@ def cluster() -> Iterator[Cluster]:
         async with server, apps.Server(server):
             server.resources["v1/nodes"] = kmock.ResourceInfo(kind="Node", namespaced=False)
             server.resources["v1/pods"] = kmock.ResourceInfo(kind="Pod", namespaced=True)
-            started.append(Cluster(server, asyncio.get_running_loop(), str(server.url)))
+            found = Cluster(server, asyncio.get_running_loop(), "")
+            front = _Front(server, found)
+            found.url = await front.start()
+            started.append(found)
             ready.set()
             await over.wait()
+            await front.stop()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()

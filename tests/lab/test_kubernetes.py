@@ -38,6 +38,7 @@ def admin(cluster: kubernetes.Cluster) -> Any:
         labels = {"kubernetes.io/hostname": name, "rack": "7" if name == "node01" else "8"}
         api.create_node({"metadata": {"name": name, "labels": labels}})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+        api.patch_node(name, {"spec": {"taints": None}})  # not-ready, which the controller of nodes takes away
         api.patch_node_status(
             name, {"status": {"conditions": [ready], "capacity": resources, "allocatable": resources}}
         )
@@ -69,7 +70,7 @@ def scheduled(admin: Any, name: str, seconds: float) -> str | None:
         if any(each.reason == "Unschedulable" for each in found.status.conditions or []):
             return None
         time.sleep(0.2)
-    raise AssertionError(f"the scheduler has said nothing of {name}")
+    raise AssertionError(f"the scheduler has said nothing of {name}: {found.status}")
 
 
 def test_no_job_comes_to_a_marked_node_until_it_is_cleared(api: Server, admin: Any) -> None:

@@ -59,11 +59,17 @@ class Server:
             raise KubernetesError(f"{about} of {self.name}: the answer is no object")
         return document
 
-    def items(self, method: str, **options: Any) -> list[dict[str, Any]]:
+    def apart(self) -> CoreV1Api:
+        """A client of its own: what streams over it changes it meanwhile."""
+        from kubernetes.client import ApiClient, CoreV1Api
+
+        return CoreV1Api(ApiClient(self._api.api_client.configuration))
+
+    def items(self, method: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
         """All objects of a list, page by page. Raises KubernetesError."""
         found: list[dict[str, Any]] = []
         while True:
-            page = self.ask(method, limit=PAGE, **options)
+            page = self.ask(method, *arguments, limit=PAGE, **options)
             items, about = page.get("items"), page.get("metadata")
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                 raise KubernetesError(f"{method} of {self.name}: the answer is no list of objects")

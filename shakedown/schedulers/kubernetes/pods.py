@@ -1,0 +1,249 @@
+"""Pods on named nodes as the way to run jobs there: one on each for as long as jobs need it, in which commands are run
+through the API server. Nothing else has to be reached, and no SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
+from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
+from shakedown.text import incoming, printable
+
+SLACK_S = 5.0  # over a command's own limit
+OUTPUT = 16 << 20  # bytes of a command's output
+ERRORS = 256 << 10
+IDLE_S = 24 * 3600  # after which a pod ends by itself, whatever became of the controller
+_GRACE_S = 30  # for what runs in a pod to end in order
+_ASK_S = (0.5, 5.0)  # between two looks at the pods: at first, and at most
+_TELL_S = 60.0
+# Standard input cannot be closed on its own on this way, so the command is given as many bytes as there are.
+_FED = 'size=$1; shift; head -c "$size" | exec "$@"'
+_STDOUT, _STDERR = 1, 2
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the pods are made of: the desired state's section `kubernetes`."""
+
+    image: str
+    namespace: str = "default"
+    gpu_resource: str = "amd.com/gpu"
+    queue_s: float = 3600.0
+    service_account: str | None = None
+    mounts: Mapping[str, str] = field(default_factory=dict)  # of the node's folders: host path -> path in the pod
+
+
+class Pods:
+    """One pod on each node. `names`: those in plans -> the cluster's."""
+
+    def __init__(self, server: Server, names: Mapping[str, str], wanted: Wanted, title: str = "shakedown") -> None:
+        self._server = server
+        self._names = dict(names)
+        self._wanted = wanted
+        word = re.sub(r"[^a-z0-9-]", "-", title.lower()).strip("-")[:30] or "shakedown"
+        self._title = f"{word}-{secrets.token_hex(3)}"  # as no other pod is named: a lost answer can be deleted
+        self._pods: dict[str, str] = {}  # node in plans -> its pod
+
+    def __contains__(self, node: str) -> bool:
+        return node in self._names
+
+    def allocate(
+        self,
+        among: Sequence[str],
+        say: Callable[[str], None] = lambda text: None,
+        interrupted: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Have a running pod on each of these nodes; nothing where there is one. Raises KubernetesError."""
+        missing = [name for name in among if name not in self._pods]
+        if not missing:
+            return
+        found = {node.name: node for node in read(self._server, [self._names[name] for name in missing])}
+        cannot = [f"{node.name}: {why}" for node in found.values() if (why := _why_not(node))]
+        if cannot:
+            raise KubernetesError(f"no pod would come to these nodes: {'; '.join(cannot)}")
+        try:
+            for name in missing:
+                number = len(self._pods)
+                self._pods[name] = f"{self._title}-{number}"
+                node = found[self._names[name]]
+                document = self._document(self._pods[name], node)
+                self._server.ask("create_namespaced_pod", self._wanted.namespace, document)
+            self._wait(say, interrupted)
+        except BaseException:
+            self.end(cancel=True)
+            raise
+
+    def _document(self, name: str, node: Node) -> dict[str, Any]:
+        """The scheduler is asked for this very node and may refuse; a node that is out by us is one that we may try."""
+        wanted = self._wanted
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
+        container: dict[str, Any] = {
+            "name": "job",
+            "image": wanted.image,
+            "command": ["sleep", str(IDLE_S)],
+            "resources": {"limits": {wanted.gpu_resource: str(node.gpus)}} if node.gpus else {},
+            "securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}},
+            "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+        }
+        volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+        for index, (host, inside) in enumerate(wanted.mounts.items()):
+            path, _, mode = inside.partition(":")
+            mount = {"name": f"host-{index}", "mountPath": path, **({"readOnly": True} if mode == "ro" else {})}
+            container["volumeMounts"].append(mount)
+            volumes.append({"name": f"host-{index}", "hostPath": {"path": host}})
+        spec: dict[str, Any] = {
+            "restartPolicy": "Never",
+            "hostNetwork": True,  # the RDMA devices' interfaces are the node's
+            "terminationGracePeriodSeconds": _GRACE_S,
+            "activeDeadlineSeconds": IDLE_S,
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+            },
+            "tolerations": [{"key": OUT, "operator": "Exists"}],
+            "containers": [container],
+            "volumes": volumes,
+            "automountServiceAccountToken": False,
+        }
+        if wanted.service_account:
+            spec["serviceAccountName"] = wanted.service_account
+        labels = {"app.kubernetes.io/name": "shakedown", "shakedown/run": self._title}
+        return {"metadata": {"name": name, "namespace": wanted.namespace, "labels": labels}, "spec": spec}
+
+    def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
+        began = told_at = time.monotonic()
+        told, pause = "", _ASK_S[0]
+        while True:
+            waiting: dict[str, str] = {}
+            states = self._states()
+            for node, pod in self._pods.items():
+                state, why = states.get(pod, ("Gone", "somebody has deleted it"))
+                if state in ("Failed", "Succeeded", "Gone"):
+                    raise KubernetesError(f"the pod {pod} on {self._names[node]} ended before it began: {why or state}")
+                if state != "Running":
+                    waiting[node] = why or state.lower()
+            if not waiting:
+                say(f"a pod runs on each of {len(self._pods)} nodes ({self._title})")
+                return
+            reason, waited = next(iter(waiting.values())), time.monotonic() - began
+            if stopped := interrupted():
+                raise KubernetesError(f"{stopped}, while {len(waiting)} pods of {self._title} were waited for")
+            if waited > self._wanted.queue_s:
+                raise KubernetesError(f"{len(waiting)} pods of {self._title} did not begin in {waited:.0f} s: {reason}")
+            if reason != told or time.monotonic() - told_at > _TELL_S:
+                told, told_at = reason, time.monotonic()
+                say(f"{len(waiting)} of {len(self._pods)} pods wait, for {waited:.0f} s: {reason}")
+            until = time.monotonic() + pause
+            while time.monotonic() < until and not interrupted():
+                time.sleep(0.1)
+            pause = min(pause * 1.5, _ASK_S[1])
+
+    def _states(self) -> dict[str, tuple[str, str]]:
+        """Each pod's phase, and why it is no further."""
+        selector = f"shakedown/run={self._title}"
+        found = self._server.items("list_namespaced_pod", self._wanted.namespace, label_selector=selector)
+        return {str(each.get("metadata", {}).get("name")): _state(each.get("status") or {}) for each in found}
+
+    @contextmanager
+    def start(self, title: str, among: Sequence[str]) -> Iterator[Commands]:
+        """A way to these nodes' pods. Raises KubernetesError."""
+        if missing := [name for name in among if name not in self._pods]:
+            raise KubernetesError(f"there is no pod on {', '.join(missing)}")
+        yield Commands(self._server, self._wanted.namespace, {name: self._pods[name] for name in among})
+
+    def end(self, cancel: bool = False) -> None:
+        """Delete the pods. Raises nothing: one that is not deleted now ends by itself in a day."""
+        pods, self._pods = self._pods, {}
+        for pod in pods.values():
+            with contextlib.suppress(KubernetesError):
+                self._server.ask(
+                    "delete_namespaced_pod", pod, self._wanted.namespace, grace_period_seconds=_GRACE_S if cancel else 5
+                )
+
+
+def _state(status: dict[str, Any]) -> tuple[str, str]:
+    containers = [each.get("state", {}).get("waiting") for each in status.get("containerStatuses") or []]
+    scheduled = [
+        each
+        for each in status.get("conditions") or []
+        if each.get("type") == "PodScheduled" and each.get("status") == "False"
+    ]
+    said = [f"{each.get('reason')} {each.get('message') or ''}" for each in [*containers, *scheduled, status] if each]
+    reasons = [printable(text.strip(), 300) for text in said if not text.startswith("None")]
+    return str(status.get("phase") or "Pending"), reasons[0] if reasons else ""
+
+
+def _why_not(node: Node) -> str:
+    """Why no pod of ours would come there: a mark of our own is no reason, a job is waited for."""
+    return node.why_not(allow_allocated=True) if node.down or node.cordoned or node.tainted else ""
+
+
+class Commands:
+    """Runs commands in pods, as `shakedown.smoke.remote.Remote` has it. `pods`: nodes in plans -> pods."""
+
+    def __init__(self, server: Server, namespace: str, pods: Mapping[str, str]) -> None:
+        self._server, self._namespace, self._pods = server, namespace, dict(pods)
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        """Run a command on a node. Never raises for a node that does not answer."""
+        pod = self._pods.get(node)
+        if pod is None:
+            return False, [], [f"there is no pod on {node}"]
+        data = None if stdin is None else stdin.encode()
+        bounded = ["timeout", "-k", "5", f"{timeout:g}", *argv]
+        command = bounded if data is None else ["sh", "-c", _FED, "sh", str(len(data)), *bounded]
+        try:
+            return self._run(pod, command, data, timeout + SLACK_S)
+        except Exception as error:  # websocket-client and urllib3 have many
+            return False, [], [f"{pod}: {printable(str(error) or type(error).__name__, 300)}"]
+
+    def _run(
+        self, pod: str, command: list[str], data: bytes | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        from kubernetes.stream import stream
+
+        way = stream(
+            self._server.apart().connect_get_namespaced_pod_exec,
+            pod,
+            self._namespace,
+            command=command,
+            container="job",
+            stdin=data is not None,
+            stdout=True,
+            stderr=True,
+            tty=False,
+            binary=True,
+            _preload_content=False,
+            _request_timeout=LIMIT_S[0],
+        )
+        taken = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        try:
+            for begin in range(0, len(data or b""), 1 << 16):
+                way.write_stdin((data or b"")[begin : begin + (1 << 16)])
+            until = time.monotonic() + timeout
+            while way.is_open():
+                if time.monotonic() > until:
+                    return False, [], [f"{pod}: no answer within {timeout:g} s"]
+                way.update(timeout=0.5)
+                for channel, kept in taken.items():
+                    kept += way.read_channel(channel)
+                if len(taken[_STDOUT]) > OUTPUT or len(taken[_STDERR]) > ERRORS:
+                    return False, [], [f"{pod}: its command printed too much"]
+            for channel, kept in taken.items():
+                kept += way.read_channel(channel)
+            return way.returncode == 0, _lines(taken[_STDOUT]), _lines(taken[_STDERR])
+        finally:
+            way.close()
+
+
+def _lines(data: bytearray) -> list[str]:
+    text = data.decode("utf-8", "replace").removesuffix("\n")
+    return [incoming(line) for line in text.split("\n")] if text else []

@@ -1,0 +1,91 @@
+"""Jobs in pods: one on each named node, commands through the API server, and nothing left behind."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.schedulers.kubernetes.nodes import drain
+from shakedown.schedulers.kubernetes.pods import Pods, Wanted
+from tests.kubernetes_api import Cluster, cluster, kubeconfig
+
+WANTED = Wanted(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
+
+
+@pytest.fixture
+def server() -> Iterator[Cluster]:
+    with cluster() as found:
+        found.node("n1")
+        found.node("n2", spec={"taints": [{"key": "amd-dcm", "effect": "PreferNoSchedule"}]})
+        found.node("n3", spec={"unschedulable": True})
+        yield found
+
+
+@pytest.fixture
+def pods(server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pods:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
+    return Pods(Server(), {"node1.rack": "n1", "node2.rack": "n2", "node3.rack": "n3"}, WANTED, "shakedown-Run_1")
+
+
+def test_each_node_has_its_pod_and_commands_run_there(pods: Pods, server: Cluster) -> None:
+    told: list[str] = []
+    pods.allocate(["node1.rack", "node2.rack"], told.append)
+    pods.allocate(["node2.rack"], told.append)
+    assert len(told) == 1 and "a pod runs on each of 2 nodes (shakedown-run-1-" in told[0]
+    made = server.all("v1/pods")
+    assert len(made) == 2
+    spec = made[0]["spec"]
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
+    assert spec["containers"][0]["resources"] == {"limits": {"amd.com/gpu": "8"}}
+    assert {"name": "host-0", "mountPath": "/data", "readOnly": True} in spec["containers"][0]["volumeMounts"]
+    with pods.start("smoke", ["node1.rack"]) as remote:
+        assert remote("node1.rack", ["sh", "-c", "echo out; echo err >&2; exit 3"], None, 60) == (
+            False,
+            ["out"],
+            ["err"],
+        )
+        text = "line\n" * 60_000 + "é"
+        read = [sys.executable, "-c", "import sys; t = sys.stdin.read(); print(len(t), t[-1] == chr(233))"]
+        assert remote("node1.rack", read, text, 60) == (True, [f"{len(text)} True"], [])
+        assert remote("node1.rack", ["cat"], "", 60) == (True, [], [])
+        assert remote("node2.rack", ["true"], None, 60) == (False, [], ["there is no pod on node2.rack"])
+        done, _, _ = remote("node1.rack", ["sleep", "600"], None, 0.5)
+        assert not done
+    pods.end()
+    assert server.all("v1/pods") == []
+
+
+def test_a_node_that_others_keep_out_gets_none_and_nothing_is_left(pods: Pods, server: Cluster) -> None:
+    with pytest.raises(KubernetesError, match="no pod would come to these nodes: n3: cordoned"):
+        pods.allocate(["node1.rack", "node3.rack"])
+    assert server.all("v1/pods") == []
+    with pytest.raises(KubernetesError, match=r"no pod on node1\.rack"), pods.start("smoke", ["node1.rack"]):
+        pass
+
+
+def test_a_node_that_is_out_by_us_is_tried_again(pods: Pods, server: Cluster) -> None:
+    drain(Server(), "n1", "shakedown:r1 gpu_count 7 of 8")
+    pods.allocate(["node1.rack"])
+    assert {"key": "shakedown/out", "operator": "Exists"} in server.all("v1/pods")[0]["spec"]["tolerations"]
+    pods.end(cancel=True)
+
+
+def test_pods_that_wait_are_told_and_a_stop_deletes_them(pods: Pods, server: Cluster) -> None:
+    server.running = False
+    told: list[str] = []
+    with pytest.raises(KubernetesError, match=r"stopped by Ctrl-C, while 2 pods"):
+        pods.allocate(["node1.rack", "node2.rack"], told.append, lambda: "stopped by Ctrl-C" if told else None)
+    assert "2 of 2 pods wait, for 0 s: pending" in told[0] and server.all("v1/pods") == []
+
+
+def test_a_server_that_is_gone_is_no_answer(pods: Pods, server: Cluster) -> None:
+    pods.allocate(["node1.rack"])
+    with pods.start("smoke", ["node1.rack"]) as remote:
+        pods._server._api.api_client.configuration.host = "http://127.0.0.1:1"
+        done, out, why = remote("node1.rack", ["true"], None, 5)
+    assert (done, out) == (False, []) and why
