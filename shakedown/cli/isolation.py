@@ -10,7 +10,7 @@ import click
 from shakedown.cli import EXIT_CODES
 from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
 
-VIA = ("ssh", "slurm")
+VIA = ("ssh", "slurm", "kubernetes")
 
 
 @click.command(epilog=EXIT_CODES)

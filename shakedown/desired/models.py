@@ -405,6 +405,7 @@ Share = Annotated[float, Field(gt=0, le=10)]
 
 
 Via = Literal["ssh", "slurm"]
+JobVia = Literal["ssh", "slurm", "kubernetes"]
 
 
 class Slurm(Section):
@@ -440,6 +441,17 @@ class Kubernetes(Section):
     context: Text | None = key(
         None, "a context of the kubeconfig; None: its current one, or the account of the pod that this runs in", "rack7"
     )
+    node: Text | None = key(None, "the node's name in the cluster; None: its name in the inventory", "node01")
+    namespace: Text = key("default", "namespace of the pods that jobs run in", "bringup")
+    image: Text | None = key(
+        None, "image of these pods, with the job's environment in it (runtime process)", "registry.site/megatron:v25.5"
+    )
+    gpu_resource: Text = key("amd.com/gpu", "resource by which the pods ask for all GPUs of their node", "amd.com/gpu")
+    service_account: Text | None = key(None, "service account of the pods", "bringup")
+    mounts: dict[MountPath, Text] = key(
+        {}, "folders of the node in the pods: host path -> path in the pod, :ro behind it", {"/srv/data": "/data:ro"}
+    )
+    queue_s: Positive = key(3600, "time that the pods may take to begin until they are deleted", 3600, unit="s")
 
 
 class Smoke(Section):
@@ -449,7 +461,11 @@ class Smoke(Section):
     scope: list[Literal["each", "together"]] = key(
         [TOGETHER], "one job over all nodes, or one on each by itself, or both, in this order", ["each", "together"]
     )
-    via: Via = key("ssh", "how jobs are started: over SSH, or within an allocation of Slurm's (section slurm)", "slurm")
+    via: JobVia = key(
+        "ssh",
+        "how jobs are started: over SSH, within an allocation of Slurm's, or in pods (the section of that name)",
+        "slurm",
+    )
     isolate: bool = key(
         False, "after a training over all nodes that failed, search for the node or link that makes it fail", True
     )
@@ -576,7 +592,11 @@ class Trials(Section):
         "node -> what it hangs on together with others, such as its leaf switch: pairs are read by these too",
         {"node01.rack7": "leaf1"},
     )
-    via: Via = key("ssh", "how jobs are started: over SSH, or within an allocation of Slurm's (section slurm)", "slurm")
+    via: JobVia = key(
+        "ssh",
+        "how jobs are started: over SSH, within an allocation of Slurm's, or in pods (the section of that name)",
+        "slurm",
+    )
     limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")
     exclude: bool = key(False, "leave the nodes that a trial names out of the smoke run", True)
 

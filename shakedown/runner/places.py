@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import cast
 
 from pyinfra.api.exceptions import PyinfraError
 
 from shakedown.runner.session import Session
 from shakedown.runner.slurm_connection import allocation_of, connected, same
-from shakedown.schedulers.slurm.job import Allocation
+from shakedown.schedulers.owner import SchedulerError
 from shakedown.smoke.remote import Remote
 from shakedown.smoke.where import Interrupted, Where
 
@@ -28,28 +29,33 @@ def where_of(current: Session, via: str) -> Where | None:
     """What brings jobs to the nodes, one for the whole run; None: pyinfra's own connections. Raises PyinfraError."""
     if via == "ssh":
         return None
-    held = connected(current.state).allocation
-    if held is not None:
-        return _Held(held)
+    title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
+    desired = current.examination.desired
+    try:
+        if via == "kubernetes":
+            from shakedown.runner.pods import pods_of
+
+            return _once(current, via, lambda: pods_of(desired, title))
+        held = connected(current.state).allocation
+        return _Held(held) if held is not None else _once(current, via, lambda: allocation_of(desired, title))
+    except (ValueError, SchedulerError) as error:
+        raise PyinfraError(str(error)) from None
+
+
+def _once(current: Session, via: str, make: Callable[[], Where]) -> Where:
     with current.lock:
-        if "slurm" not in current.shared:
-            title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
-            try:
-                made = allocation_of(current.examination.desired, title)
-            except ValueError as error:
-                raise PyinfraError(str(error)) from None
-            current.shared["slurm"] = _UntilTheEnd(made)
+        if via not in current.shared:
+            made = make()
+            current.shared[via] = _UntilTheEnd(made)
             current.closing.append(made.end)
             atexit.register(made.end, cancel=True)  # of a run that is never closed
-    where = current.shared["slurm"]
-    assert isinstance(where, _UntilTheEnd)
-    return where
+        return cast(Where, current.shared[via])
 
 
 class _Held:
-    """The allocation that the hosts are connected through: it goes when the last is disconnected."""
+    """What the hosts are connected through, as an allocation: it goes when the last is disconnected."""
 
-    def __init__(self, allocation: Allocation) -> None:
+    def __init__(self, allocation: Where) -> None:
         self._allocation = allocation
 
     def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from kubernetes import client, config, utils
+from kubernetes.client.exceptions import ApiException
 
 from shakedown import hosts
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.schedulers.kubernetes.pods import Pods, Wanted
 from tests.lab import kubernetes
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
@@ -33,9 +36,9 @@ def admin(cluster: kubernetes.Cluster) -> Any:
     """Two nodes with GPUs, as kubelets register them, and the rights of docs/kubernetes.md for the user `shakedown`."""
     made = config.new_client_from_config(str(cluster.kubeconfig("admin")))
     api = client.CoreV1Api(made)
-    for name in ("node01", "node02"):
+    for name in ("node01", "node02", "node03"):
         resources = {"amd.com/gpu": "8", "cpu": "96", "memory": "1Ti", "pods": "110"}
-        labels = {"kubernetes.io/hostname": name, "rack": "7" if name == "node01" else "8"}
+        labels = {"kubernetes.io/hostname": name, "rack": name[-1]}
         api.create_node({"metadata": {"name": name, "labels": labels}})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
         api.patch_node(name, {"spec": {"taints": None}})  # not-ready, which the controller of nodes takes away
@@ -88,7 +91,7 @@ def test_no_job_comes_to_a_marked_node_until_it_is_cleared(api: Server, admin: A
     assert admin.read_namespaced_pod("waits", "jobs").spec.node_name == "node01"
     (found,) = nodes.read(api, ["node01"])
     assert found.pods == ["jobs/waits"] and "pods with a job" in found.why_not()
-    assert hosts.kubernetes("rack=8") == ["node02"]
+    assert hosts.kubernetes("rack=2") == ["node02"]
     admin.delete_namespaced_pod("waits", "jobs", grace_period_seconds=0)
 
 
@@ -101,15 +104,42 @@ def test_a_change_that_somebody_else_makes_meanwhile_is_not_lost(api: Server, ad
         answer = ask(method, *arguments, **options)
         if method == "read_node" and not read:
             read.append(method)
-            admin.patch_node("node02", {"spec": {"taints": [theirs]}})
+            admin.patch_node("node03", {"spec": {"taints": [theirs]}})
         return answer
 
     api.ask = slow  # type: ignore[method-assign]
-    nodes.drain(api, "node02", REASON)
+    nodes.drain(api, "node03", REASON)
     api.ask = ask  # type: ignore[method-assign]
-    assert {each.key for each in admin.read_node("node02").spec.taints} >= {"amd-gpu-unhealthy", nodes.OUT}
-    nodes.resume(api, "node02", "cleared")
-    assert "amd-gpu-unhealthy" in {each.key for each in admin.read_node("node02").spec.taints}
+    assert {each.key for each in admin.read_node("node03").spec.taints} >= {"amd-gpu-unhealthy", nodes.OUT}
+    nodes.resume(api, "node03", "cleared")
+    assert "amd-gpu-unhealthy" in {each.key for each in admin.read_node("node03").spec.taints}
+
+
+def test_pods_of_ours_come_to_their_very_nodes_marked_ones_too(api: Server, admin: Any) -> None:
+    """No kubelet runs them: what it would report is written here."""
+    nodes.drain(api, "node01", REASON)
+    wanted = Wanted(image="none.invalid/none", namespace="jobs", queue_s=120)
+    pods, told = Pods(api, {"a": "node01", "b": "node02"}, wanted, "shakedown-run1"), []
+
+    def say(text: str) -> None:
+        told.append(text)
+        for each in admin.list_namespaced_pod("jobs", label_selector="app.kubernetes.io/name=shakedown").items:
+            if each.spec.node_name:
+                admin.patch_namespaced_pod_status(each.metadata.name, "jobs", {"status": {"phase": "Running"}})
+
+    def look() -> None:
+        say("look")
+
+    pods.allocate(["a", "b"], say, look)
+    placed = {each.metadata.name: each.spec.node_name for each in admin.list_namespaced_pod("jobs").items}
+    assert sorted(placed.values()) == ["node01", "node02"] and placed[pods._pods["a"]] == "node01"
+    assert "a pod runs on each of 2 nodes" in told[-1]
+    assert "jobs/" in nodes.read(api, ["node02"])[0].why_not()
+    pods.end()
+    for name in placed:
+        with suppress(ApiException):
+            admin.delete_namespaced_pod(name, "jobs", grace_period_seconds=0)  # a kubelet would confirm the end
+    nodes.resume(api, "node01", "cleared")
 
 
 def test_without_rights_nothing_is_read_or_marked(
