@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +20,8 @@ from shakedown import hosts
 from shakedown.schedulers.kubernetes import nodes
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.pods import Pods, Wanted
+from tests.kubernetes_api import cluster as stand_in
+from tests.kubernetes_api import kubeconfig
 from tests.lab import kubernetes
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.xdist_group("kubernetes")]
@@ -158,3 +163,21 @@ def test_its_own_rights_are_no_more_than_it_needs(api: Server) -> None:
     for method, *arguments in (("delete_node", "node01"), ("list_namespaced_secret", "default")):
         with pytest.raises(KubernetesError, match="403"):
             api.ask(method, *arguments)
+
+
+def test_a_training_in_a_pod_passes_its_gates(tmp_path: Path) -> None:
+    """The kubelet is a stand-in that runs the pod's commands on this machine."""
+    inventory = tmp_path / "rack.py"
+    smoke = {"recipe": "gpt-small", "via": "kubernetes", "runtime": "process", "iterations": 12}
+    data = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "smoke": smoke}
+    data |= {"kubernetes": {"node": "n1", "image": "none.invalid/none"}}
+    inventory.write_text(f"nodes = (['@local'], {data!r})\n")
+    with stand_in() as served:
+        served.node("n1", status={"allocatable": {}})
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        env = {**os.environ, "KUBECONFIG": str(kubeconfig(tmp_path, served.url)), "PATH": path}
+        command = ["shakedown", "run", str(inventory)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=400, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "a pod runs on each of 1 node" in done.stdout + done.stderr and "smoke run: PASSED" in done.stdout
+        assert served.all("v1/pods") == []

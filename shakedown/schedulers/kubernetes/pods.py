@@ -14,7 +14,7 @@ from typing import Any
 
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
-from shakedown.text import incoming, printable
+from shakedown.text import counted, incoming, printable
 
 SLACK_S = 5.0  # over a command's own limit
 OUTPUT = 16 << 20  # bytes of a command's output
@@ -129,7 +129,7 @@ class Pods:
                 if state != "Running":
                     waiting[node] = why or state.lower()
             if not waiting:
-                say(f"a pod runs on each of {len(self._pods)} nodes ({self._title})")
+                say(f"a pod runs on each of {counted(len(self._pods), 'node')} ({self._title})")
                 return
             reason, waited = next(iter(waiting.values())), time.monotonic() - began
             if stopped := interrupted():
