@@ -393,6 +393,16 @@ class RunDirectory:
             raise ValueError(f"{path}: expected the evidence of each job")
         return {name: _validated(Evidence, each, path) for name, each in jobs.items()}
 
+    def lacking(self, record: RunRecord) -> str:
+        """Why a run that is over cannot be judged again, though it was judged; empty: it can."""
+        if record.finished_at is None or not record.jobs:
+            return ""
+        try:
+            self.load_evidence()
+        except (OSError, ValueError) as error:
+            return printable(str(error), 500)
+        return ""
+
 
 def judge_run(
     directory: RunDirectory,
@@ -529,17 +539,31 @@ def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidenc
     return copies.read_kept(directory.path, kept[0])
 
 
+_EVIDENCE = "without it (exit codes, counters) nothing can be judged again; shakedown report shows what is recorded"
+_WITHOUT = {  # what it means that a file of a run is not there
+    "evidence.json": f"the run was never judged, or this is no whole copy of it: {_EVIDENCE}",
+    "isolation.json": "the run has no search for bad nodes, or this is no whole copy of it",
+    "states": "the node was never reached, or this is no whole copy of the run",
+}
+_RESTORE = "take it from an archive (shakedown bundle) or from another copy of the run"
+
+
 def read_document(path: Path) -> Any:
-    """A JSON document of a run directory. Raises ValueError with its path, OSError."""
+    """A JSON document of a run directory. Raises ValueError, OSError (FileNotFoundError) with its path, what that means
+    and the remedy."""
     if not path.is_file():
-        path.stat()  # says why
-        raise ValueError(f"{path}: it is no file")
+        try:
+            path.stat()
+        except FileNotFoundError:
+            why = _WITHOUT.get(path.name) or _WITHOUT.get(path.parent.name) or "this is no whole copy of the run"
+            raise FileNotFoundError(f"{path}: it is not there: {why}") from None
+        raise ValueError(f"{path}: it is no file: {_RESTORE}")
     with path.open("rb") as file:
         content = file.read(_DOCUMENT_LIMIT + 1)
     try:
         return shallow(load_json(content, _DOCUMENT_LIMIT))
     except ValueError as error:
-        raise ValueError(f"{path}: not a whole JSON document ({error})") from error
+        raise ValueError(f"{path}: not a whole JSON document ({error}): {_RESTORE}") from error
 
 
 def _validated(model: type[_Model], document: Any, path: Path) -> _Model:

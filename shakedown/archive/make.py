@@ -18,7 +18,7 @@ from shakedown.archive.manifest import Manifest, Member, digest, safe_path
 from shakedown.archive.pseudonyms import Pseudonyms
 from shakedown.archive.redact import Redactor, Written
 from shakedown.archive.tar import Writer
-from shakedown.findings import Verdict
+from shakedown.findings import Verdict, worst
 from shakedown.runs import RunDirectory, judge_run, read_document, verdict_of
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.text import printable
@@ -169,7 +169,9 @@ def _judgement(directory: RunDirectory) -> tuple[Verdict, list[tuple[str, str | 
     record = directory.load()
     try:
         judged = judge_run(directory, record, directory.load_evidence())
-    except (ValueError, OSError):  # it ended before any plan was made, or has no evidence: as judge says it
+    except OSError:  # it has no evidence, and judge says so
+        return worst([record.verdict, Verdict.UNKNOWN]), []
+    except ValueError:  # it ended before any plan was made: as judge says it
         return record.verdict, []
     return verdict_of(record, judged), [(gate.name, gate.node, gate.verdict) for gate in judged]
 

@@ -62,6 +62,8 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
         unusable(str(error))
     if record.finished_at is None:
         click.echo(f"shakedown: {printable(unfinished(directory.path))}", err=True)
+    if why := directory.lacking(record):
+        click.echo(f"shakedown: {why}", err=True)
     size = made.path.stat().st_size
     click.echo(f"{printable(str(made.path))}: {counted(len(made.manifest.members), 'file')}, {size} bytes")
     click.echo(f"verdict: {made.manifest.verdict}")

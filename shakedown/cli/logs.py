@@ -281,8 +281,9 @@ def report(
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            for line in [*told, *altered, *_no_end(directory, record, told)]:
-                click.echo(f"shakedown: {printable(line)}", err=True)
+            for line in [*told, *altered, directory.lacking(record), *_no_end(directory, record, told)]:
+                if line:
+                    click.echo(f"shakedown: {printable(line)}", err=True)
             links = "" if told else f"{directory.path.resolve().as_uri()}/"
             code = show(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
     except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ import json
 import re
 import stat
 import tarfile
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -129,6 +130,26 @@ def test_what_ranks_left_of_a_standstill_is_as_good_as_in_the_run(run: RunDirect
         problems: list[str] = []
         ranks = ranks_left(packed["together"], KeptLogs(directory, packed), problems)
     assert len(ranks) == (text[-1] == "}") and not any("was changed" in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said", "packed"),
+    [
+        (Path.unlink, "it is not there: the run was never judged", 0),
+        (lambda path: path.write_text("{"), "take it from", 2),
+    ],
+    ids=["missing", "cut"],
+)
+def test_a_run_without_its_evidence_says_what_that_means(
+    run: RunDirectory, tmp_path: Path, spoil: Callable[[Path], object], said: str, packed: int
+) -> None:
+    spoil(run.path / "evidence.json")
+    judged = call("judge", run.path)
+    assert judged.exit_code == 2 and said in judged.output and "Errno" not in judged.output
+    assert said in call("report", run.path).output, "what is shown is not judged again"
+    bundled = call("bundle", run.path, "--output", tmp_path / "sent.tar.gz")
+    assert bundled.exit_code == packed and said in bundled.output
+    assert packed or "verdict: unknown" in bundled.output
 
 
 def test_names_that_are_words_or_very_short_do_not_change_what_a_log_says(tmp_path: Path) -> None:
