@@ -13,9 +13,10 @@ from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.signs import not_running, not_used, of_failure, of_hang, of_match
 from shakedown.findings import Verdict
+from shakedown.hangs import ras
 from shakedown.hangs.analysis import analyse
 from shakedown.hangs.model import Rank
-from shakedown.hangs.records import LIMIT, ranks_of
+from shakedown.hangs.records import LIMIT, ranks_of, ras_of
 from shakedown.node.launcher.standstill import FOLDER as HANG
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, log_of
 from shakedown.smoke.gates import Gate, NodeLog
@@ -25,6 +26,7 @@ from shakedown.smoke.signatures import MISMATCH, kernel_log
 from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.kernel import READ_LIMIT, read
 from shakedown.telemetry.timing import NodeClock
+from shakedown.text import printable
 
 _PROBLEMS = 8  # of files that are told
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
@@ -99,8 +101,23 @@ def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mappi
     given = job.plan.ranks if job.plan else None
     ranks = ranks_left(evidence, logs, problems, given)
     differ = [each.node for each in evidence.failures if each.kind == MISMATCH and each.node]
-    yield from of_hang(analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ))
+    hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
+    said = ras.of_answers(_of_ras(evidence, logs, problems), addresses, given)
+    yield from of_hang(ras.together(hang, said))
     yield from (not_used(problem) for problem in problems[:_PROBLEMS])
+
+
+def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, str]:
+    """Node -> what RAS said there at a standstill."""
+    said = {}
+    for node, every in evidence.logs.items():
+        for kept in every:
+            if kept.name == f"{HANG}/node.json":
+                try:
+                    said[node] = ras_of(logs.as_fetched(kept, LIMIT))
+                except ValueError as error:
+                    problems.append(f"{node}: {printable(str(error), 200)}")
+    return said
 
 
 def _of_kernel(node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None) -> Iterator[Sign]:

@@ -73,6 +73,17 @@ class _Process(_Part):
     stacks: str = ""
 
 
+class _Node(_Part):
+    """node.json."""
+
+    ras: str = ""
+
+
+def ras_of(data: bytes) -> str:
+    """What RAS said on a node, out of node.json. Raises ValueError."""
+    return _Node.model_validate(shallow(load_json(data, LIMIT))).ras
+
+
 def flight_of(data: bytes) -> _Flight:
     """A flight record in either form. Raises ValueError."""
     if len(data) > LIMIT:

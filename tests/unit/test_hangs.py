@@ -20,6 +20,7 @@ import pytest
 
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.signs import of_hang
+from shakedown.hangs import ras
 from shakedown.hangs.analysis import analyse, main_thread
 from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
@@ -249,6 +250,68 @@ def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None
     assert differing(alike[:2], "node2") is None, "one left nothing: it may have been the one"
     assert differing([*alike[:2], of_gloo(3, 6, 1024)], "node2") is None, "one is elsewhere"
     assert analyse(alike[:1], {}, 2, {"node0": range(1), "node2": range(1, 2)}, ["node2"]) is None, "one against one"
+
+
+# The form of RCCL 2.28.3 (ROCm 7.2), as NVIDIA's pages and ROCm/cvs' samples have it.
+RAS = """\
+RCCL version 2.28.3 compiled with ROCm "7.2.0"
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      3          8            1         24       24
+
+Errors
+======
+
+INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 3467978 on node 10.0.0.{node} managing GPU 6
+
+#0-0 (3b2fe521bf43bc04) INCOMPLETE
+  Missing communicator data from 1 rank
+  Rank {rank} -- GPU 6 managed by process 3467978 on node 10.0.0.{node}
+
+Warnings
+========
+
+#0-0 (3b2fe521bf43bc04) MISMATCH
+  6 ranks have launched up to operation 6649
+  Rank 0 -- GPU 0 managed by process 483072 on node 10.0.0.1
+"""
+
+
+def test_whom_ras_does_not_hear_is_named_where_two_others_or_the_node_itself_say_so() -> None:
+    addresses = {f"10.0.0.{number}": f"node{number}" for number in (1, 2, 3)}
+    given = {f"node{number}": range(8 * number - 8, 8 * number) for number in (1, 2, 3)}
+    of = {number: RAS.format(node=number, rank=8 * number - 2) for number in (1, 2, 3)}
+
+    def said(answers: dict[str, str]) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
+        found = ras.of_answers(answers, addresses, given)
+        return (found.nodes, found.culprits) if found else None
+
+    assert said({"node1": of[2], "node3": of[2], "node2": "no answer: Connection refused"}) == (("node2",), (14,))
+    assert said({"node2": of[2]}) == (("node2",), (14,)), "its own word of itself"
+    assert said({"node1": of[2]}) == (("node1", "node2"), ()), "one node's word of another"
+    assert said({"node1": of[2], "node2": of[1]}) == (("node1", "node2"), ())
+    assert said({"node1": RAS.format(node=9, rank=14), "node3": RAS.format(node=9, rank=14)}) == ((), ())
+    assert said({"node1": of[2].partition("Errors")[0], "node2": "read socket: Connection reset by peer"}) is None
+    lies = RAS.format(node=2, rank=1)  # a rank that is not that node's
+    assert said({"node1": lies, "node3": lies}) == (("node2",), ())
+
+
+def test_ras_decides_where_records_name_nobody_and_is_told_otherwise() -> None:
+    heard = ras.of_answers({"node2": RAS.format(node=2, rank=14)}, {"10.0.0.2": "node2"})
+    assert heard is not None
+    silent = of_nccl(nccl(0, 5), nccl(1, 5), b"", nccl(3, 5))
+    both = ras.together(silent, heard)
+    assert both is not None and both.nodes == ("node2",) and silent.text in both.facts
+    behind = of_nccl(nccl(0, 5), nccl(1, 4, over=4), nccl(2, 5), nccl(3, 5))
+    kept = ras.together(behind, heard)
+    assert kept is not None and kept.nodes == ("node1",) and heard.text in kept.facts
+    assert ras.together(None, heard) is heard and ras.together(silent, None) is silent
 
 
 def test_what_an_earlier_look_has_written_is_of_no_later_standstill(tmp_path: Path) -> None:
