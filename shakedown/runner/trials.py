@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from shakedown.trials.judge import gates, judged, named_nodes, suspects, to_conf
 from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord
 from shakedown.trials.plan import (
     between_nodes,
+    ceilings,
     chosen_trials,
     expected_seconds,
     plan_alone,
@@ -49,6 +51,7 @@ class _Stage:
 
     wanted: Trials
     names: list[str]
+    began: float  # by the controller's clock
     alone: list[Job] = field(default_factory=list)
     between: list[Job] = field(default_factory=list)
     alone_again: list[Job] = field(default_factory=list)  # a fresh run of what was named: filled when all are over
@@ -103,7 +106,7 @@ def _begin(current: Session) -> None:
     """Say what is to come, and make the jobs. Their plans are made when they start."""
     desired = current.examination.desired
     wanted = next((each.trials for each in desired.values() if each.trials), None) or Trials()
-    stage = _Stage(wanted, chosen_trials(wanted, invocation.only))
+    stage = _Stage(wanted, chosen_trials(wanted, invocation.only), began=time.monotonic())
     current.shared["trials"] = stage
     nodes = list(current.examination.states)
     pairs = between_nodes(stage.names)
@@ -131,11 +134,12 @@ def _begin(current: Session) -> None:
 def _record(current: Session, stage: _Stage, number: int) -> TrialsRecord:
     states, desired = current.examination.states, current.examination.desired
     wanted = stage.wanted
+    most = ceilings(list(desired.values()), rails_of(stage.names, list(desired.values()), list(states.values())))
     return TrialsRecord(
         asked=stage.names,
         repetitions=wanted.repetitions,
         confirm=True,
-        limits=Limits(slower=wanted.slower, floors=wanted.floors, blocks=wanted.racks),
+        limits=Limits(slower=wanted.slower, floors=wanted.floors, ceilings=most, blocks=wanted.racks),
         groups={node: desired[node].gpu.profile for node in states},
         rounds=number,
     )

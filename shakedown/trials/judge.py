@@ -16,7 +16,7 @@ from shakedown.text import counted
 from shakedown.trials import confirm, matrix
 from shakedown.trials.models import NODES, PAIRS, Judged, Limits, Matrix, Reading, Standing, TrialsRecord
 from shakedown.trials.reading import read_log
-from shakedown.trials.references import references
+from shakedown.trials.references import MEASURED, references
 from shakedown.trials.workload.registry import LOWER, Trial, trials
 from shakedown.trials.workload.registry import PAIRS as BETWEEN
 
@@ -249,7 +249,10 @@ def _matrix(
         nodes=nodes,
         blocks=record.limits.blocks,
         missing=missing,
+        floor=record.limits.floors.get(f"{trial}.{figure}"),
     )
+    ceiling = record.limits.ceilings.get(f"{trial}.{figure}")
+    highest = max((value for values in cells.values() for value in values), default=0.0)
     shown: dict[str, dict[str, list[float]]] = defaultdict(dict)
     for (sender, receiver), values in cells.items():
         shown[sender][receiver] = list(values)
@@ -264,6 +267,7 @@ def _matrix(
         slow=[list(cell) for cell in read.slow],
         missing=[list(cell) for cell in missing],
         named=read.named,
+        impossible=highest if ceiling is not None and highest > ceiling * MEASURED else None,
     )
 
 
@@ -379,6 +383,12 @@ def _between(record: TrialsRecord, name: str) -> Iterator[Gate]:
         yield Gate(**bad, actual="slow", evidence=some(texts), node=node)
     for what, texts in between.items():
         yield Gate(**bad, actual=what, evidence=some(texts))
+    for each_matrix in matrices:
+        if each_matrix.impossible is not None:
+            text = (
+                f"{_of_matrix(each_matrix)}: {each_matrix.impossible:.4g} {each_matrix.unit} is more than is physically"
+            )
+            unsure.append(f"{text} possible: the measurement is broken")
     read = [each for each in matrices if each.median is not None]
     if not read:
         unsure.append("fewer cells than can be compared: at least three nodes are needed")

@@ -50,19 +50,28 @@ def read(
     nodes: Sequence[str],
     blocks: Mapping[str, str] | None = None,
     missing: Iterable[Cell] = (),
+    floor: float | None = None,
 ) -> Read:
-    """Read a matrix. A cell that is `missing` (asked, and nothing came) is slow without end."""
+    """Read a matrix. A cell that is `missing` (asked, and nothing came) is slow without end; one that misses the
+    `floor`, in the figure's unit, in every repetition is slow whatever the others are."""
     rates = {cell: [1 / v if lower_is_better else v for v in values if v > 0] for cell, values in cells.items()}
     centres = {cell: median(values) for cell, values in rates.items() if values}
     lost = [cell for cell in missing if cell not in centres]
-    if len(centres) + len(lost) < LEAST_CELLS or not centres:
+    bound = None if floor is None else 1 / floor if lower_is_better else floor
+    below = [cell for cell in centres if bound is not None and max(rates[cell]) < bound]
+    if not centres or (len(centres) + len(lost) < LEAST_CELLS and bound is None):
         return Read(None, [], [], [])
+    if len(centres) + len(lost) < LEAST_CELLS:
+        middle = median(centres.values())
+        named = _explain([*lost, *below], [], [*centres, *lost], nodes, blocks or {}, figure)
+        return Read(1 / middle if lower_is_better else middle, [*lost, *below], [], named)
     centre, scale = _usual(list(centres.values()))
     scale = max(scale, scatter_of({cell: rates[cell] for cell in centres}, centres) * centre)
     worse = [cell for cell, each in centres.items() if each <= (1 - slower) * centre]
     sure = [c for c in worse if max(rates[c]) <= (1 - slower) * centre and (centre - centres[c]) / scale >= Z]
     # Where the scatter is wide, what is beyond any doubt is slow all the same: a third of what is usual, every time.
     sure = [c for c in worse if c in set(sure) or max(rates[c]) <= centre / 3]
+    sure += [cell for cell in below if cell not in sure]
     slow = [*lost, *sure]
     unsure = [cell for cell in worse if cell not in sure]
     named = _explain(slow, unsure, [*centres, *lost], nodes, blocks or {}, figure)

@@ -44,6 +44,7 @@ class Limits(_Part):
 
     slower: float = 0.10  # fraction below its peers from which a part is named
     floors: dict[str, float] = {}  # TRIAL.FIGURE -> bound, as the site says it
+    ceilings: dict[str, float] = {}  # the same -> the most that there can be, by the rate of the nodes' NICs
     blocks: dict[str, str] = {}  # node -> what it hangs on together with others: a rack, a leaf switch
 
 
@@ -96,6 +97,7 @@ class Matrix(_Part):
     slow: list[list[str]] = []  # [sender, receiver] that are slow in every repetition
     missing: list[list[str]] = []  # asked, and nothing came
     named: list[Named] = []
+    impossible: float | None = None  # the highest value, where that is more than there can be
 
 
 class TrialsRecord(_Part):

@@ -69,6 +69,16 @@ def rails_of(names: Sequence[str], desired: Collection[DesiredState], states: Co
     return {name: count if gpus or not trials()[name].needs_torch else 0 for name in between_nodes(names)}
 
 
+def ceilings(desired: Collection[DesiredState], rails: Mapping[str, int]) -> dict[str, float]:
+    """What a link between two nodes can carry at most: the rate that is asked of the RDMA devices. TRIAL.FIGURE -> the
+    trial's unit. Nothing for what does not go over them."""
+    rates = [each.rdma.rate_gbps for each in desired if each.rdma.rate_gbps]
+    if not rates:
+        return {}
+    of = {"perftest": ("ib_write_bw", 1.0), PAIRS: ("bandwidth", 1 / 8)}
+    return {f"{name}.{of[name][0]}": max(rates) * of[name][1] for name, count in rails.items() if count and name in of}
+
+
 def _with_smoke(desired: DesiredState) -> DesiredState:
     return desired if desired.smoke else desired.model_copy(update={"smoke": Smoke(recipe=EMBEDDED)})
 

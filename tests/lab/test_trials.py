@@ -31,23 +31,31 @@ def named(record: dict[str, Any]) -> set[str]:
     return {gate["node"] for gate in record["gates"] if gate["node"] and gate["verdict"] == "fail"}
 
 
+def suspected(record: dict[str, Any]) -> set[str]:
+    """Nodes with a figure that is named or undecided: on busy cores a fresh run need not say the same."""
+    return {each["node"] for each in record["trials"]["judged"] if each["standing"] in ("named", "undecided")}
+
+
 def test_a_node_that_has_a_quarter_of_its_cores_is_named_and_nobody_else(rack: RackMaker, product: Product) -> None:
     lab = rack(4)
-    for _ in range(3):  # undecided is an answer, twice
+    for _ in range(2):  # undecided is an answer
         with shared(lab, {"node3": 0.125}):  # four nodes on two cores have half a core each
             ran, record = measure(lab, product, "gemm", "memory")
         assert named(record) <= {"node3"}, ran.text
         if named(record):
             break
-    assert named(record) == {"node3"} and ran.code == 1, ran.text
-    assert "trials: FAILED" in ran.text and schemas.problems_of(product.folder / "runs/latest") == []
+    assert "node3" in suspected(record) and ran.code == (1 if named(record) else 4), ran.text
+    assert ("trials: FAILED" if named(record) else "trials: UNDECIDED") in ran.text
+    assert "node3 again in a fresh run of" in ran.text and schemas.problems_of(product.folder / "runs/latest") == []
+    fresh = {each["node"] for each in record["trials"]["readings"] if each["fresh"]}
+    assert fresh == {"node1", "node2", "node3", "node4"}
     readings = record["trials"]["readings"]
     assert {(each["node"], each["figure"]) for each in readings} == {
         (f"node{number}", figure) for number in range(1, 5) for figure in ("fp32", "bf16", "copy", "triad")
     }
     assert all(len(each["values"]) == 3 for each in record["trials"]["judged"])
     again = product.run("shakedown", "judge", "latest", "--format", "json")
-    assert again.code == 1 and '"node": "node3"' in again.out
+    assert again.code == ran.code and "node3" in again.out
     for node in lab:
         assert node.processes() == [] and node.exec("ls -A /root/.cache/shakedown/runs").stdout == ""
 
@@ -61,7 +69,13 @@ def test_a_node_whose_cable_is_slow_in_one_direction_is_named_as_a_sender(rack: 
         assert named(record) <= {"node2"}, ran.text
         if named(record):
             break
-    assert named(record) == {"node2"} and ran.code == 1, ran.text
     (bandwidth,) = [each for each in record["trials"]["matrices"] if each["figure"] == "bandwidth"]
-    assert [(each["kind"], each["what"]) for each in bandwidth["named"]] == [("sender", "node2")]
-    assert "3 rounds of pairs" in ran.text and len(bandwidth["cells"]) == 4
+    (again,) = [each for each in record["trials"]["matrices_again"] if each["figure"] == "bandwidth"]
+    assert len(bandwidth["cells"]) == len(again["cells"]) == 4 and "3 rounds of pairs" in ran.text, ran.text
+    assert ["node2" in each["what"] for each in bandwidth["named"]] == [True], ran.text
+    if named(record):
+        assert ran.code == 1 and bandwidth["named"][0]["kind"] == "sender" and bandwidth["named"][0]["confirmed"]
+    assert "3 fresh rounds of pairs with node2 and 3 other nodes" in ran.text
+    page = product.run("shakedown", "report", "latest", "--format", "html", "--output", "page.html")
+    text = (product.folder / "page.html").read_text()
+    assert page.code == ran.code and "pairs: bandwidth" in text and "in a fresh run" in text, page.text

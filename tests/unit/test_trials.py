@@ -225,6 +225,14 @@ def test_pairs_name_a_sender_and_what_a_node_says_of_others_counts_for_nothing()
     assert min(judged.matrices[0].cells["node3"]["node4"]) > 1
 
 
+def test_a_link_that_carries_more_than_its_nic_is_a_broken_measurement() -> None:
+    ready = {"readings": between(4, lambda _a, _b: False), "asked": ["pairs"]}
+    assert verdicts(record(EVEN, **ready)) == [("pairs", None, Verdict.OK)]
+    judged = record(EVEN, limits=Limits(ceilings={"pairs.bandwidth": 0.5}), **ready)
+    assert verdicts(judged) == [("pairs", None, Verdict.UNKNOWN)]
+    assert "physically possible" in judge.gates(judged)[0].evidence
+
+
 def earlier(value: float, runs: int = 8) -> Past:
     day = datetime(2026, 1, 1, tzinfo=UTC)
     name = judge.metric("gemm", "fp32", "cpu")

@@ -136,6 +136,22 @@ def test_a_pair_that_gave_nothing_is_slow_without_end() -> None:
     assert [(each.kind, each.what) for each in result.named] == [("link", "n0 <> n2")]
 
 
+def test_a_floor_says_of_two_nodes_what_their_peers_cannot() -> None:
+    def named(floor: float | None) -> tuple[float | None, list[tuple[str, str]]]:
+        values = {("n0", "n1"): [100.0, 101.0], ("n1", "n0"): [40.0, 41.0]}
+        result = matrix.read(
+            values, figure="bandwidth", lower_is_better=False, slower=0.1, nodes=["n0", "n1"], floor=floor
+        )
+        return result.median, [(each.kind, each.what) for each in result.named]
+
+    assert named(None) == (None, [])
+    assert named(30.0) == (pytest.approx(70.5), [])
+    assert named(50.0)[1] == [("link", "n1 > n0")]
+    latency = {("n0", "n1"): [2.0, 2.1], ("n1", "n0"): [9.0, 9.1]}
+    slow = matrix.read(latency, figure="latency", lower_is_better=True, slower=0.1, nodes=["n0", "n1"], floor=5.0)
+    assert slow.slow == [("n1", "n0")]
+
+
 def test_a_cell_that_was_well_once_is_not_named() -> None:
     found = cells(8, row("n1", 8, 0.3))
     for cell in found:
