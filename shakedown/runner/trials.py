@@ -42,8 +42,6 @@ from shakedown.trials.plan import (
     rails_of,
 )
 
-PEERS = 4  # nodes beside those that are measured again: enough to say what is usual
-
 
 @dataclass
 class _Stage:
@@ -223,7 +221,9 @@ def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
         others = [node for node, its in so_far.groups.items() if its == group and node not in named]
         others = [node for node in others if node not in current.excluded]
         chosen |= set(
-            random.Random(current.record.run_id if current.record else "").sample(others, min(PEERS, len(others)))
+            random.Random(current.record.run_id if current.record else "").sample(
+                others, min(rounds.PEERS, len(others))
+            )
         )
     asked = {name for names in named.values() for name in names}
     stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in asked]

@@ -60,7 +60,7 @@ def matrices(first: Sequence[Matrix], fresh: Sequence[Matrix]) -> list[Matrix]:
 def _named(named: Named, second: Matrix | None) -> Named:
     if named.kind == "unnamed":
         return named
-    if second is not None and any(_same(named, other) for other in second.named):
+    if second is not None and any(same(named, other) for other in second.named):
         return named.model_copy(update={"confirmed": True})
     if second is None or second.median is None:
         why = "there is no fresh run that says the same"
@@ -71,7 +71,7 @@ def _named(named: Named, second: Matrix | None) -> Named:
     return named.model_copy(update={**change, "what": f"{named.kind} {named.what}"})
 
 
-def _same(named: Named, other: Named) -> bool:
+def same(named: Named, other: Named) -> bool:
     """Whether two runs speak of the same: what a node sends may be all of it that is seen in the other one."""
     if named.kind in _OF_NODES:
         return other.kind in _OF_NODES and other.what == named.what

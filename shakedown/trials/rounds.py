@@ -12,6 +12,7 @@ from collections.abc import Collection
 
 ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
 DRAWN = 8  # rounds beyond that
+PEERS = 4  # nodes beside one that is measured again by itself: enough to say what is usual
 
 Pair = tuple[int, int]
 

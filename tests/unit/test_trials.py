@@ -17,6 +17,7 @@ from shakedown.baselines.model import Pass, Past
 from shakedown.findings import Verdict
 from shakedown.ledger.entry import entry_of
 from shakedown.runs import JobRecord, RunDirectory, RunRecord, now
+from shakedown.secrets import masked_model
 from shakedown.smoke.plan import PlanError
 from shakedown.trials import judge, plan, trials
 from shakedown.trials.models import Limits, Reading, TrialsRecord
@@ -389,6 +390,21 @@ def test_a_node_with_gpus_measures_in_the_container_of_the_smoke_run() -> None:
     assert "--device /dev/kfd" in words and "job.sh --without-torchrun" in words
     assert words.endswith("python3 /shakedown/workload/run.py /shakedown/request.json")
     assert json.loads(node.files["request.json"])["gpus"] == 8
+
+
+def test_the_secret_of_a_meeting_is_in_no_record_and_no_command() -> None:
+    wanted, nodes = states.desired(gpu="cpu", smoke={"recipe": "gpt-small", "venv": "/opt/venv"}), ["n1", "n2", "n3"]
+    desired = dict.fromkeys(nodes, wanted)
+    found = {name: states.bare(number) for number, name in enumerate(nodes, 1)}
+    made = plan.plan_between(desired, found, "run", [[(0, 1)], [(0, 2)], [(1, 2)]], plan.Trials(), {})
+    secret = made.nodes[0].files["meeting"].partition("=")[2].strip()
+    assert len(secret) == 64 and all(secret in node.files["meeting"] for node in made.nodes)
+    shown = masked_model(made).model_dump_json()
+    assert secret not in shown and "MEETING_SECRET=(secret" in shown
+    assert all(secret not in " ".join(node.command) + str(node.environment) for node in made.nodes)
+    request = json.loads(made.nodes[1].files["request.json"])
+    assert (request["own"], request["place"], request["rails"]) == (made.nodes[1].address, 1, [])
+    assert request["address"] == made.nodes[0].address != request["own"]
 
 
 def test_unknown_names_are_refused_with_those_that_there_are() -> None:
