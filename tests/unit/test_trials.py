@@ -393,7 +393,10 @@ def test_a_node_with_gpus_measures_in_the_container_of_the_smoke_run() -> None:
 
 
 def test_the_secret_of_a_meeting_is_in_no_record_and_no_command() -> None:
-    wanted, nodes = states.desired(gpu="cpu", smoke={"recipe": "gpt-small", "venv": "/opt/venv"}), ["n1", "n2", "n3"]
+    wanted, nodes = (
+        states.desired(gpu="cpu", nic=None, smoke={"recipe": "gpt-small", "venv": "/opt/venv"}),
+        ["n1", "n2", "n3"],
+    )
     desired = dict.fromkeys(nodes, wanted)
     found = {name: states.bare(number) for number, name in enumerate(nodes, 1)}
     made = plan.plan_between(desired, found, "run", [[(0, 1)], [(0, 2)], [(1, 2)]], plan.Trials(), {})
