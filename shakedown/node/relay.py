@@ -40,6 +40,7 @@ class Relay:
         self._node = node
         self._heard = time.monotonic()
         self._over = threading.Event()
+        self._told_to_end = False
         self._lock = threading.Lock()
         self._texts: Dict[str, str] = {}
         self._environment = {
@@ -50,12 +51,19 @@ class Relay:
 
     def serve(self) -> None:
         """Until the input ends or the controller has fallen silent; then end what is left."""
-        signal.signal(signal.SIGTERM, lambda _number, _frame: self._over.set())
+        signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_sigterm())
         self._say(0, {"hello": self._node})
         threading.Thread(target=self._read, daemon=True).start()
         while not self._over.wait(BEAT_S) and time.monotonic() - self._heard < SILENT_S:
             self._tell_holder()
+        if self._told_to_end:
+            self._say(0, {"ended": self._node})
         self._end()
+
+    def _on_sigterm(self) -> None:
+        """The scheduler ends the step: its time is over, somebody else has the nodes, or somebody has cancelled it."""
+        self._told_to_end = True
+        self._over.set()
 
     def _tell_holder(self) -> None:
         """The batch script keeps the allocation as long as it hears this; it is on one of the nodes."""

@@ -169,7 +169,7 @@ def _carry_out(job: Job, where: Where, interrupted: Interrupted) -> None:
                 job.log_dir,
                 secrets=job.secrets,
                 on_event=job.on_event,
-                interrupted=interrupted,
+                interrupted=lambda: interrupted() or where.lost(),
                 scheduler=Greenlets(),
                 timeouts=job.timeouts,
                 quota=job.quota,

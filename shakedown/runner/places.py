@@ -65,6 +65,10 @@ class _Held:
         """A step of its own."""
         return self._allocation.start(title, among)
 
+    def lost(self) -> str | None:
+        """As Slurm says."""
+        return self._allocation.lost()
+
     def end(self, cancel: bool = False) -> None:
         """Later."""
 

@@ -25,6 +25,9 @@ class Where(Protocol):
         """A way to the nodes for one job over some of them, which collects its logs and results too; for as long as
         the context lasts. Raises an error that a person can read."""
 
+    def lost(self) -> str | None:
+        """Why all the nodes were taken away while jobs ran; None: they were not. Raises nothing."""
+
     def end(self, cancel: bool = False) -> None:
         """Let the nodes go, all jobs being over; `cancel`: because somebody has stopped them. Raises nothing."""
 
@@ -41,6 +44,10 @@ class Connected:
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
         """The connections."""
         return nullcontext(self._remote)
+
+    def lost(self) -> str | None:
+        """None: a connection that is gone is one node's."""
+        return None
 
     def end(self, cancel: bool = False) -> None:
         """Nothing."""

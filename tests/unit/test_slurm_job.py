@@ -10,6 +10,7 @@ from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation, Wanted
 from shakedown.schedulers.slurm.step import Step, _Answer
+from tests.nodes import until
 from tests.slurm_commands import SRUN, Programs
 
 NOTE = 'echo "${0##*/} $*" >> $HOME/asked'
@@ -140,3 +141,17 @@ def test_a_node_that_falls_silent_is_told(step, slurm, monkeypatch):
 def test_options_that_would_undo_ours_are_refused(option):
     with pytest.raises(ValueError, match="option"):
         Slurm(options=[option])
+
+
+def test_a_step_that_slurm_ends_is_no_nodes_failure(slurm):
+    slurm.put("srun", SRUN)
+    (slurm.folder / "home/state").write_text("RUNNING|None\n")
+    held = allocation()
+    held.allocate(["node1.rack", "node2.rack"])
+    with held.start("x", ["node1.rack", "node2.rack"]) as step:
+        assert held.lost() is None
+        (slurm.folder / "home/state").write_text("TIMEOUT|TimeLimit\n")
+        assert step("node1.rack", ["sh", "-c", "kill $PPID"], None, 30) is not None
+        until(lambda: held.lost() is not None, 60)
+        assert held.lost() == "Slurm ended its job 4711: TIMEOUT (TimeLimit)"
+    held.end()

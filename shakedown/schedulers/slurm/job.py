@@ -80,10 +80,9 @@ class Allocation:
         self._lock = threading.Lock()
         self._held: set[str] = set()
         self._options: list[str] = []
+        self._steps: list[Step] = []
+        self._lost: str | None = None
         self.job: int | None = None
-
-    def __contains__(self, node: str) -> bool:
-        return node in self._names
 
     def allocate(
         self,
@@ -103,6 +102,7 @@ class Allocation:
             gpus = min((node.gpus for node in found.values()), default=0)
             gres = self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
             self._options = [f"--gres={gres}"] if gres else []
+            self._lost = None
             self._submit(list(found))
             self._held = set(among)
             self._wait(say, interrupted)
@@ -165,10 +165,23 @@ class Allocation:
             raise SlurmError("there is no allocation of Slurm's")
         step = Step(self.job, {name: self._names[name] for name in among}, title, self._options)
         step.open()
+        self._steps.append(step)
         try:
             yield step
         finally:
+            self._steps.remove(step)
             step.close()
+
+    def lost(self) -> str | None:
+        """Why Slurm ends the steps before we do: a time limit, a preemption, somebody's scancel. None: it does not."""
+        told = [step for step in self._steps if step.told_to_end]
+        if self._lost is None and self.job is not None and told:
+            why = told[0].said("***")  # "STEP 7.0 ON node1 CANCELLED AT ... DUE TO TIME LIMIT"
+            if not why:
+                with contextlib.suppress(SlurmError):
+                    why = str(state_of(self.job))
+            self._lost = f"Slurm ended its job {self.job}{f': {why}' if why else ''}"
+        return self._lost
 
     def end(self, cancel: bool = False) -> None:
         """Let the nodes go; `cancel`: because somebody has stopped it. Raises nothing: a job that Slurm does not end

@@ -57,6 +57,7 @@ class Step:
         self._errors: deque[str] = deque(maxlen=_LINES)
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self.told_to_end = False  # by Slurm, on any of its nodes
 
     def open(self, limit_s: float = START_S) -> None:
         """Start the relays and wait for each. Raises SlurmError, with the nodes that have none."""
@@ -190,6 +191,8 @@ class Step:
         with self._lock:
             if number == 0 and rank not in self._ranks and name not in self._ranks.values():
                 self._ranks[rank] = name
+            elif number == 0 and self._ranks.get(rank) == name:
+                self.told_to_end = True
             answer = self._waiting.get((name, number)) if self._ranks.get(rank) == name else None
         if answer is not None:
             answer.add(int(found[5]), int(found[6]), found[7])
