@@ -39,10 +39,13 @@ class Reading:
 class Examination:
     """The nodes in inventory order, with what each should be, what it is, and the comparison of the two."""
 
-    desired: Mapping[str, DesiredState]
+    desired: dict[str, DesiredState]
     groups: Mapping[str, str] = field(default_factory=dict)  # node -> the group it is compared within
     readings: dict[str, Reading] = field(default_factory=dict)
     findings: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.desired = dict(self.desired)  # our own: what is kept below is nobody else's
 
     def keep(self, node: str, reading: Reading) -> None:
         """A node's answer. It says where the {home} of its desired state is; one with which that state would not be
@@ -50,7 +53,7 @@ class Examination:
         if reading.state is not None:
             home = reading.state.account.home
             try:
-                self.desired = {**self.desired, node: at_home(self.desired[node], home)}
+                self.desired[node] = at_home(self.desired[node], home)
             except ValidationError as error:
                 key = ".".join(map(str, error.errors()[0]["loc"][:2]))  # what follows may be the node's own words
                 why = f"it names {printable(repr(home), HOME_SHOWN)} as its user's home, which {key} cannot have"

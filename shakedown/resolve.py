@@ -8,6 +8,7 @@ import getpass
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -177,10 +178,16 @@ def _misspelt(layer: Layer) -> list[Problem]:
     """Host data holds other people's keys too, so only a key that is nearly one of this project's is refused."""
     problems = []
     for key, value in layer.values.items():
-        near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.75) if key not in KEYS else []
+        near = _near(key) if key not in KEYS else ""
         if near:
-            problems.append(Problem(layer.name, key, _shown(value), f"the key {near[0]!r}"))
+            problems.append(Problem(layer.name, key, _shown(value), f"the key {near!r}"))
     return problems
+
+
+@lru_cache(maxsize=4096)
+def _near(key: str) -> str:
+    """The key that one was meant to be, or nothing: hosts by the thousand have the same ones."""
+    return next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.75)), "")
 
 
 def _placeholders(merged: Merged) -> list[Problem]:

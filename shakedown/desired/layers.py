@@ -52,7 +52,7 @@ def _merge_into(merged: Merged, target: dict[str, Any], source: Mapping[str, Any
         if not isinstance(value, Mapping):
             for stale in [leaf for leaf in merged.origin if leaf.startswith(f"{path}.")]:
                 del merged.origin[stale]
-            target[key] = copy.deepcopy(value)
+            target[key] = copy.deepcopy(value) if isinstance(value, list | tuple | set) else value
             merged.origin[path] = layer
             continue
         if not isinstance(target.get(key), dict):

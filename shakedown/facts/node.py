@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from paramiko import SSHException
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
@@ -12,11 +13,12 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import FactProcessError, PyinfraError
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
+from pyinfra.context import ctx_config
 from typing_extensions import override
 
 from shakedown.facts.base import Fact
 from shakedown.node import question
-from shakedown.text import load_json, sound
+from shakedown.text import load_sound
 from shakedown.transport import bundle
 
 DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
@@ -33,7 +35,7 @@ def parse(lines: list[str]) -> dict[str, Any]:
     for line in reversed(lines):
         if line.startswith("{"):
             try:
-                document: dict[str, Any] = sound(load_json(line, DOCUMENT))
+                document: dict[str, Any] = load_sound(line, DOCUMENT)
             except ValueError as error:
                 raise FactProcessError(f"the probe's output is cut short or garbled: {error}") from None
             return document
@@ -114,17 +116,36 @@ def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dic
     get_fact it says why there is none: raises FactProcessError, or what the connection raises."""
     fact = NodeState()
     fact.host = host
-    arguments, _ = pop_global_arguments(host.state, host, {})
-    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    connector = dict(_arguments_of(host))
     # The probe bounds itself; this is for a node that stops answering altogether.
     connector["_timeout"] = timeout + 15
-    status, output = host.run_shell_command(StringCommand(fact.command(timeout, sysctls)), **connector)
+    host.connector_data[bundle.BOUNDED] = True  # a second timeout(1) around it would cost the node 2 ms of CPU
+    try:
+        status, output = host.run_shell_command(StringCommand(fact.command(timeout, sysctls)), **connector)
+    finally:
+        host.connector_data[bundle.BOUNDED] = False
     if not status:
         raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
     return _read(output.stdout_lines, lambda: fact._install(connector))
 
 
 _GET_FACT = ("_get_fact", "pyinfra.api.facts")
+
+
+_of_config: WeakKeyDictionary[State, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _arguments_of(host: Host) -> dict[str, Any]:
+    """The host's own connector arguments. pyinfra looks for each of thirty in each layer of a host's data; outside
+    of a deploy a host that names none has those of the configuration, as every other."""
+    named = any(key.startswith("_") for key in host.data.dict()) or host.current_deploy_kwargs or ctx_config.isset()
+    if not named and host.state in _of_config:
+        return _of_config[host.state]
+    arguments, _ = pop_global_arguments(host.state, host, {})
+    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    if not named:
+        _of_config[host.state] = connector
+    return connector
 
 
 def _connector_arguments() -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_type_hints
 
 from pyinfra.api import Host
@@ -51,12 +51,18 @@ def problems(hosts: Mapping[str, Host], layers: Sequence[HostLayers]) -> list[Pr
 def _misspelt(layer: Layer) -> list[Problem]:
     wrong = []
     for key in set(layer.values) - known().keys():
-        prefix = key.partition("_")[0] + "_"
-        names = [name for name in known() if name.startswith(prefix)]
-        cutoff = _NEAR_PRIVATE if prefix == "_" else _NEAR
-        if near := difflib.get_close_matches(key, names, n=1, cutoff=cutoff):
-            wrong.append(Problem(layer.name, key, _shown(key, layer.values[key]), f"pyinfra's key {near[0]!r}"))
+        if near := _nearest(key):
+            wrong.append(Problem(layer.name, key, _shown(key, layer.values[key]), f"pyinfra's key {near!r}"))
     return wrong
+
+
+@lru_cache(maxsize=4096)
+def _nearest(key: str) -> str:
+    """pyinfra's key that one was meant to be, or nothing: hosts by the thousand have the same ones."""
+    prefix = key.partition("_")[0] + "_"
+    names = [name for name in known() if name.startswith(prefix)]
+    cutoff = _NEAR_PRIVATE if prefix == "_" else _NEAR
+    return next(iter(difflib.get_close_matches(key, names, n=1, cutoff=cutoff)), "")
 
 
 def _unknown(layer: Layer, elsewhere: set[str]) -> list[Problem]:

@@ -66,8 +66,8 @@ def test_one_exec_per_host_in_the_steady_state(tmp_path: Path, nodes: dict[str, 
     """A fresh node takes a second command, which brings the probe; after that it is one, and no file transfer."""
     where = inventory(tmp_path, {"sound": nodes["sound"]})
     cache = Path.home() / ".cache/shakedown"
-    for folder in cache.glob(f"{bundle.build().digest}-*"):
-        shutil.rmtree(folder)
+    for path in cache.glob(f"{bundle.build().digest}-*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     before = nodes["sound"].sessions()
     first = pyinfra(where, "--json", "fact", "shakedown.facts.node.NodeState")
     assert first.returncode == 0, first.stderr

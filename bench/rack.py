@@ -1,0 +1,201 @@
+"""python -m bench.rack [--nodes 1250 2500 5000] [--seed 1]: what many nodes cost a controller, beneath the connector.
+
+The documents that probes would print are made up, from a seed, with drift put into them: settings, links that are down,
+firmware that is another one, values that could not be read, nodes that do not answer. All else is what a drift check
+does with them: desired state, checks, outliers, folding, report, run directory, ledger. Each number of nodes is a
+process of its own; the documents are written before it starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import measure
+
+AIM_S, AIM_MB = 60.0, 1500.0
+DRIFTED, SILENT = 0.05, 0.002  # shares of the nodes
+_SITE: dict[str, Any] = {"gpu": "mi300x", "nic": "thor2"}
+_ODD: dict[str, Any] = {  # path in the document -> what stands there on a node that drifted
+    "numa.balancing.running": "1",
+    "sysctl.net.ipv4.conf.all.rp_filter": "1",
+    "rdma.3.state": "DOWN",
+    "rdma.5.firmware": "230.1.1.1",
+    "gpus.2.firmware.vbios": "113-M3000100-101",
+    "cpu.governors": {"powersave": 192},
+    "rocm_version": "6.3.0",
+    "devices.kfd": {"unreadable": "missing", "detail": "/dev/kfd"},
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds of the whole and of its steps, and the largest resident set in 10^6 bytes."""
+
+    nodes: int
+    cpu_s: float
+    peak_mb: float
+    steps: dict[str, float]
+    findings: dict[str, int]
+
+
+def documents(nodes: int, seed: int, path: Path) -> None:
+    """One JSON document a line; an empty line is a node that does not answer."""
+    from tests.states import healthy
+
+    dice = random.Random(seed)
+    template = healthy(7).model_dump_json()
+    with path.open("w") as file:
+        for number in range(1, nodes + 1):
+            if dice.random() < SILENT:
+                file.write("\n")
+                continue
+            place = f"10.{number >> 8 & 255}.{number & 255}"
+            text = template.replace("node07", name(number)).replace("10.0.0", place)
+            text = text.replace("00000000a70", f"{number:08x}a70").replace("d203:0007", f"d203:{number:04x}")
+            document = json.loads(text)
+            if dice.random() < DRIFTED:
+                for odd in dice.sample(sorted(_ODD), dice.randint(1, 3)):
+                    _put(document, odd, _ODD[odd])
+            file.write(json.dumps(document, separators=(",", ":")) + "\n")
+
+
+def name(number: int) -> str:
+    return f"node{number:04d}"
+
+
+def _put(document: Any, path: str, value: Any) -> None:
+    *above, last = path.split(".")
+    if path.startswith("sysctl."):
+        document["sysctl"][path.removeprefix("sysctl.")]["running"] = value
+        return
+    for part in above:
+        document = document[int(part) if part.isdigit() else part]
+    assert last in document, path
+    document[last] = value
+
+
+def check(path: Path, folder: Path) -> dict[str, Any]:
+    """What a drift check with --ledger does with the nodes' answers. CPU seconds by step, and counts of verdicts."""
+    from collections import Counter
+
+    from shakedown.desired import Layer
+    from shakedown.examination import Examination, Reading
+    from shakedown.facts.node import parse
+    from shakedown.findings import Verdict
+    from shakedown.ledger.keep import keep
+    from shakedown.report.formats import Findings, text_of
+    from shakedown.resolve import HostLayers, resolve
+    from shakedown.runs import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
+    from shakedown.state import NodeState
+
+    os.environ["SHAKEDOWN_RUNS"] = str(folder)
+    steps: dict[str, float] = {}
+
+    def step(what: str, work: Callable[[], Any]) -> Any:
+        began = time.process_time()
+        made = work()
+        steps[what] = time.process_time() - began
+        return made
+
+    with path.open() as file:
+        nodes = sum(1 for _ in file)
+    names = [name(number) for number in range(1, nodes + 1)]
+    site = Layer("group_data/all.py", _SITE)
+    resolved = step("desired state", lambda: resolve([HostLayers(each, [site], user="root") for each in names]))
+    examination = Examination(resolved.states, dict.fromkeys(names, "rack"))
+
+    def read() -> None:
+        with path.open() as file:
+            for each, line in zip(names, file, strict=True):
+                if line == "\n":
+                    examination.keep(each, Reading(why="no answer"))
+                    continue
+                examination.keep(each, Reading(NodeState.model_validate(parse([line]), strict=False)))
+
+    step("states", read)
+    step("checks and outliers", examination.judge)
+    verdict = examination.verdict()
+    shown = Findings(verdict, nodes, examination.all_findings(), inventory="rack.py")
+    for form in ("table", "json", "html"):
+        assert step(f"report: {form}", partial(text_of, shown, form))
+    directory = RunDirectory.create(new_run_id(), folder)
+    record = RunRecord(
+        run_id=directory.path.name,
+        kind="drift",
+        started_at=now(),
+        finished_at=now(),
+        inventory="rack.py",
+        desired_digest=desired_digest(dict(examination.desired)),
+        verdict=verdict,
+        nodes=[RunNode(name=each, verdict=examination.verdict_of(each), part="examined") for each in names],
+        findings=examination.all_findings(),
+    )
+
+    def save() -> None:
+        directory.save(record)
+        for each, state in examination.states.items():
+            directory.write(f"states/{each}.json", state.model_dump_json())
+
+    step("run directory", save)
+    why = step("ledger", lambda: keep(directory, record, examination.states, {}))
+    assert not why, why
+    found = Counter(str(finding.verdict) for finding in examination.all_findings())
+    assert found[Verdict.DRIFT] and found[Verdict.FAIL], "the drift was not found"
+    return {"steps": steps, "findings": dict(found)}
+
+
+def measured(nodes: int, seed: int) -> Cost:
+    """One number of nodes, in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="shakedown-bench-") as scratch:
+        path = Path(scratch) / "documents"
+        documents(nodes, seed, path)
+        argv = [sys.executable, "-m", "bench.rack", "--inside", str(path)]
+        outcome = measure.run(argv, Path(scratch), {"PYTHONPATH": str(Path(__file__).resolve().parents[1])})
+        if outcome.code:
+            raise RuntimeError(outcome.output[-3000:])
+        told = json.loads(outcome.output.splitlines()[-1])
+    return Cost(nodes, outcome.cost.cpu_s, outcome.cost.peak_mb, told["steps"], told["findings"])
+
+
+def main() -> None:
+    """Print the tables of docs/speed.md."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1250, 2500, 5000])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.inside is not None:
+        limit = int(4 * AIM_MB * 1e6)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        print(json.dumps(check(asked.inside, asked.inside.parent)))
+        return
+    costs = [measured(nodes, asked.seed) for nodes in asked.nodes]
+    print(table(costs))
+
+
+def table(costs: list[Cost]) -> str:
+    """Steps down, numbers of nodes across."""
+    lines = ["| CPU seconds | " + " | ".join(f"{cost.nodes:,} nodes" for cost in costs) + " |"]
+    lines.append("|---" * (len(costs) + 1) + "|")
+    for step in costs[0].steps:
+        lines.append(f"| {step} | " + " | ".join(f"{cost.steps[step]:.2f}" for cost in costs) + " |")
+    lines.append("| the whole process | " + " | ".join(f"{cost.cpu_s:.1f}" for cost in costs) + " |")
+    lines.append("| per node, ms | " + " | ".join(f"{cost.cpu_s / cost.nodes * 1e3:.1f}" for cost in costs) + " |")
+    lines.append("| largest resident set, MB | " + " | ".join(f"{cost.peak_mb:,.0f}" for cost in costs) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
