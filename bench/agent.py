@@ -30,6 +30,7 @@ from shakedown.operations.scripts import ASSETS
 from shakedown.resolve import HostLayers, resolve
 from shakedown.state import Account
 from shakedown.transport.program import program as assets
+from tests.node_trees import make_tree
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "agent.md"
@@ -124,6 +125,7 @@ def table(costs: dict[str, list[Cost]], findings: int) -> str:
     rows = ["| | CPU, ms | wall, ms | largest process, MB | CPU beside NHC |", "|---|---|---|---|---|"]
     names = {
         "agent": f"one check of the agent ({findings} findings)",
+        "rack": "the same of a node of eight GPUs and eight NICs, in files of a test",
         "python": f"of it `{Path(PYTHON).name} -I -S -c pass`",
         "nhc": f"LBNL NHC ({len(CHECKS)} checks)",
         "health": "`shakedown-health`",
@@ -154,6 +156,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         commands = {"agent": agent(folder), "python": [PYTHON, "-I", "-S", "-c", "pass"]}
+        make_tree(folder / "tree", gpu="mi300x", nic="thor2")
+        commands["rack"] = [*commands["agent"][:-1], str(folder / "state2"), "--root", str(folder / "tree")]
         if arguments.nhc:
             commands["nhc"] = nhc(folder, arguments.nhc)
         measured(commands["agent"], folder)  # which makes the verdict that the last one answers from
