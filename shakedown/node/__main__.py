@@ -37,7 +37,7 @@ from . import (
     system,
     verbs,
 )
-from .children import Child, Inline, gather
+from .children import Child, Inline, Together, gather
 from .next_boot import NextBoot
 from .settings import SETTINGS
 from .tree import Part, Tree, attempt, is_unreadable
@@ -69,9 +69,12 @@ def _pci(tree: Tree, boot: NextBoot) -> list[Any]:
     return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
 
 
-def _start(tree: Tree, boot: NextBoot, unit: Part, most: float, whole: bool) -> dict[str, Child | Inline]:
-    """Everything that may wait for a device, a daemon or a file server, all at once, in children of their own. Where
-    there is no such thing the reading has nothing to wait for, and no child is paid for."""
+def _start(
+    tree: Tree, boot: NextBoot, unit: Part, most: float, whole: bool
+) -> tuple[dict[str, Child | Inline], Together]:
+    """Everything that may wait for a device, a daemon or a file server, in children: what takes long by itself in one
+    of its own, what is quick unless it hangs together. Where there is no such thing the reading has nothing to wait
+    for, and no child is paid for."""
 
     def start(waits: bool, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child | Inline:
         if waits:
@@ -79,16 +82,26 @@ def _start(tree: Tree, boot: NextBoot, unit: Part, most: float, whole: bool) -> 
         return Inline(function, tree, *arguments)
 
     has_devices = any(tree.exists("/dev/" + name) for name in ("kfd", "dri", "infiniband"))
-    return {
+    # Which may wait, what it is, seconds, how it is read.
+    quick: dict[str, Any] = {
+        "pci": (pci.may_wait(tree), "PCI devices", 8, _pci, tree, boot),
+        "rdma": (bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read, tree, whole),
+        "interfaces": (interfaces.may_wait(tree), "network interfaces", 8, interfaces.read, tree, unit, whole),
+        "devices": (has_devices, "device files", 5, devices.read, tree),
+    }
+    waiting = {
+        name: (what, min(seconds, most), function, *arguments)
+        for name, (waits, what, seconds, function, *arguments) in quick.items()
+        if waits
+    }
+    alone = {
         "smi": start(smi.is_there(tree), "amdsmi", 15, smi.read),
         "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
-        "disks": start(disks.may_wait(tree), "disks", 5, disks.read),
-        "pci": start(pci.may_wait(tree), "PCI devices", 8, _pci, boot),
-        "rdma": start(bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read, whole),
-        "interfaces": start(interfaces.may_wait(tree), "network interfaces", 8, interfaces.read, unit, whole),
-        "devices": start(has_devices, "device files", 5, devices.read),
+        "disks": start(disks.may_wait(tree), "disks", 5, disks.read),  # of file servers, which hang more often
         "clock": start(False, "clock", 5, clock.read),
+        **{name: Inline(*reading[3:]) for name, reading in quick.items() if name not in waiting},
     }
+    return alone, Together(min(8, most), waiting)
 
 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
@@ -125,8 +138,10 @@ def _each(answer: Any, *fields: str) -> Part:
     return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
 
 
-def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline]) -> None:
-    gather([child for child in children.values() if isinstance(child, Child)])
+def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline], together: Together) -> None:
+    apart = [child for child in children.values() if isinstance(child, Child)]
+    gather([*apart, *([together.child] if together.child else [])])
+    children = dict(children, **together.apart())
     answers = {name: attempt(child.value) for name, child in children.items()}
     state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")
     state["disks"] = answers["disks"]
@@ -154,9 +169,9 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
     about, unit = system.read(tree), bootunit.read(tree)
     line = cmdline.read(tree, about["family"], about["kernel"])
     boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
-    children = _start(tree, boot, unit, most, whole)
+    children, together = _start(tree, boot, unit, most, whole)
     state = _read_here(tree, boot, about, line, unit, question.sysctl_keys(asked))
-    _collect(tree, state, children)
+    _collect(tree, state, children, together)
     if whole:
         state["listening"] = attempt(listening.read, tree)
     else:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from shakedown.checks import evaluate
 from shakedown.findings import Verdict
+from shakedown.node import children
+from shakedown.node.tree import Unreadable
 from shakedown.state import NodeState, is_unreadable
 from tests.node_trees import FAULTS, GPUS, NICS, make_tree
 from tests.states import desired
@@ -204,3 +207,27 @@ def test_a_virtual_function_and_a_second_port_are_told(tmp_path: Path) -> None:
     first, second, *_ = value(read(made).rdma)
     assert (first.physical_function, first.ports) == (None, 1)
     assert (second.physical_function, second.ports) == (physical, 2)
+
+
+def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies() -> None:
+    def says(word: str) -> str:
+        return word
+
+    def hangs() -> None:
+        time.sleep(600)
+
+    def refuses() -> None:
+        raise PermissionError(13, "Permission denied", "/dev/kfd")
+
+    def dies() -> None:
+        os.abort()
+
+    for broken, why in ((hangs, "timed out"), (dies, "failed"), (refuses, "not permitted")):
+        together = children.Together(1, {"one": ("one", 60, says, "fine"), "two": ("two", 1, broken)})
+        children.gather([together.child] if together.child else [])
+        found = together.apart()
+        assert found["one"].value() == "fine"
+        with pytest.raises(Unreadable) as error:
+            found["two"].value()
+        assert error.value.why == why
+    assert children.Together(1, {}).apart() == {}
