@@ -66,7 +66,7 @@ class _Held:
         return self._allocation.start(title, among)
 
     def lost(self) -> str | None:
-        """As Slurm says."""
+        """As the scheduler says."""
         return self._allocation.lost()
 
     def end(self, cancel: bool = False) -> None:

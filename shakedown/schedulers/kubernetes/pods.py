@@ -157,6 +157,10 @@ class Pods:
             raise KubernetesError(f"there is no pod on {', '.join(missing)}")
         yield Commands(self._server, self._wanted.namespace, {name: self._pods[name] for name in among})
 
+    def lost(self) -> str | None:
+        """None: a pod that is evicted or deleted in mid-run is one node's, whose commands fail."""
+        return None
+
     def end(self, cancel: bool = False) -> None:
         """Delete the pods. Raises nothing: one that is not deleted now ends by itself in a day."""
         pods, self._pods = self._pods, {}
