@@ -22,11 +22,12 @@ from shakedown.findings import Verdict, worst
 from shakedown.runs import RunDirectory, judge_run, read_document, verdict_of
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.text import printable
+from shakedown.trials.models import KINDS
 
 DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
 TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
 # Everything else can be made of these again.
-FOLDERS = ("states", "logs", "each", "benchmark", "trials", "pairs", "isolation")
+FOLDERS = ("states", "logs", "each", "benchmark", *KINDS, "isolation")
 _KEPT = set(KeptLog.model_fields)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from shakedown.report import terminal
+from shakedown.trials.models import KINDS
 
 if TYPE_CHECKING:
     from shakedown.smoke.gates import Gate
@@ -18,12 +19,11 @@ MANY = 16
 """Nodes of which each has its row; of more only those in which something is not as usual."""
 MARKS = {"ok": "", "notice": " (notice)", "named": " !", "undecided": " ?", "unknown": ""}
 _COLOURS = {"named": "red", "undecided": "magenta", "notice": "cyan"}
-_JOBS = ("trials", "pairs", "trials-again", "pairs-again")
 
 
 def of_trials(gate: Gate) -> bool:
     """Whether a gate is of trials, and not of the training."""
-    return gate.job.partition("/")[0] in _JOBS
+    return gate.job.partition("/")[0] in KINDS
 
 
 def of_training(gates: Iterable[Gate]) -> list[Gate]:

@@ -11,6 +11,8 @@ PAIRS: Literal["pairs"] = "pairs"  # between nodes
 NODES_AGAIN: Literal["trials-again"] = "trials-again"  # a fresh run of what was named, and of peers
 AGAIN: Literal["pairs-again"] = "pairs-again"  # the same between nodes
 FRESH = (NODES_AGAIN, AGAIN)
+KINDS = (NODES, PAIRS, *FRESH)
+"""Of jobs of trials; their logs lie in folders of these names."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.>-]{1,60}$")]
 Text = Annotated[str, Field(max_length=300)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.lab.vms import Vm, VmLab
 
-DEVICES = {"vm1": "bnxt_re0", "vm2": "rocep1s0", "vm3": "rdma_p2"}
+DEVICES = {"vm1": "bnxt_re0", "vm2": "rocep1s0", "vm3": "bnxt_re1"}
 """Names differ from node to node, as they do in racks."""
 ADDRESSES = {"vm1": "10.77.0.1", "vm2": "10.77.0.2", "vm3": "10.77.0.3"}
 MTU = 1400

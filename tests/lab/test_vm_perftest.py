@@ -28,7 +28,7 @@ def test_perftest_measures_every_pair_over_its_rail_and_ends_what_it_started(tmp
         "nic": "thor2",
         "rdma": RDMA,
         "smoke": {"recipe": "gpt-small", "venv": "/opt/python"},
-        "trials": {"repetitions": 1, "limit_s": 100},
+        "trials": {"repetitions": 1, "limit_s": 120},
     }
     with vms(3, NodeSpec(user="ops", sudo=True)) as lab, laid(lab):
         for vm in lab:

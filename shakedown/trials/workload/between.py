@@ -33,7 +33,8 @@ def take_round(meeting: Meeting, request: dict[str, Any], number: int, place: Pl
     """Measure with the partner of this round, where there is one."""
     mine, prefix, trial = request["place"], f"{request['trial']}/{request['pass']}/{number}", trials()[request["trial"]]
     pair = next((pair for pair in request["rounds"][number] if mine in pair), None)
-    meeting.together(f"{prefix}/begin", request["nodes"], request["limit_s"])
+    # Between two nodes a tool is run several times, each of which may take its time.
+    meeting.together(f"{prefix}/begin", request["nodes"], request["limit_s"] * (1 if trial.needs_torch else 4))
     if pair is None:
         return
     voice.say({"begins": trial.name, "repetition": number, "pair": pair})
