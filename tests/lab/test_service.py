@@ -62,6 +62,26 @@ def steps_of(node: dict[str, Any]) -> list[tuple[str, str, str]]:
 MENDED = [("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""), ("ended", "load", "done")]
 
 
+def test_this_machine_is_in_service_only_after_rung_check_and_load(product: Product) -> None:
+    """Of one node there is no other that could bear witness; nothing is changed on it."""
+    bin_folder = product.folder / "small/bin"
+    bin_folder.mkdir(parents=True)
+    for name, text in (("python", "#!/bin/sh\n"), ("torchrun", PROGRAM.read_text())):
+        (bin_folder / name).write_text(text)
+        (bin_folder / name).chmod(0o755)
+    asked = smoke(venv=str(bin_folder.parent))
+    before, site = product.folder / "before.py", product.folder / "site.py"
+    drifts = {"numa_balancing": None, "sysctl": {"kernel.hostname": "no-machine-has-this"}}
+    before.write_text(f"nodes = (['@local'], {asked | {'tuning': drifts}!r})\n")
+    site.write_text(f"nodes = (['@local'], {asked | {'tuning': {'numa_balancing': None}}!r})\n")
+    assert product.drift(before, "--ledger").code == 3
+    ran, nodes = service(product, site, "--mend")
+    assert ran.code == 0, ran.text
+    node = nodes["@local"]
+    assert (node["standing"], steps_of(node)) == ("in service", MENDED), ran.text
+    assert (node["passed"]["load"], node["passed"]["others"]) == ("smoke", 0)
+
+
 @pytest.mark.long
 def test_a_node_that_drifted_is_left_with_its_job_and_later_mended_and_loaded(
     rack: RackMaker, product: Product

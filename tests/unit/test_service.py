@@ -321,7 +321,8 @@ def test_a_suspect_is_drained_and_nobody_elses_reason_is_touched() -> None:
     reason = "shakedown:run100 gemm gpu3: 0.5 of its peers"
     assert marked(BAD) == [("drain", reason)]
     assert marked(accused()) == [], "drift is mended, not drained"
-    for node in (in_slurm("node1", "IDLE", "DRAIN", reason="bad fan"), in_slurm("node1", "DOWN"), in_slurm(reason="x")):
+    drained = [in_slurm("node1", "IDLE", "DRAIN", reason=given) for given in ("bad fan", "", "shakedown:other gemm")]
+    for node in (*drained, in_slurm("node1", "DOWN"), in_slurm(reason="x")):
         ((what, _),) = marked(BAD, nodes={"node1": node})
         assert what == "leave"
     ours = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason)}
