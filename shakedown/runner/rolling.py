@@ -171,7 +171,9 @@ def tell_batches(current: Session, asked: Asked) -> None:
 
 
 def _planned(current: Session, asked: Asked) -> Rolling:
-    digests = {name: desired_digest({name: desired}) for name, desired in current.examination.desired.items()}
+    # As the inventory has them: a node that answers late says later where its user's home is.
+    states = desired_states(current.state).states
+    digests = {name: desired_digest({name: desired}) for name, desired in states.items()}
     earlier = earlier_of(asked.earlier) if asked.earlier else None
     resumes = asked.earlier.name if asked.earlier else ""
     turns = plan.turns(digests, earlier)
