@@ -33,13 +33,14 @@ def batches(rolling: Rolling) -> int:
 
 def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
     """Why no further node may be changed in this `run`; empty: go on. Without `max_failed` a batch of which no node
-    came through is reason enough: what is asked for is then wrong, and not the nodes."""
+    came through is reason enough: what is asked for is then wrong, and not the nodes. A single node may well be
+    broken, unless no other has come through yet."""
     failed = [turn.node for turn in rolling.turns if turn.status == "failed" and turn.run == run]
     if rolling.max_failed is not None:
         most = amounts.of(rolling.max_failed, len(rolling.turns))
         if len(failed) > most:
             return f"{len(failed)} of {len(rolling.turns)} nodes failed ({named(failed)}), max_failed is {most}"
-    elif batch and set(batch) <= set(failed):
+    elif batch and set(batch) <= set(failed) and (len(batch) > 1 or not rolling.names("done")):
         return f"no node of the batch came through ({named(list(batch))})"
     return ""
 

@@ -53,6 +53,8 @@ def test_without_max_failed_a_batch_that_failed_as_a_whole_stops_it() -> None:
     assert "no node of the batch came through (node01, node02)" in plan.why_stop(made, "this", NODES[:2])
     assert plan.why_stop(made, "this", NODES[2:4]) == ""
     assert plan.why_stop(made, "this") == ""
+    assert plan.why_stop(made, "this", ["node03"]) == ""  # one node alone may be broken
+    assert "(node01)" in plan.why_stop(begun("1", node01="failed"), "this", ["node01"])
 
 
 def test_done_is_done_unless_something_else_is_asked_for_now() -> None:
