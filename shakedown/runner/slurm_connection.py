@@ -41,8 +41,9 @@ _LIMIT_S = 300.0  # for a command that names none
 
 def connects_by_slurm(host: Host) -> bool:
     """Whether the host's layers say so, which are not typed yet when pyinfra makes its connectors."""
-    layers = [layer for layer in layers_of(host).layers if "slurm" in layer.values]
-    section = merge(layers).values.get("slurm") if layers else None
+    if host.data.get("slurm") is None:  # most hosts of most sites
+        return False
+    section = merge(layer for layer in layers_of(host).layers if "slurm" in layer.values).values.get("slurm")
     return isinstance(section, dict) and section.get("connect") == "slurm"
 
 
