@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
 from shakedown.state import NodeState
-from tests.agents import OnTheNode, of_the_controller
+from tests.agents import PYTHON, OnTheNode, of_the_controller
 from tests.states import bare, desired, healthy, image, unreadable, with_
 from tests.unit.test_asked_and_answered import ASKED, asking
 from tests.unit.test_asked_and_answered import STATES as ANSWERS
@@ -115,6 +116,15 @@ def asked() -> Iterator[DesiredState]:
     for path, value in values.items():
         if any(f"{path}.".startswith(f"{key}.") for key in answered):
             yield asking(path, value)
+
+
+def test_the_oldest_python_of_a_node_finds_the_same(tmp_path: Path) -> None:
+    """3.8 where this machine has it; its own otherwise."""
+    found = [str(path) for path in Path.home().glob(".pyenv/versions/3.8.*/bin/python3")]
+    node = OnTheNode(tmp_path, (found or [PYTHON])[0])
+    for state in STATES.values():
+        same(node, DESIRED["with everything"], state)
+    node.close()
 
 
 def test_every_check_has_its_turn(node: OnTheNode) -> None:
