@@ -32,6 +32,8 @@ def test_perftest_gives_the_average_in_gigabits_and_the_typical_latency() -> Non
     moved = text.replace("BW peak[Gb/sec]    BW average[Gb/sec]", "BW average[Gb/sec]    BW peak[Gb/sec]")
     assert tools.ib_bandwidth(moved) == 194.39  # by its name, wherever it stands
     assert tools.ib_latency(sample("ib_read_lat.txt")) == 1.87
+    assert tools.ib_bandwidth(sample("ib_write_bw_soft_roce.txt")) == 0.0109
+    assert tools.ib_latency(sample("ib_read_lat_soft_roce.txt")) == 16687.96
 
 
 def test_transferbench_babelstream_and_rvs_are_read_by_name() -> None:
