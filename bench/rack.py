@@ -24,7 +24,7 @@ from typing import Any
 
 from bench import measure
 
-AIM_S, AIM_MB = 60.0, 1500.0
+AIM_S, AIM_MB, LINEAR = 60.0, 1500.0, 1.2
 DRIFTED, SILENT = 0.05, 0.002  # shares of the nodes
 _SITE: dict[str, Any] = {"gpu": "mi300x", "nic": "thor2"}
 _ODD: dict[str, Any] = {  # path in the document -> what stands there on a node that drifted
@@ -98,7 +98,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.report.formats import Findings, text_of
     from shakedown.resolve import HostLayers, resolve
     from shakedown.runs import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
-    from shakedown.state import NodeState
+    from shakedown.state import NodeState, shared
 
     os.environ["SHAKEDOWN_RUNS"] = str(folder)
     steps: dict[str, float] = {}
@@ -122,7 +122,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
                 if line == "\n":
                     examination.keep(each, Reading(why="no answer"))
                     continue
-                examination.keep(each, Reading(NodeState.model_validate(parse([line]), strict=False)))
+                examination.keep(each, Reading(shared(NodeState.model_validate(parse([line]), strict=False))))
 
     step("states", read)
     step("checks and outliers", examination.judge)
@@ -194,6 +194,14 @@ def table(costs: list[Cost]) -> str:
     lines.append("| the whole process | " + " | ".join(f"{cost.cpu_s:.1f}" for cost in costs) + " |")
     lines.append("| per node, ms | " + " | ".join(f"{cost.cpu_s / cost.nodes * 1e3:.1f}" for cost in costs) + " |")
     lines.append("| largest resident set, MB | " + " | ".join(f"{cost.peak_mb:,.0f}" for cost in costs) + " |")
+    few, many = costs[0], costs[-1]
+    linear = (many.cpu_s / few.cpu_s) / (many.nodes / few.nodes)
+    for what, value, aim in (
+        (f"{many.nodes:,} nodes, CPU seconds", many.cpu_s, AIM_S),
+        (f"{many.nodes:,} nodes, MB", many.peak_mb, AIM_MB),
+        ("growth of CPU over growth of nodes", linear, LINEAR),
+    ):
+        lines.append(f"{'met   ' if value <= aim else 'missed'}  {what}, at most {aim:g}: {value:,.2f}")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""python bench/run.py [--hosts 10 50] [--runs 5]: what a drift check and a deploy without changes cost.
+"""python bench/run.py [--hosts 10 100] [--runs 5]: what a drift check and a deploy without changes cost.
 
 The cases take turns (A B C A B C ...), so that a machine which is busy for a while slows all of them; the figures are
 medians. A missed target is reported and is no error: exit 0 means that everything measured did its work.
@@ -78,7 +78,7 @@ def say(line: str) -> None:
 def arguments() -> argparse.Namespace:
     every = [FLOOR, DRIFT, DEPLOY, PROBE, ANSIBLE]
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[2], prog="bench/run.py")
-    parser.add_argument("--hosts", type=int, nargs="+", default=[10, 50], choices=range(1, 255), metavar="N")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[10, 100], choices=range(1, 255), metavar="N")
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each case, after one that is not")
     parser.add_argument("--only", nargs="+", choices=every, default=every, help="these cases alone")
     parser.add_argument("--json", type=Path, default=LATEST, metavar="FILE", help="default: bench/results/latest.json")

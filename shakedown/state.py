@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -419,3 +420,39 @@ class NodeState(_Part):
     # "kernel_log/newest_fault", the newest fault's sequence number, which grows even where the log forgets old ones.
     # Where a whole subject could not be read its reason stands under "rdma/*" or "ethtool/*".
     counters: dict[str, Reading[int]]
+
+
+_MOST_SHARED, _LONGEST_SHARED = 100_000, 200  # texts, and characters of one
+_texts: dict[str, str] = {}
+_given: dict[frozenset[str], set[str]] = {}
+
+
+def shared(state: NodeState) -> NodeState:
+    """The same state, with what is equal in other nodes' states held once: texts, and which fields of a part were
+    given. A thousand nodes take a quarter of the memory so. Parts are frozen: what is shared changes for none."""
+    _share(state)
+    return state
+
+
+def _share(value: Any) -> Any:
+    if value.__class__ is str:
+        if len(_texts) >= _MOST_SHARED or len(value) > _LONGEST_SHARED:
+            return _texts.get(value, value)
+        return _texts.setdefault(value, value)
+    if isinstance(value, BaseModel):
+        given = value.__pydantic_fields_set__
+        object.__setattr__(value, "__pydantic_fields_set__", _given.setdefault(frozenset(given), given))
+        _share_items(value.__dict__)
+    elif value.__class__ is dict:
+        _share_items(value)
+    elif value.__class__ is list:
+        value[:] = map(_share, value)
+    elif value.__class__ is tuple:
+        return tuple(map(_share, value))
+    return value
+
+
+def _share_items(items: dict[str, Any]) -> None:
+    for key, value in items.items():
+        if value.__class__ not in (int, float, bool, NoneType):
+            items[key] = _share(value)

@@ -9,6 +9,10 @@ from gevent import monkey
 
 monkey.patch_all()
 
+from shakedown.runner.lazily import lazily  # noqa: E402
+
+lazily("invoke")  # paramiko loads it, and YAML with it, for `Match exec` of an ssh_config alone
+
 import logging  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402

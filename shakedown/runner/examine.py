@@ -17,7 +17,7 @@ from shakedown.examination import Examination, Reading
 from shakedown.facts.node import read_node
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.waiting import waiting_for
-from shakedown.state import NodeState
+from shakedown.state import NodeState, shared
 
 log = logging.getLogger("shakedown")
 
@@ -56,7 +56,7 @@ def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
         with waiting_for(host, "reading the node"):
             document = read_node(host, sysctls)
         after = time.time()
-        return _reading(NodeState.model_validate(document, strict=False), before, after)
+        return _reading(shared(NodeState.model_validate(document, strict=False)), before, after)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,8 +45,12 @@ def test_a_ratio_is_of_runs_that_took_turns() -> None:
 
 
 def test_a_target_is_met_on_its_bound_and_missed_beyond() -> None:
-    assert judged(**{FLOOR: 1.0, DRIFT: 2.0})["drift"] == (2.0, True)
-    assert judged(**{FLOOR: 1.0, DRIFT: 2.1})["drift"] == (2.1, False)
+    wall = "drift, wall time on shared cores"
+    assert judged(**{FLOOR: 1.0, DRIFT: 2.2})[wall] == (2.2, True)
+    assert judged(**{FLOOR: 1.0, DRIFT: 2.3})[wall] == (2.3, False)
+    found = judged(**{FLOOR: 1.0, DRIFT: 9.0})
+    assert found["drift, CPU of the controller"] == (1.0, True)  # it is the same, whatever the time
+    assert found["drift, CPU on each node with sshd's session"] == (100.0, False)  # 1 s over 10 hosts
     assert judged(**{DRIFT: 1.0, DEPLOY: 1.6})["deploy without changes"] == (1.6, False)
     assert judged(**{PROBE: 9.0})["probe"] == (0.1, True)  # its CPU counts, not its wall time
 
@@ -56,7 +61,7 @@ def test_faster_than_ansible_is_a_bound_from_below() -> None:
 
 
 def test_a_target_whose_cases_were_not_measured_is_left_out() -> None:
-    assert judged(**{DRIFT: 1.0}) == {}
+    assert list(judged(**{DRIFT: 1.0})) == ["drift, CPU on each node with sshd's session"]
 
 
 def test_the_table_shows_ratios_and_missed_targets() -> None:
@@ -64,7 +69,7 @@ def test_the_table_shows_ratios_and_missed_targets() -> None:
     text = report.table([json.loads(json.dumps(found))])
     drift = next(line for line in text.splitlines() if "| d " in line)
     assert [cell.strip() for cell in drift.split("|")][-3:-1] == ["3.00", "30.0"]
-    assert "missed  drift: at most 2 x the floor: 3.00" in text
+    assert "missed  drift, wall time on shared cores: at most 2.2 x the floor: 3.00" in text
 
 
 @pytest.mark.parametrize(
@@ -121,3 +126,11 @@ def test_ansible_has_a_task_for_every_setting_that_is_kept_in_a_file() -> None:
         "root - memlock unlimited",
         "root - nofile 1024",
     }
+
+
+def test_what_a_further_host_costs_is_between_the_fewest_and_the_most() -> None:
+    def found(hosts: int, cpu_s: float) -> dict[str, Any]:
+        return report.result(hosts, {DRIFT: [Cost(1.0, cpu_s, 60.0, 1.0)]}, {DRIFT: "d"})
+
+    assert report.per_further_host([found(10, 0.5)]) is None
+    assert report.per_further_host([found(110, 0.9), found(10, 0.5)]) == pytest.approx(4.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state import NodeState, is_unreadable, shared
 from shakedown.transport import bundle
 from tests.states import healthy, with_
 
@@ -66,3 +66,13 @@ def test_an_unreadable_dictionary_is_no_dictionary() -> None:
     for again in (state, NodeState.model_validate_json(state.model_dump_json())):
         assert not is_unreadable(again.gpus)
         assert is_unreadable(again.gpus[0].firmware) and is_unreadable(again.boot_unit.settings)
+
+
+def test_what_states_share_is_equal_and_stays() -> None:
+    document = healthy(1).model_dump_json()
+    first, second = (shared(NodeState.model_validate_json(document, strict=False)) for _ in range(2))
+    assert first == second == NodeState.model_validate_json(document, strict=False)
+    assert first.model_dump_json() == document
+    assert first.gpus[0].model is second.gpus[1].model
+    changed = second.model_copy(update={"gpu_tool": "another"})
+    assert changed.model_fields_set == second.model_fields_set == first.model_fields_set

@@ -1,0 +1,26 @@
+"""Modules that others load on the way and seldom use: loaded when they are used. See docs/pyinfra.md."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+
+class _Later(ModuleType):
+    """Stands for a module until somebody asks for something of it. importlib's LazyLoader is loaded by the next import
+    statement already, which looks at the module's specification (Python 3.11)."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+def lazily(name: str) -> None:
+    """Have a module load at its first use. To be called before anybody imports it; where it is there, or is not
+    installed, nothing happens."""
+    if name not in sys.modules and find_spec(name) is not None:
+        sys.modules[name] = _Later(name)
