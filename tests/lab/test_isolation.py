@@ -68,7 +68,6 @@ def test_a_node_that_crashes_is_named_and_left_out_of_the_next_run(lab: Rack, pr
     result = record["isolation"]["result"]
     assert suspects(product) in ([{"node4"}], []), ran.text
     assert "node4" not in result["cleared"], ran.text
-    assert result["conclusion"][:100] in ran.text, ran.text
     if result["undecided"]:  # iterations of some milliseconds: where other work scatters them, not all are cleared
         return
     assert set(result["cleared"]) == {node.name for node in lab} - {"node4"}
