@@ -332,7 +332,8 @@ def _show(current: Session, record: TrialsRecord, judged: Sequence[Gate]) -> Non
     if told:
         out.print()
         out.print(terminal.gates_table(told))
-    out.print(f"trials: {terminal.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}")
+    took = f"took {time.monotonic() - _stage(current).began:.0f} s"
+    out.print(f"trials: {terminal.outcome(verdict_of(judged))}, {counted(len(judged), 'gate')}, {took}")
 
 
 def conclude() -> None:
