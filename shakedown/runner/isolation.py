@@ -183,6 +183,8 @@ def _search_if_failed(current: Session, where: Where, interrupted: Interrupted) 
     _tell(current, problem)
     _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
     _search(current, where, interrupted)
+    if record.isolation is not None:
+        show(current, record.isolation)
 
 
 def _search(current: Session, where: Where, interrupted: Interrupted) -> None:
