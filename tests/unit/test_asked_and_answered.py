@@ -59,6 +59,9 @@ ASKED: dict[str, tuple[Any, list[str]]] = {
     "rdma.link_gts": (32.0, ["rdma_link.speed"]),
     "rdma.link_width": (16, ["rdma_link.width"]),
     "rdma.max_read_request": (4096, ["max_read_request"]),
+    "rdma.pfc": ([3], ["rdma_pfc"]),
+    "rdma.dscp": ({"26": 3}, ["rdma_dscp"]),
+    "rdma.congestion": ({"enable_cc": 1}, ["rdma_congestion"]),
     "rdma.modules": (["bnxt_re"], ["modules.bnxt_re"]),
     "rdma.provider": ({"name": "bnxt_re"}, ["provider_library"]),
     "rdma.provider.name": ("bnxt_re", ["provider_library"]),
@@ -91,6 +94,8 @@ NO_CHECK = {
     "rdma.usual_devices": "which devices are meant: the findings of the section are of these",
     "rdma.vendor": "which devices are meant: the findings of the section are of these",
     "rdma.usual_gid_index": "published, not wanted: the table decides, and rdma_gid tells where it differs",
+    "rdma.usual_pfc": "published, not wanted: rdma_pfc tells where ports differ from it",
+    "rdma.usual_dscp": "published, not wanted: rdma_dscp tells where ports differ from it",
     "rdma.environment": "of the job: the plan shows it",
     "rdma.provider.container_library": "a path in the container",
     "rdma.provider.install_as": "a path in the container",
@@ -108,6 +113,11 @@ WHOLE_SECTIONS = {
     "images": _PULL,
     "trials": "measured, and judged by gates",
     "agent": "what asks on the node; deploy/agent.py",
+    "pulls": _PULL,
+    "rolling": "how a run goes through the nodes",
+    "service": "what may be done with suspects; shakedown service",
+    "slurm": "how jobs are started there; its own nodes say whether they may be touched",
+    "kubernetes": "how jobs are started there",
 }  # every other field of these
 
 
