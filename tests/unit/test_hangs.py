@@ -24,7 +24,7 @@ from shakedown.hangs import ras
 from shakedown.hangs.analysis import analyse, main_thread
 from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
-from shakedown.node.launcher import standstill
+from shakedown.node.launcher import processes, standstill
 from shakedown.smoke.standstill import Standstill
 from tests.nodes import launch_plan
 
@@ -142,6 +142,29 @@ def test_a_process_that_does_not_listen_gets_no_signal(tmp_path: Path) -> None:
         assert f"hang/process-{sleeper.pid}.json" in answer["files"] and answer["late"] == []
         document = json.loads((tmp_path / f"hang/process-{sleeper.pid}.json").read_text())
         assert document["state"] == "S" and document["threads"]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be had to run another user's program")
+def test_a_process_cannot_have_root_run_a_program_by_what_it_calls_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    place = tmp_path / "bin"
+    place.mkdir(mode=0o755)
+    (place / "py-spy").write_text("#!/bin/sh\n")
+    (place / "py-spy").chmod(0o755)
+    sleeper = subprocess.Popen([str(place / "python"), "600"], executable="/bin/sleep")
+    try:
+        process = processes.read(sleeper.pid)
+        assert process is not None and standstill._py_spy([process]) == str(place / "py-spy")
+        place.chmod(0o777)
+        assert standstill._py_spy([process]) is None
+        place.chmod(0o755)
+        os.chown(place / "py-spy", 65534, -1)
+        assert standstill._py_spy([process]) is None
     finally:
         sleeper.kill()
         sleeper.wait()

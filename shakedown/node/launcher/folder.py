@@ -41,12 +41,12 @@ def parent() -> str:
     """What holds the run folders of this user. Root takes $HOME only where nobody else can write: sudo may leave it
     at the home of who called it."""
     home = os.environ.get("HOME")
-    if not home or (os.geteuid() == 0 and _stranger(home)):
+    if not home or (os.geteuid() == 0 and stranger(home)):
         home = pwd.getpwuid(os.geteuid()).pw_dir
     return os.path.join(home, ".cache", "shakedown", "runs")
 
 
-def _stranger(path: str) -> Optional[str]:
+def stranger(path: str) -> Optional[str]:
     """The part of a path that another user than root could exchange, and whose it is; None where there is none."""
     path = os.path.realpath(path)
     while True:
@@ -67,9 +67,9 @@ def _open_to_others(about: os.stat_result) -> bool:
 def _make_parent() -> str:
     """`parent`, made where it is not there. Files in there are executed, so nobody else may write there."""
     path = parent()
-    stranger = _stranger(path) if os.geteuid() == 0 else None
-    if stranger:
-        raise Unusable("root's runs cannot be kept in %s: others can exchange %s" % (path, stranger))
+    exchanged = stranger(path) if os.geteuid() == 0 else None
+    if exchanged:
+        raise Unusable("root's runs cannot be kept in %s: others can exchange %s" % (path, exchanged))
     before = os.umask(0o077)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)

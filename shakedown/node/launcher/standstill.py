@@ -208,9 +208,22 @@ def _py_spy(found: List[processes.Process]) -> Optional[str]:
     for process in found:
         argv = _read("/proc/%d/cmdline" % process.pid).split("\0")
         beside = os.path.join(os.path.dirname(argv[0]), "py-spy") if argv[0].startswith("/") else ""
-        if beside and os.access(beside, os.X_OK):
+        if beside and os.access(beside, os.X_OK) and _ours(process.pid, beside):
             return beside
     return None
+
+
+def _ours(pid: int, program: str) -> bool:
+    """Whether a program that a process's own words lead to may be run here: the process can write any path into its
+    argv, and one in a container means a path of the container's."""
+    try:
+        if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
+            return False
+        if os.geteuid() == 0:
+            return folder.stranger(program) is None
+        return {os.stat("/proc/%d" % pid).st_uid, os.stat(program).st_uid} <= {0, os.geteuid()}
+    except OSError:
+        return False
 
 
 def _spied(program: str, pid: int) -> str:
