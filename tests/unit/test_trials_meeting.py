@@ -148,6 +148,14 @@ def test_each_node_tells_what_it_writes_and_reads(tmp_path: Path, monkeypatch: p
     assert isinstance(first, list) and [each.value for each in first] == [7.5, 7.5]
 
 
+def test_the_other_node_can_give_a_program_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    for told in ("--out_json_file=/etc/passwd 20000", "-h 1", "10.0.0.1 -1", "10.0.0.1 1 --reversed", "10.0.0.1 70000"):
+        monkeypatch.setattr(Link, "hear", lambda _self, _key, told=told: told)
+        link = Link(None, "perftest/0/0", 0, "127.0.0.1", "dev0", 1, 1, {})  # type: ignore[arg-type]
+        with pytest.raises(LinkError, match="no address and port"):
+            link.connect("0/x", ["true", "-p", "{port}", "{address}"])
+
+
 def test_a_program_that_fails_fails_both_ends_and_one_that_is_missing_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import subprocess
 import sys
@@ -67,6 +68,8 @@ class Link:
             address, _, port = self.hear(f"{name}/{attempt}/port").partition(" ")
             if not port:
                 break
+            if not _is_place(address, port):
+                raise LinkError("the other node names no address and port to connect to")
             given = [word.replace("{port}", port).replace("{address}", address) for word in words]
             sys.stderr.write(f"$ {' '.join(given)}\n")
             with programs.running(given) as (process, output):
@@ -77,6 +80,14 @@ class Link:
             if not why:
                 return text
         raise LinkError(f"{words[0]}: {why}")
+
+
+def _is_place(address: str, port: str) -> bool:
+    """Whether the other node's word is an address and a port, and so no option of the program that is given it."""
+    try:
+        return bool(ipaddress.ip_address(address)) and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
+    except ValueError:
+        return False
 
 
 def _free_port() -> int:
