@@ -3,6 +3,7 @@ through."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -253,6 +254,52 @@ def test_who_listens_without_the_token_is_not_taken_from(tmp_path: Path) -> None
         thread.join(30)
     assert taker.returncode == 1 and "no giver at 127.0.0.1 within 2 s" in err
     assert not (tmp_path / "taker/loaded").exists()
+
+
+def test_who_says_a_byte_now_and_then_keeps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handover, "HANDSHAKE_S", 0.3)
+    for role in (handover.greet, handover.answer):
+        ours, theirs = socket.socketpair()
+        ours.settimeout(30)
+        over, said = threading.Event(), []
+
+        def drip(other: socket.socket = theirs, over: threading.Event = over, said: list[int] = said) -> None:
+            while len(said) < 31 and not over.wait(0.2):
+                other.sendall(b"x")
+                said.append(1)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        with ours, theirs:
+            with pytest.raises((OSError, handover.Stranger)):
+                role(ours, TOKEN)
+            over.set()
+            thread.join(60)
+        assert len(said) < 31
+
+
+def test_a_giver_that_is_never_done_is_left_after_the_time_that_a_transfer_has(tmp_path: Path) -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, contextlib.suppress(OSError):
+                handover.greet(connection, TOKEN)
+                while not over.wait(0.1):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        asked = job(server.getsockname()[1], timeout_s=1)
+        taker = node(tmp_path / "taker", "take.py", {**asked, "ports": asked["ports"][:1]})
+        try:
+            _out, err = taker.communicate(timeout=30)
+        finally:
+            taker.kill()
+            over.set()
+            thread.join(30)
+    assert taker.returncode == 1 and "not done in 1 s" in err
 
 
 def test_an_image_without_room_is_not_fetched(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from typing import Any, Dict
 
-from shakedown.node.assets.handover import CHUNK, HANDSHAKE_S, Stranger, greet
+from shakedown.node.assets.handover import CHUNK, Stranger, greet
 from shakedown.node.assets.words import clean, say
 
 STRANGERS = 50  # connections without the token, after which nobody is waited for any more
@@ -57,7 +58,6 @@ def receiver(server: socket.socket, job: Dict[str, Any]) -> socket.socket:
             except socket.timeout:
                 break
             try:
-                connection.settimeout(HANDSHAKE_S)
                 greet(connection, job["token"])
                 connection.settimeout(job["stall_s"])
                 return connection
@@ -75,6 +75,9 @@ def give(job: Dict[str, Any]) -> int:
             ["docker", "save", job["id"]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert child.stdout is not None and child.stderr is not None
+        limit = threading.Timer(job["timeout_s"], child.kill)  # also where docker says nothing
+        limit.daemon = True
+        limit.start()
         sent = 0
         try:
             while True:
@@ -85,9 +88,12 @@ def give(job: Dict[str, Any]) -> int:
                 sent += len(chunk)
                 if time.monotonic() > deadline:
                     raise GiveError("not done in {:.0f} s".format(job["timeout_s"]))
+            if time.monotonic() > deadline:
+                raise GiveError("not done in {:.0f} s".format(job["timeout_s"]))
             if child.wait(60):
                 raise GiveError(clean(child.stderr.read(2000).decode("utf-8", "replace")))
         finally:
+            limit.cancel()
             if child.poll() is None:
                 child.kill()
                 child.wait()

@@ -11,11 +11,12 @@ import hashlib
 import hmac
 import os
 import socket
+import time
 
 NONCE = 32  # bytes
 CHUNK = 1 << 20
 GIVES, TAKES = b"shakedown gives", b"shakedown takes"
-HANDSHAKE_S = 5.0
+HANDSHAKE_S = 10.0  # for all of it: who says a byte now and then would keep everybody else waiting
 
 
 class Stranger(Exception):
@@ -27,10 +28,11 @@ def proof(token: str, role: bytes, *nonces: bytes) -> bytes:
     return hmac.new(bytes.fromhex(token), role + b"".join(nonces), hashlib.sha256).digest()
 
 
-def exactly(connection: socket.socket, count: int) -> bytes:
-    """So many bytes; fewer are a Stranger's."""
+def exactly(connection: socket.socket, count: int, until: float) -> bytes:
+    """So many bytes, by then (of time.monotonic); fewer are a Stranger's."""
     taken = b""
     while len(taken) < count:
+        connection.settimeout(max(until - time.monotonic(), 0.001))
         more = connection.recv(count - len(taken))
         if not more:
             raise Stranger("the connection was closed before it said who it is")
@@ -39,19 +41,22 @@ def exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def greet(connection: socket.socket, token: str) -> None:
-    """The giver's side. Raises Stranger."""
+    """The giver's side. Raises Stranger, OSError."""
+    until = time.monotonic() + HANDSHAKE_S
     mine = os.urandom(NONCE)
+    connection.settimeout(HANDSHAKE_S)
     connection.sendall(mine)
-    theirs, said = exactly(connection, NONCE), exactly(connection, NONCE)
+    theirs, said = exactly(connection, NONCE, until), exactly(connection, NONCE, until)
     if not hmac.compare_digest(said, proof(token, TAKES, mine, theirs)):
         raise Stranger("it has not the token of this transfer")
     connection.sendall(proof(token, GIVES, mine, theirs))
 
 
 def answer(connection: socket.socket, token: str) -> None:
-    """The receiver's side. Raises Stranger."""
-    theirs = exactly(connection, NONCE)
+    """The receiver's side. Raises Stranger, OSError."""
+    until = time.monotonic() + HANDSHAKE_S
+    theirs = exactly(connection, NONCE, until)
     mine = os.urandom(NONCE)
     connection.sendall(mine + proof(token, TAKES, theirs, mine))
-    if not hmac.compare_digest(exactly(connection, NONCE), proof(token, GIVES, theirs, mine)):
+    if not hmac.compare_digest(exactly(connection, NONCE, until), proof(token, GIVES, theirs, mine)):
         raise Stranger("it has not the token of this transfer")

@@ -79,7 +79,18 @@ def take_image(job: Dict[str, Any]) -> int:
             ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         assert child.stdin is not None and child.stdout is not None
-        limit = threading.Timer(job["timeout_s"], child.kill)
+        over = threading.Event()
+
+        def end() -> None:
+            over.set()
+            child.kill()
+            try:
+                connection.shutdown(socket.SHUT_RDWR)  # a giver that says a byte now and then is never silent
+            except OSError:
+                pass
+
+        limit = threading.Timer(job["timeout_s"], end)
+        limit.daemon = True
         limit.start()
         try:
             source: Any = connection.makefile("rb", CHUNK)
@@ -89,8 +100,13 @@ def take_image(job: Dict[str, Any]) -> int:
             said = child.stdout.read(20000).decode("utf-8", "replace")
             if child.wait():
                 raise TakeError("docker load: {}".format(said))
-        except BrokenPipeError:
-            raise TakeError("docker load: {}".format(child.stdout.read(2000).decode("utf-8", "replace"))) from None
+        except (Refused, OSError) as error:
+            if over.is_set():
+                raise TakeError("not done in {:.0f} s".format(job["timeout_s"])) from None
+            if isinstance(error, BrokenPipeError):
+                said = child.stdout.read(2000).decode("utf-8", "replace")
+                raise TakeError("docker load: {}".format(said)) from None
+            raise
         finally:
             limit.cancel()
             if child.poll() is None:
