@@ -31,7 +31,7 @@ LEADS_TO = {
 _FOR_TYPES = {"typing", "typing_extensions", "collections.abc", "__future__"}
 ONLY_ON_THE_CONTROLLER = {"fleet"}  # compares nodes with each other
 # What the agent itself calls of them.
-_CALLED = [("shakedown.findings", {"worst"}), ("shakedown.text", {"file_name"})]
+_CALLED = [("shakedown.findings", {"worst"}), ("shakedown.text", {"file_name", "printable"})]
 _CHECKS = Path(checks.__file__).parent
 
 

@@ -71,7 +71,7 @@ def findings(node: str, desired: DesiredState, answer: Any, program: str) -> lis
         return [_unknown(node, f"stale: {_ago(age)}", evidence, LOOK)]
     if told.why:
         return [_unknown(node, "it could not check", printable(told.why, 500), LOOK)]
-    found = [each.model_copy(update={"node": node}) for each in told.findings]
+    found = [each.model_copy(update={"node": node, "name": printable(each.name, 200)}) for each in told.findings]
     return [_counts(node, desired, told, age, program), *found]
 
 

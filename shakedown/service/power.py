@@ -71,6 +71,9 @@ def _password(bmc: Bmc, environment: Mapping[str, str]) -> str:
 
 
 def _said(fd: int, password: str) -> str:
-    size = os.fstat(fd).st_size
-    text = os.pread(fd, _SAID, max(size - _SAID, 0)).decode("utf-8", "replace")
-    return printable(text.replace(password, "***") if password else text, 400).strip() or "it said nothing"
+    size, more = os.fstat(fd).st_size, len(password.encode())
+    begin = max(size - _SAID - more, 0)
+    text = os.pread(fd, _SAID + more, begin).decode("utf-8", "replace")
+    if password:
+        text = text.replace(password, "***")[more if begin else 0 :]  # what the cut left of a password goes too
+    return printable(text, 400).strip() or "it said nothing"

@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.agent import told
 from shakedown.findings import Finding, Verdict, worst
-from shakedown.node.agent import last
+from shakedown.node.agent import last, tell
 from shakedown.transport.program import command, program
 from tests.sent_scripts import NOBODY
 from tests.unit.test_agent import Node, needs_root
@@ -91,9 +91,19 @@ def test_what_makes_no_sense_is_unknown(verdict: tuple[Node, dict[str, Any]], te
 
 def test_a_node_speaks_for_itself_alone_and_without_control_characters(verdict: tuple[Node, dict[str, Any]]) -> None:
     node, said = verdict
-    finding = {"name": "kernel_log", "node": "node99", "verdict": "fail", "evidence": "\x1b[2Jgone\u202e"}
+    finding = {"name": "log\nok: x", "node": "node99", "verdict": "fail", "evidence": "\x1b[2Jgone\u202e"}
     _, found = taken(node, {**said, "findings": [finding]})
-    assert found.node == "node01" and "\x1b" not in found.evidence and "\u202e" not in found.evidence
+    assert found.node == "node01" and found.name == "log ok: x"
+    assert "\x1b" not in found.evidence and "\u202e" not in found.evidence
+
+
+def test_what_users_of_a_node_choose_is_no_line_of_its_own_in_the_journal(verdict: tuple[Node, dict[str, Any]]) -> None:
+    chosen = "x\n<0>all is lost\x1b[2J"
+    remedied = [{"finding": "a", "did": "", "left": chosen}, {"finding": "b", "did": chosen, "left": ""}]
+    said = {**verdict[1], "findings": [], "said": {}, "remedied": remedied, "not_told": [chosen], "why": chosen}
+    lines = list(tell.journal(said))
+    assert len(lines) == 4 and not any("\n" in line or "\x1b" in line for line in lines)
+    assert [line[:3] for line in lines[:3]] == ["<5>", "<5>", "<4>"]
 
 
 def test_no_verdict_says_what_to_do(verdict: tuple[Node, dict[str, Any]]) -> None:

@@ -419,6 +419,10 @@ def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: 
     failing = bmc.model_copy(update={"command": [*bmc.command, "7"]})
     with pytest.raises(PowerError, match=r"ended with 7: node1 \*\*\*"):
         cycle(failing, "node1", {"PATH": "/usr/bin:/bin"})
+    cut = ["sh", "-c", 'printf "%s%01996d" "$BMC_PASSWORD" 0; exit 7']  # what is told begins within the password
+    with pytest.raises(PowerError, match=r"ended with 7: (\*\*\*)?0+") as told:
+        cycle(bmc.model_copy(update={"command": cut}), "node1", {"PATH": "/usr/bin:/bin"})
+    assert "ter2" not in str(told.value)
     for name in ("--all", "../node1", "a b", "node1;reboot"):
         with pytest.raises(PowerError, match="is no name"):
             argv_of(bmc, name)

@@ -17,6 +17,7 @@ REMEDIED = "remedied.json"
 METRICS = "shakedown_agent.prom"
 SHORT = 80  # bytes of a message that node-problem-detector keeps (max_output_length of its custom plugins)
 LABEL = 200  # characters
+LONGEST = 4000  # characters of a line of the journal
 VERDICTS = ("ok", "warn", "drift", "fail", "unknown")
 SEVERITY = {"drift": 5, "unknown": 4, "fail": 3, "warn": 6}  # of syslog: notice, warning, error, informational
 
@@ -45,7 +46,15 @@ def message(told: Dict[str, Any]) -> str:
 
 
 def journal(told: Dict[str, Any]) -> Iterator[str]:
-    """A line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last one."""
+    """A line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last one. What users
+    of the node choose (names of processes, of files) can be in all of them, and begins no line of its own."""
+    from shakedown.text import printable
+
+    for line in _lines(told):
+        yield printable(line, LONGEST)
+
+
+def _lines(told: Dict[str, Any]) -> Iterator[str]:
     for each in told["findings"]:
         if each["verdict"] != "ok":
             yield "<{}>{}".format(SEVERITY[each["verdict"]], told["said"][each["name"]])
