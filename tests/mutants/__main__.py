@@ -67,13 +67,14 @@ def areas() -> dict[str, dict[str, list[str]]]:
 
 
 def files(patterns: Sequence[str]) -> list[str]:
-    """The project's files that fit, sorted. Raises ValueError for a pattern that none fits."""
+    """The project's files that fit, sorted; "!" takes those away that another area has. Raises ValueError for a pattern
+    that none fits."""
     found: set[str] = set()
     for pattern in patterns:
-        fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern)}
+        fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern.removeprefix("!"))}
         if not fitting:
             raise ValueError(f"areas.toml: no file fits {pattern}")
-        found |= fitting
+        found = found - fitting if pattern.startswith("!") else found | fitting
     return sorted(found)
 
 

@@ -384,6 +384,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
         b"\x80\x02]q\x00h\x00a.",  # a list that holds itself
         b"\x80\x02}r\xff\xff\xff\x3f0.",  # an index for which the C implementation reserves 16 GiB
     ],
+    ids=range(11),  # the longest has a megabyte as its name else
 )
 def test_a_record_that_is_none_is_refused_and_nothing_of_it_is_called(data: bytes) -> None:
     with pytest.raises(ValueError):

@@ -14,15 +14,15 @@ from shakedown.runs import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, of_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
-from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_of, proposals
+from shakedown.service.decide import LOADS, STALE_S, Allowed, Facts, Limits, Proposal, next_of, proposals
 from shakedown.service.evidence import accusations, proofs
 from shakedown.service.ladder import ladder
-from shakedown.service.marks import Bounds, marks, names_in, reason_of
+from shakedown.service.marks import WITNESS, Bounds, marks, names_in, reason_of
 from shakedown.service.model import RUNGS, Accusation, Known, Proof, Step
 from shakedown.service.power import PowerError, argv_of, cycle
 from shakedown.service.standing import history
 from shakedown.smoke.gates import Gate
-from shakedown.trials.models import Judged, TrialsRecord
+from shakedown.trials.models import PAIRS, Judged, Matrix, Named, TrialsRecord
 from shakedown.trials.workload.registry import trials
 from tests.plans import small
 from tests.reports import HOSTILE
@@ -77,6 +77,8 @@ def test_a_diagnosis_names_who_showed_the_failure_and_nobody_by_hearsay() -> Non
     by_others = a_diagnosis(("node2",), a_sign("node1", role="echo", blames=("node2",)))
     for diagnosis in (by_others, a_diagnosis(("node2",), a_sign("node2"), confidence="likely")):
         assert said(a_record(gates=FAILED, diagnosis=diagnosis)) == []
+    for hearsay in ({"role": "echo"}, {"blames": ("node1",)}, {"name": "hang"}):
+        assert said(a_record(gates=FAILED, diagnosis=a_diagnosis(("node2",), a_sign("node2", **hearsay)))) == []
     busy = a_diagnosis(("node2",), a_sign("node2", name="busy")).model_copy(update={"name": "busy"})
     assert said(a_record(gates=FAILED, diagnosis=busy)) == [], "somebody else's run is no fault of the node"
 
@@ -86,14 +88,20 @@ def test_a_search_a_trial_and_findings_name_and_a_link_drains_nobody() -> None:
         Suspect(kind="node", nodes=("node1",), trainings=("1.1",), probability=0.99),
         Suspect(kind="link", nodes=("node2", "node3"), trainings=("1.2",), probability=0.9),
     ]
-    search = Isolation(problem=Problem(nodes=list(NODES)), result=Result(suspects=suspects, conclusion="two"))
+    two = Result(suspects=suspects, conclusion="two")
+    search = Isolation(problem=Problem(nodes=list(NODES)), result=two)
     assert said(a_record(isolation=search)) == [
         ("node1", "isolation", "search", True),
         ("node2", "isolation", "link", False),
         ("node3", "isolation", "link", False),
     ]
+    shared = Isolation(problem=Problem(nodes=list(NODES)), result=two.model_copy(update={"systemic": True}))
+    assert said(a_record(isolation=shared)) == [], "what all share is nobody's fault"
     gate = Gate(name="gemm", verdict=Verdict.FAIL, node="node3", job="trials", evidence="gpu3: 0.5 of its peers")
     assert said(a_record(gates=[gate])) == [("node3", "trial", "gemm", True)]
+    assert said(a_record(gates=[gate.model_copy(update={"verdict": Verdict.UNKNOWN})])) == []
+    own = gate.model_copy(update={"name": "loss", "job": "node3"})
+    assert said(a_record(gates=[own])) == [("node3", "gate", "loss", False)], "of a job that it had for itself"
     found = [
         Finding(name="gpu_count", node="node1", verdict=Verdict.FAIL, wanted=8, actual=7),
         Finding(name="thp", node="node1", verdict=Verdict.DRIFT, wanted="never", actual="always"),
@@ -126,6 +134,25 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
     assert [(p.node, p.load, p.others) for p in proofs(a_record(jobs=[], gates=[], isolation=search))] == [
         ("node1", "smoke", 1)
     ]
+    its_own = a_record().jobs[0].model_copy(update={"node": "node1"})
+    alone = a_record(jobs=[its_own], gates=[Gate(name="loss", verdict=Verdict.OK, node="node1", job=its_own.name)])
+    assert {each.others for each in proofs(alone)} == {0}, "a job for itself is its own word"
+
+
+def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> None:
+    whole = Matrix(figure="bandwidth", unit="Gbit/s", nodes=list(NODES), cells={}, median=100.0)
+
+    def through(matrix: Matrix = whole, **more: Any) -> list[tuple[str, int]]:
+        between = TrialsRecord(asked=[PAIRS], repetitions=3, places=list(NODES), matrices=[matrix], **more)
+        return [(each.node, each.others) for each in proofs(a_record(trials=between, jobs=[], gates=[]))]
+
+    assert through() == [(node, 2) for node in NODES]
+    for cells in ({"slow": [["node1", "node2"]]}, {"missing": [["node1", "node2"]]}):
+        assert through(whole.model_copy(update=cells)) == [("node3", 2)]
+    named = Named(kind="sender", what="node2", nodes=["node2"], figure="bandwidth", cells=2, of=2, evidence="slow")
+    assert through(whole.model_copy(update={"named": [named]})) == [("node1", 2), ("node3", 2)]
+    assert through(whole.model_copy(update={"median": None})) == [], "nothing was read"
+    assert through(incomplete={PAIRS: {"node3": "its log was cut"}}) == [("node1", 2), ("node2", 2)]
 
 
 def accused(at: int = 100, node: str = "node1", **more: Any) -> Accusation:
@@ -225,10 +252,14 @@ def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
     cut = (*reboot, accused(170), step(200, "begun", "reboot"))
     assert told(next_step(*cut)) == ("rung", "reboot"), "its process is gone"
     assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("rung", "reboot")
-    other = next_step(*reboot, accused(170), step(200, "begun", "reboot", who="ops@elsewhere:7"))
+    other_step = step(200, "begun", "reboot", who="ops@elsewhere:7")
+    other = next_step(*reboot, accused(170), other_step)
     assert other.kind == "leave" and "ops@elsewhere" in other.why
+    assert next_step(*reboot, accused(170), other_step, now=200 + STALE_S).kind == "leave"
+    assert told(next_step(*reboot, accused(170), other_step, now=201 + STALE_S)) == ("rung", "reboot"), "it never ended"
     load = (accused(100), *attempt(200, "mend"), step(300, "begun", "load"))
     assert told(next_step(*load)) == ("load", "load")
+    assert told(next_step(*load, accused(310))) == ("rung", "mend"), "accused anew, and no load would help"
 
 
 def test_loads_that_come_to_nothing_end_with_a_person() -> None:
@@ -352,6 +383,30 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
     assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
     resumed = (drained, *cleared, step(220, "resumed"))
     assert [what for what, _ in marked(BAD, *resumed, nodes=ours)] == ["leave"], "drained by somebody with our words"
+
+
+def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_makes_room() -> None:
+    bad = {name: known(BAD.model_copy(update={"node": name})) for name in ("node1", "node2")}
+    reason = reason_of(BAD)
+    back = known(BAD, step(150, "drained", why=reason), passed(200, "gemm", 0), passed(210))
+    there = {name: in_slurm(name) for name in NODES}
+    out = {**there, "node3": in_slurm("node3", "DRAIN", reason=reason)}
+    names = {name: name for name in NODES}
+
+    def of(its: dict[str, Known], nodes: dict[str, Node], at_once: int) -> list[tuple[str, str]]:
+        found = marks({node: history(each) for node, each in its.items()}, its, nodes, names, Bounds(at_once))
+        return [(each.node, each.what) for each in found]
+
+    assert of(bad, there, 1) == [("node1", "drain"), ("node2", "leave")]
+    assert of(bad, there, 2) == [("node1", "drain"), ("node2", "drain")]
+    assert of(bad, out, 2) == [("node1", "drain"), ("node2", "leave")], "one is out already"
+    assert of({**bad, "node3": back}, out, 1) == [("node3", "resume"), ("node1", "drain"), ("node2", "leave")]
+    (down,) = of({"node3": back}, {"node3": in_slurm("node3", "DOWN", "DRAIN", reason=reason)}, 1)
+    assert down == ("node3", "leave"), "well, and the scheduler does not reach it"
+    held = known(step(150, "drained", why=reason, name=WITNESS))
+    (mark,) = marks({"node3": history(held)}, {"node3": held}, out, names, ONE)
+    assert mark.what == "resume" and str(mark).endswith("only held for the load of another node")
+    assert str(marks({"node1": history(bad["node1"])}, bad, there, names, ONE)[0]).endswith(reason)
 
 
 def test_no_word_of_a_node_becomes_anything_but_the_end_of_its_reason() -> None:
