@@ -19,8 +19,9 @@ from pydantic import BaseModel, ConfigDict
 from shakedown.baselines.model import Baseline
 from shakedown.compared import Wanted, past_of
 from shakedown.findings import Verdict
-from shakedown.runs import RunDirectory, RunRecord, runs_folder
-from shakedown.smoke.figures import METRICS
+from shakedown.runs import RunDirectory, RunRecord
+from shakedown.runs_folder import runs_folder
+from shakedown.smoke.metrics import METRICS
 from shakedown.state import NodeState
 from shakedown.text import printable
 

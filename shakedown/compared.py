@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shakedown.baselines.model import Past
 from shakedown.desired.models import Smoke
 from shakedown.runs import JobRecord
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.scaling import OneAlone
 from shakedown.state import NodeState
 from shakedown.text import printable

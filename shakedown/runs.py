@@ -52,6 +52,7 @@ from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.isolation.model import Isolation
 from shakedown.rolling.model import Rolling
+from shakedown.runs_folder import runs_folder
 from shakedown.smoke import gates
 from shakedown.smoke.benchmark.judge import judge as judge_benchmark
 from shakedown.smoke.benchmark.judge import not_run
@@ -223,11 +224,6 @@ def desired_digest(desired: dict[str, DesiredState]) -> str:
     states = {name: state.model_dump(mode="json", exclude=NO_PROMISE) for name, state in desired.items()}
     text = json.dumps(masking.masked(states), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def runs_folder() -> Path:
-    """Where runs are kept: $SHAKEDOWN_RUNS, or runs/ in the current folder."""
-    return Path(os.environ.get("SHAKEDOWN_RUNS") or "runs")
 
 
 def why_none_can_be_kept(root: Path | None = None) -> str:

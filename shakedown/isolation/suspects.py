@@ -7,7 +7,8 @@ from pathlib import Path
 
 from shakedown.findings import Verdict
 from shakedown.isolation.model import Isolation, Result
-from shakedown.runs import RunDirectory, runs_folder
+from shakedown.runs import RunDirectory
+from shakedown.runs_folder import runs_folder
 
 
 def standing(name: str, result: Result | None) -> tuple[Verdict, str]:

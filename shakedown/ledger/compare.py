@@ -12,8 +12,8 @@ from shakedown.findings import Verdict
 from shakedown.ledger.changing import settled, without_missing
 from shakedown.ledger.jobs import key_of, parameters_of
 from shakedown.runs import JobRecord, RunDirectory, RunRecord
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.metrics import METRICS
 from shakedown.state import NodeState
 from shakedown.text import printable
 

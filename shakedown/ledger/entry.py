@@ -21,8 +21,8 @@ from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results
 from shakedown.service.evidence import accusations, proofs
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import figures_of
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.metrics import METRICS
 from shakedown.state import NodeState
 from shakedown.trials.judge import metric as metric_of
 from shakedown.trials.models import NODES

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from shakedown.runs_folder import runs_folder
 from shakedown.secret_file import SecretError, read_secret
 from shakedown.text import printable
 
@@ -56,8 +57,6 @@ def place_of(given: str | Path | None = None) -> Place:
 
 
 def _beside_the_runs() -> Path:
-    from shakedown.runs import runs_folder  # with all that judges runs: who names a ledger has no use for it
-
     return runs_folder() / FILE
 
 

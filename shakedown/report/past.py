@@ -12,7 +12,7 @@ from shakedown.baselines.model import short
 from shakedown.findings import Verdict
 from shakedown.hosts import named
 from shakedown.report.terminal import COLOURS, table
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

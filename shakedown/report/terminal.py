@@ -206,8 +206,8 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
     """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'. Of
     more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures' span."""
-    from shakedown.smoke.figures import METRICS
     from shakedown.smoke.gates import verdict as verdict_of
+    from shakedown.smoke.metrics import METRICS
 
     own = {job.node: job.figures for job in jobs if job.node is not None}
     found = {
@@ -296,7 +296,7 @@ def figures_table(
 ) -> Table:
     """The measured figures, of a `node` by itself or of all: the median of the steady iterations, whether anybody
     expected one, and what earlier runs say of it where they were asked."""
-    from shakedown.smoke.figures import METRICS
+    from shakedown.smoke.metrics import METRICS
 
     known = baselines or {}
     first = "figure" if node is None else safe(f"figure of {node} by itself")

@@ -21,7 +21,7 @@ from shakedown.ledger.store import Ledger
 from shakedown.runner.child import Commands, shown
 from shakedown.runner.scheduler import after, carry_out
 from shakedown.runner.service import Picture
-from shakedown.runs import runs_folder
+from shakedown.runs_folder import runs_folder
 from shakedown.service.decide import Proposal
 from shakedown.service.evidence import SMOKE
 from shakedown.service.marks import WITNESS, Mark, drain_of, reason_of

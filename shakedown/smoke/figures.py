@@ -10,43 +10,11 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.baselines.model import Direction
 from shakedown.smoke.log import Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
+from shakedown.smoke.metrics import METRICS, Metric
 
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
-GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
-
-
-class Metric(BaseModel):
-    """What is measured, in which unit, and which way is better."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    unit: str
-    direction: Direction
-    source: str  # the field of `Iteration`
-    zero: bool = True  # whether 0 is a value that a line can have: what is printed is rounded
-
-    def possible(self, value: float) -> bool:
-        """Whether a machine can have such a value: a negative one, or an iteration in no time, is a line that lies."""
-        return (value > 0 or (self.zero and value == 0)) and value <= GREATEST
-
-    def meets(self, actual: float, bound: float) -> bool:
-        """Whether a measured value is as good as the bound. Never true for NaN."""
-        return actual >= bound if self.direction == "at least" else actual <= bound
-
-
-METRICS = {
-    metric.name: metric
-    for metric in (
-        Metric(name="throughput_per_gpu", unit="TFLOP/s/GPU", direction="at least", source="tflops_per_gpu"),
-        Metric(name="tokens_per_gpu", unit="tokens/s/GPU", direction="at least", source="tokens_per_gpu_per_s"),
-        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms", zero=False),
-        Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
-    )
-}
 
 
 class Figure(BaseModel):

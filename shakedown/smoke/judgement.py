@@ -11,11 +11,12 @@ from shakedown.desired import DesiredState
 from shakedown.findings import Verdict
 from shakedown.hca import devices_of, others_of
 from shakedown.smoke import gates
-from shakedown.smoke.figures import METRICS, WARMUP, Figures, measure
+from shakedown.smoke.figures import WARMUP, Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
 from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.watched import Watched
 from shakedown.state import NodeState

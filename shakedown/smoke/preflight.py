@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
 from shakedown.desired.problems import Problem
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.options import choose, environment_problems
 from shakedown.smoke.plan.environment import chosen_gpus, gpu_variables
 from shakedown.smoke.plan.parallelism import split

@@ -13,9 +13,9 @@ from shakedown.checks import answers, checks
 from shakedown.checks.compare import remedy_of
 from shakedown.findings import Verdict
 from shakedown.node.settings import SETTINGS
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import rules
 from shakedown.smoke.gates.registry import Rule
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import Signature, load
 from tests.docs.markdown import prose, summary, table
 

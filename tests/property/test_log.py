@@ -8,13 +8,13 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.gates.iterations import iterations_complete
 from shakedown.smoke.job_shape import JobShapeReader
 from shakedown.smoke.lines import as_text, split
 from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
 from shakedown.smoke.log_fields import field_names
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import FailureScanner, Scanner, load
 from shakedown.stragglers.reading import WindowReader
 

@@ -21,9 +21,10 @@ from shakedown.runner.session import Session
 from shakedown.runner.training import plan_of
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run
 from shakedown.smoke import gates
-from shakedown.smoke.figures import METRICS, Figure, Figures
+from shakedown.smoke.figures import Figure, Figures
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.kept_logs import LogFile, LogQuota
+from shakedown.smoke.metrics import METRICS
 from tests.states import GIB, bare, desired, with_
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "rocm.log"

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.figures import GREATEST, METRICS, measure
+from shakedown.smoke.figures import measure
 from shakedown.smoke.log import Iteration, parse
+from shakedown.smoke.metrics import GREATEST, METRICS
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 

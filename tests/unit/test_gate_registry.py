@@ -11,10 +11,10 @@ import pytest
 
 from shakedown.findings import Verdict
 from shakedown.smoke import gates
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Observed, registry
 from shakedown.smoke.gates.model import Outcome
 from shakedown.smoke.gates.registry import Rule, gate
+from shakedown.smoke.metrics import METRICS
 
 PACKAGE = Path(gates.__file__).parents[2]
 NAMES = [rule.name for rule in gates.rules() if rule.name]

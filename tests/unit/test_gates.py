@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import METRICS, measure
+from shakedown.smoke.figures import measure
 from shakedown.smoke.gates import (
     Gate,
     NodeLog,
@@ -25,6 +25,7 @@ from shakedown.smoke.gates import (
 from shakedown.smoke.gates.counters import counters
 from shakedown.smoke.gates.exit_codes import exit_codes
 from shakedown.smoke.log import Iteration, Summary
+from shakedown.smoke.metrics import METRICS
 from shakedown.state import Unreadable
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"

@@ -23,6 +23,7 @@ LEVELS = (
         "shakedown.log",
         "shakedown.peers",
         "shakedown.private",
+        "shakedown.runs_folder",
         "shakedown.secrets",
         "shakedown.site_files",
         "shakedown.text",

@@ -27,8 +27,9 @@ from shakedown.ledger.service import known_of, write
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
-from shakedown.smoke.figures import METRICS, Figure, Figures
+from shakedown.smoke.figures import Figure, Figures
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.metrics import METRICS
 from shakedown.state import NodeState
 from shakedown.text import file_name
 from tests.plans import rack

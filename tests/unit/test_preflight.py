@@ -9,7 +9,7 @@ import pytest
 
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.resolve import HostLayers, resolve
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.recipe import recipes
 
 IMAGES = {"megatron": "rocm/megatron-lm:v25.4"}

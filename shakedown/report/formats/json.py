@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
 from shakedown.report.formats import (
     Calibrated,
@@ -57,6 +56,8 @@ def desired(document: Desired) -> Iterator[str]:
 @shows(Plans)
 def plans(document: Plans) -> Iterator[str]:
     """One plan by itself where it is the only one and over all nodes, as it was before a run could have several."""
+    from shakedown.desired.models import TOGETHER  # with all models of it, which few documents need
+
     if document.plans and set(document.plans) != {TOGETHER}:
         rows = {name: plan.model_dump(mode="json") for name, plan in document.plans.items()}
         yield json.dumps(rows, indent=1)

@@ -76,7 +76,7 @@ def _own_times(shown: Overview) -> Iterator[str]:
 
 
 def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
-    from shakedown.smoke.figures import METRICS
+    from shakedown.smoke.metrics import METRICS
 
     assert job.figures and job.plan
     for name, metric in METRICS.items():

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shakedown.desired.models import TOGETHER
 from shakedown.findings import Verdict
 from shakedown.report.formats import Findings, Judged, Run, shows
 from shakedown.text import printable
@@ -82,6 +81,8 @@ class _Gauges:
 
 
 def _metrics(shown: Overview, nodes: int | None = None) -> str:
+    from shakedown.desired.models import TOGETHER  # with all models of it, which other formats may do without
+
     gauges = _Gauges()
     for verdict in (Verdict.OK, Verdict.DRIFT, Verdict.FAIL, Verdict.UNKNOWN):
         gauges.set("shakedown_verdict", shown.verdict == verdict, inventory=shown.inventory, verdict=verdict.value)

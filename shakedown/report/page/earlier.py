@@ -11,7 +11,7 @@ from shakedown.report.overview import Overview
 from shakedown.report.page import plots
 from shakedown.report.page.plots import Plot
 from shakedown.runs import Evidence
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 from shakedown.text import counted, printable
 
 if TYPE_CHECKING:

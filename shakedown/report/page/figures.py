@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shakedown.report.overview import Overview
-from shakedown.smoke.figures import METRICS
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.metrics import METRICS
 from shakedown.text import counted
 
 BASELINE = "baseline."  # in front of a metric's name: the gate that holds it against earlier runs

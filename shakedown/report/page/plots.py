@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import METRICS
+from shakedown.smoke.metrics import METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from shakedown.baselines.model import Baseline, Past, short
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import METRICS, Figures
+from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate, gate_of_each_metric
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import advice
 
 PREFIX = "baseline."

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import METRICS, WARMUP, measure
+from shakedown.smoke.figures import WARMUP, measure
 from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog, logs_of
 from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import advice
 
 
@@ -61,7 +62,7 @@ def of_logs(
     """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
     `unlogged` is the number of nodes that are in none of the logs.
-    `expect` holds the bound of each expected metric (`figures.METRICS`), `iterations` the N of the run (None: what the
+    `expect` holds the bound of each expected metric (`metrics.METRICS`), `iterations` the N of the run (None: what the
     lines say). Raises ValueError, with every fault, for a metric that does not exist or a bound that is no number.
     """
     if faults := unknown_metrics(expect):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import METRICS, Figures
+from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.signatures import advice
 

@@ -1,0 +1,40 @@
+"""What is measured of a smoke run: by itself, so that who only asks for a unit loads no reader of logs."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.baselines.model import Direction
+
+GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
+
+
+class Metric(BaseModel):
+    """What is measured, in which unit, and which way is better."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    unit: str
+    direction: Direction
+    source: str  # the field of `Iteration`
+    zero: bool = True  # whether 0 is a value that a line can have: what is printed is rounded
+
+    def possible(self, value: float) -> bool:
+        """Whether a machine can have such a value: a negative one, or an iteration in no time, is a line that lies."""
+        return (value > 0 or (self.zero and value == 0)) and value <= GREATEST
+
+    def meets(self, actual: float, bound: float) -> bool:
+        """Whether a measured value is as good as the bound. Never true for NaN."""
+        return actual >= bound if self.direction == "at least" else actual <= bound
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric(name="throughput_per_gpu", unit="TFLOP/s/GPU", direction="at least", source="tflops_per_gpu"),
+        Metric(name="tokens_per_gpu", unit="tokens/s/GPU", direction="at least", source="tokens_per_gpu_per_s"),
+        Metric(name="elapsed_time_per_iteration", unit="ms", direction="at most", source="elapsed_ms", zero=False),
+        Metric(name="mem_usage", unit="fraction", direction="at most", source="memory_fraction"),
+    )
+}
