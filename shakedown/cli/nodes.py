@@ -100,10 +100,15 @@ def report_of_it(state: State, form: str | None, output: Path | None) -> Iterato
 
 
 def load_state(
-    inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int | None, to_train: bool = False
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int | None,
+    to_train: bool = False,
+    connects: bool = True,
 ) -> State:
     """Load and validate; nothing is connected to before the whole desired state is known to be right, with the job of
-    these hosts where it is `to_train`."""
+    these hosts where it is `to_train`. `connects`: as `engine.load` has it."""
     from pyinfra_cli.util import parse_cli_arg
 
     from shakedown.runner import engine
@@ -113,7 +118,8 @@ def load_state(
     for key, equals, _ in pairs:
         if not equals or not key:
             raise engine.InventoryError(f"--data {key}: expected KEY=VALUE, as --data gpu=mi300x")
-    state = engine.load(inventory, limit, {key: parse_cli_arg(value) for key, _, value in pairs}, parallel or 0)
+    given = {key: parse_cli_arg(value) for key, _, value in pairs}
+    state = engine.load(inventory, limit, given, parallel or 0, connects)
     desired_states(state, to_train)
     return state
 
@@ -136,7 +142,7 @@ def show(
     with usable_input():
         from shakedown.runner.inventory import desired_states
 
-        resolved = desired_states(load_state(inventory, limit, data, parallel))
+        resolved = desired_states(load_state(inventory, limit, data, parallel, connects=False))
         if host not in resolved.merged:
             unusable(f"{inventory}: no host {host!r} (there are {', '.join(resolved.merged)})")
     merged = resolved.merged[host]

@@ -5,12 +5,13 @@ Import this before anything that opens sockets: pyinfra needs gevent's patches.
 
 from __future__ import annotations
 
-from gevent import monkey
+from shakedown.runner.lazily import entry_points_once, lazily
+
+entry_points_once()
+
+from gevent import monkey  # noqa: E402
 
 monkey.patch_all()
-
-from shakedown.runner.lazily import lazily  # noqa: E402
-
 lazily("invoke")  # paramiko loads it, and YAML with it, for `Match exec` of an ssh_config alone
 
 import logging  # noqa: E402
@@ -31,8 +32,6 @@ from pyinfra.api.operations import run_ops  # noqa: E402
 from pyinfra.api.state import StateStage  # noqa: E402
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
 
-from shakedown.runner.connection import bind  # noqa: E402
-from shakedown.runner.ending import watch  # noqa: E402
 from shakedown.runner.inventory import resolved_of, unread_group_data  # noqa: E402
 from shakedown.runner.invocation import invocation  # noqa: E402
 from shakedown.site_files import DEPLOYS  # noqa: E402
@@ -42,9 +41,16 @@ class InventoryError(ValueError):
     """An inventory that cannot be used: not there, raises, or names no host."""
 
 
-def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None = None, parallel: int = 0) -> State:
+def load(
+    inventory: str,
+    limit: Sequence[str] = (),
+    data: dict[str, Any] | None = None,
+    parallel: int = 0,
+    connects: bool = True,
+) -> State:
     """A pyinfra state over an inventory file, a python name or a comma-separated list of hosts, as pyinfra's own
-    command line reads it; not yet connected. Raises InventoryError."""
+    command line reads it; not yet connected. `connects` is false where it never will be, which spares the loading of
+    what bounds a connection and tells how it ended. Raises InventoryError."""
     from pyinfra_cli.inventory import make_inventory
 
     state = State()
@@ -71,8 +77,12 @@ def load(inventory: str, limit: Sequence[str] = (), data: dict[str, Any] | None 
     except ConnectorDataTypeError:
         resolved_of(list(made), whole=True)  # says which value, where, and what else is wrong
         raise
-    bind(state)
-    watch(state)
+    if connects:
+        from shakedown.runner.connection import bind
+        from shakedown.runner.ending import watch
+
+        bind(state)
+        watch(state)
     hosts = [host for host in made if state.is_host_in_limit(host)]
     if not hosts:
         narrowed = f" with --limit {' '.join(limit)}" if limit else ""

@@ -1,9 +1,11 @@
-"""Modules that others load on the way and seldom use: loaded when they are used. See docs/pyinfra.md."""
+"""What others load on the way and seldom use is loaded when it is used, and what they read again and again is read
+once. See docs/pyinfra.md."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -24,3 +26,15 @@ def lazily(name: str) -> None:
     installed, nothing happens."""
     if name not in sys.modules and find_spec(name) is not None:
         sys.modules[name] = _Later(name)
+
+
+def entry_points_once() -> None:
+    """Have the entry points of the installed packages read once by all who ask: gevent's patches ask two dozen times,
+    typeguard and pyinfra too, and each time one file of every package is opened. What is installed while we run is not
+    seen. To be called before they are imported."""
+    everything = functools.cache(metadata.entry_points)
+
+    def known(**params: Any) -> Any:
+        return everything().select(**params) if params else everything()
+
+    metadata.entry_points = known

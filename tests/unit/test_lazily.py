@@ -20,6 +20,24 @@ import paramiko.config
 assert paramiko.config.invoke.run is invoke.run
 """
 
+READ = """
+import importlib.metadata as metadata
+groups, opened = ("console_scripts", "gevent.plugins.monkey.will_patch_all"), []
+told = [list(metadata.entry_points(group=group)) for group in groups]
+from shakedown.runner.lazily import entry_points_once
+entry_points_once()
+of = metadata.PathDistribution.read_text
+metadata.PathDistribution.read_text = lambda self, name: opened.append(name) or of(self, name)
+assert [list(metadata.entry_points(group=group)) for group in groups] == told and told[0]
+once = len(opened)
+assert once and metadata.entry_points(group="console_scripts", name="shakedown") and len(opened) == once
+"""
+
+
+def test_entry_points_are_read_once_and_are_the_same() -> None:
+    done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
 
 def test_a_module_is_loaded_by_the_first_who_asks_for_something_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True)
