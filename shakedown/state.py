@@ -434,14 +434,20 @@ def shared(state: NodeState) -> NodeState:
     return state
 
 
+def share_given(model: BaseModel) -> None:
+    """Hold the set of the fields that were given once for all models where it is equal: it is larger than most of their
+    values together."""
+    given = model.__pydantic_fields_set__
+    object.__setattr__(model, "__pydantic_fields_set__", _given.setdefault(frozenset(given), given))
+
+
 def _share(value: Any) -> Any:
     if value.__class__ is str:
         if len(_texts) >= _MOST_SHARED or len(value) > _LONGEST_SHARED:
             return _texts.get(value, value)
         return _texts.setdefault(value, value)
     if isinstance(value, BaseModel):
-        given = value.__pydantic_fields_set__
-        object.__setattr__(value, "__pydantic_fields_set__", _given.setdefault(frozenset(given), given))
+        share_given(value)
         _share_items(value.__dict__)
     elif value.__class__ is dict:
         _share_items(value)
