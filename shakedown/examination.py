@@ -136,13 +136,21 @@ def _not_compared(node: str, error: Exception) -> Finding:
 
 
 def unreached(node: str, why: str, tried: str) -> Finding:
-    """The finding of a node that could not be examined."""
+    """The finding of a node that could not be examined. `tried`: what was connected to, or `connection` where that is
+    no address of the node's (this machine, or an allocation of Slurm)."""
+    elsewhere = tried == "connection"
+    wanted = "answers and runs the probe" if elsewhere else "answers over SSH and runs the probe"
+    remedy = (
+        "mend what the reason names, then run again"
+        if elsewhere
+        else f"log in to {node} by hand with the inventory's user and key, then run again"
+    )
     return Finding(
         name="reachable",
         node=node,
         verdict=Verdict.FAIL,
-        wanted="answers over SSH and runs the probe",
+        wanted=wanted,
         actual=why or "no answer",
         evidence=tried,
-        remedy=Remedy(text=f"log in to {node} by hand with the inventory's user and key, then run again"),
+        remedy=Remedy(text=remedy),
     )

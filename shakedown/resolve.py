@@ -297,6 +297,8 @@ def _expectation(item: Any) -> str:
         return "a value"
     if item["type"] == "extra_forbidden":
         return "no such key"
+    if item["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return "a section: {KEY: VALUE}"
     message = str(item["msg"]).removeprefix("Input should be ").removeprefix("Value error, ")
     return message[0].lower() + message[1:]
 
@@ -328,6 +330,7 @@ def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]
         *_trials_problems(state, merged),
         *_dataset_problems(state, merged),
         *_service_problems(state, merged),
+        *_pod_problems(state, merged),
     ]
 
 
@@ -345,6 +348,18 @@ def _service_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
     if wanted.bmc is not None and wanted.bmc.password_file and wanted.bmc.password_env:
         path = "service.bmc"
         yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
+
+
+def _pod_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
+    """What a pod needs to hold a job."""
+    if "kubernetes" not in {section.via for section in (state.smoke, state.trials) if section is not None}:
+        return
+    if state.kubernetes is None or state.kubernetes.image is None:
+        path, expected = "kubernetes.image", "the image of the pods, where jobs run in pods"
+        yield Problem(merged.origin_of("kubernetes"), path, "None", expected)
+    if state.smoke is not None and state.smoke.runtime != "process":
+        path, expected = "smoke.runtime", "'process', where jobs run in pods: the pod is the container"
+        yield Problem(merged.origin_of(path), path, repr(state.smoke.runtime), expected)
 
 
 def _trials_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:

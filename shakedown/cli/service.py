@@ -48,6 +48,8 @@ def service(
     shakedown service inventories/rack.py --mend            one rung after the other, a few nodes at once
     shakedown service inventories/rack.py --take-back node03.rack7
     """
+    if taken and dry:
+        raise click.UsageError("--take-back is written into the ledger at once: give --dry without it")
     with usable_input():
         from shakedown.ledger.place import LedgerError
         from shakedown.ledger.store import open_ledger

@@ -237,7 +237,15 @@ def _congestion(name: str) -> str:
 
 
 Priority = Annotated[int, Field(ge=0, le=7)]
-Dscp = Annotated[str, Field(pattern=r"^([0-9]|[1-5][0-9]|6[0-3])$")]
+
+
+def _dscp(text: str) -> str:
+    if text not in map(str, range(64)):
+        raise ValueError("a DSCP as text, 0 to 63")
+    return text
+
+
+Dscp = Annotated[str, AfterValidator(_dscp)]
 
 
 class Rdma(Section):

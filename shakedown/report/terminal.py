@@ -170,7 +170,7 @@ def findings_summary(findings: Sequence[Finding], nodes: int) -> str:
     parts = [f"{count} {verdict_text(verdict)}" for verdict, count in counts.items() if count]
     passing_nodes = nodes_that_pass(findings)
     before = f"{passing_nodes}\n" if passing_nodes else ""
-    return f"{before}{nodes} node{'s' if nodes != 1 else ''}, {len(findings)} findings: {', '.join(parts) or 'none'}"
+    return f"{before}{counted(nodes, 'node')}, {counted(len(findings), 'finding')}: {', '.join(parts) or 'none'}"
 
 
 def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: bool = False) -> Iterator[Any]:

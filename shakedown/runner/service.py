@@ -112,7 +112,8 @@ class Picture:
             shown(host, self.known[host], its, nexts.get(host), self.node(host), self.parts.get(host, ()))
             for host, its in self.histories.items()
         ]
-        wrong = [self.scheduled.wrong] if self.scheduled.wrong else []
+        title, why = self.scheduled.title, self.scheduled.wrong
+        wrong = [f"{title} could not be asked, so nobody knows who is drained or has a job: {why}"] if why else []
         return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
 
 

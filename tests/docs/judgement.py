@@ -31,6 +31,7 @@ SUBJECTS = {
     "devices": "devices",
     "gpu": "GPUs",
     "rdma": "RDMA",
+    "lossless": "RDMA",
     "provider": "RDMA",
     "images": "images",
     "environment": "the job",

@@ -205,6 +205,11 @@ def test_a_limit_that_leaves_none_names_those_that_there_are(tmp_path: Path) -> 
     assert "with --limit n3: no hosts (there are n1, n2)" in said
 
 
+def test_what_is_written_at_once_is_not_played_dry() -> None:
+    result = call("service", "rack.py", "--take-back", "node1", "--dry")
+    assert result.exit_code == 2 and "--take-back is written into the ledger at once" in result.stderr
+
+
 def test_help_teaches_the_exit_codes() -> None:
     text = call("--help").output
     assert "3  drift" in text

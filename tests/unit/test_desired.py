@@ -157,6 +157,20 @@ def test_contradictions_that_no_single_field_shows():
     assert "images.a" in found
 
 
+def test_a_pod_has_its_image_and_is_the_container():
+    pods = {"smoke": {"recipe": "gpt-small", "via": "kubernetes"}}
+    found = problems(("group all", {"gpu": "cpu", **pods}))
+    assert "the pod is the container" in found["smoke.runtime"] and "image of the pods" in found["kubernetes.image"]
+    pods = {"smoke": {**pods["smoke"], "runtime": "process"}, "kubernetes": {"image": "r.example/x"}}
+    assert one(("group all", {"gpu": "cpu", **pods}))
+
+
+def test_what_is_expected_is_told_in_words():
+    found = problems(("group all", {"rdma": {"dscp": {"64": 3}, "congestion": 1}, "pulls": {"mirrors": {"d.io": "m"}}}))
+    assert found["rdma.dscp.64"].endswith("expected a DSCP as text, 0 to 63")
+    assert all(found[key].endswith("a section: {KEY: VALUE}") for key in ("rdma.congestion", "pulls.mirrors.d.io"))
+
+
 def test_half_of_a_contradiction_is_none():
     for half in ({"insecure": True}, {"username": "u", "password_env": "P"}, {"password_env": "P"}):
         assert one(("group all", {"images": {"a": {"reference": "r.example/x", **half}}})), half

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from shakedown.examination import Examination, Reading
+from shakedown.examination import Examination, Reading, unreached
 from shakedown.findings import Finding, Remedy, Verdict, worst
 from shakedown.smoke.gates import Gate
 from shakedown.state import NodeState
@@ -36,6 +36,12 @@ def test_an_unreached_node_is_a_failed_finding_with_the_reason() -> None:
     assert (finding.name, finding.verdict, finding.actual) == ("reachable", Verdict.FAIL, "timed out")
     assert examination.verdict() == Verdict.FAIL
     assert list(examination.states) == ["n1", "n3"]
+
+
+def test_a_node_that_is_reached_otherwise_than_over_ssh_is_not_to_be_logged_in_to() -> None:
+    over_ssh, otherwise = unreached("n2", "timed out", "ssh to n2, port 22"), unreached("n2", "no node", "connection")
+    assert "over SSH" in str(over_ssh.wanted) and "log in to n2" in str(over_ssh.remedy)
+    assert "SSH" not in str(otherwise.wanted) and "log in" not in str(otherwise.remedy)
 
 
 def test_a_minority_is_named_and_the_majority_is_not() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shakedown.schedulers.owner import SchedulerError
@@ -129,5 +130,7 @@ def _connected(context: str | None) -> tuple[CoreV1Api, str]:
         else:
             config.load_kube_config(place, context=context, client_configuration=made)
     except (config.ConfigException, OSError, ValueError, TypeError) as error:
+        if not os.environ.get("KUBECONFIG") and not Path(place).expanduser().exists():
+            raise KubernetesError(f"{place}: no such file on this machine; KUBECONFIG names another") from None
         raise KubernetesError(f"{place}: {printable(str(error), 300)}; KUBECONFIG names the file") from None
     return CoreV1Api(ApiClient(made)), printable(made.host, 200)
