@@ -61,6 +61,15 @@ def test_what_keeps_a_node_out(api: Server, server: Cluster, parts: dict[str, An
     assert why in said and bool(said) == bool(why)
 
 
+@pytest.mark.parametrize("said", ["1k", "-1", "9" * 5000, "100m"])
+def test_what_one_kubelet_says_costs_its_own_node_alone(api: Server, server: Cluster, said: str) -> None:
+    server.node("node01", status={"allocatable": {"amd.com/gpu": said}})
+    server.node("node02", status={"allocatable": {"amd.com/gpu": "8"}})
+    odd, well = nodes.read(api)
+    assert not well.why_not() and well.gpus == 8
+    assert odd.down and not odd.gpus and "what it says of its GPUs is no number" in odd.why_not()
+
+
 @pytest.mark.parametrize(
     ("parts", "busy"),
     [

@@ -6,6 +6,7 @@ Out of service means: a taint `shakedown/out` of effect NoSchedule, an annotatio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -136,7 +137,8 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     name = _field(found, "metadata", "name")
     taints = [each for each in _part(found, "spec", "taints") if isinstance(each, dict)]
     conditions = {each.get("type"): each for each in _part(found, "status", "conditions") if isinstance(each, dict)}
-    ready = conditions.get("Ready", {}).get("status") == "True"
+    gpus, wrong = _gpus(_field(found, "status", "allocatable"))
+    ready = conditions.get("Ready", {}).get("status") == "True" and not wrong
     ours = any(each.get("key") == OUT for each in taints)
     cordoned = _field(found, "spec", "unschedulable") is True
     tainted = [
@@ -152,9 +154,9 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     reason = _field(found, "metadata", "annotations", REASON) if ours else ""
     about = conditions.get("Ready", {})
     if not ready and not reason:
-        reason = f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
-    addresses = {each.get("type"): each.get("address") for each in _part(found, "status", "addresses")}
-    capacity = _field(found, "status", "allocatable") or {}
+        reason = wrong or f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
+    listed = [each for each in _part(found, "status", "addresses") if isinstance(each, dict)]
+    addresses = {each.get("type"): each.get("address") for each in listed}
     try:
         return Node(
             name=name or "",
@@ -165,13 +167,23 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
             cordoned=cordoned,
             tainted=tainted,
             ready=ready,
-            gpus=sum(int(capacity.get(each, 0)) for each in GPUS),
+            gpus=gpus,
             pods=busy,
         )
     except (ValidationError, ValueError, TypeError) as error:
         raise KubernetesError(
             f"what is said of the node {printable(repr(name), 100)} cannot be read: {error}"
         ) from None
+
+
+def _gpus(allocatable: Any) -> tuple[int, str]:
+    """How many a node has, and what is wrong with that: its kubelet says it, and may say any quantity ("1k"). One that
+    says nonsense is to cost its own node, and not the reading of all."""
+    said = {name: str(_field(allocatable, name) or "0") for name in GPUS}
+    odd = [f"{name} is {value[:40]!r}" for name, value in said.items() if not re.fullmatch("[0-9]{1,4}", value)]
+    return (
+        (0, f"what it says of its GPUs is no number: {', '.join(odd)}") if odd else (sum(map(int, said.values())), "")
+    )
 
 
 def _is_job(pod: dict[str, Any]) -> bool:
