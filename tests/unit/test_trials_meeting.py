@@ -58,8 +58,25 @@ def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest
         assert len(silent.recv(100)) == 33 and silent.recv(100) == b"", "who says nothing is let go"
 
 
+def test_a_node_cannot_fill_the_memory_of_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meetings, "KEPT", 1000)
+    with kept() as port:
+        for _ in range(20):  # what is taken away or told anew does not count twice
+            with_room = Meeting("127.0.0.1", port, SECRET, 60)
+            with_room.ask("set", "a", "x" * 300)
+            with_room.ask("set", "b", "x" * 300)
+            assert with_room.ask("delete", "b") is True
+        with pytest.raises(MeetingError):
+            for number in range(20):
+                with_room.ask("set", f"c{number}", "x" * 100)
+        other = Meeting("127.0.0.1", port, SECRET, 60)
+        assert other.ask("get", "a") == "x" * 300 and other.ask("count", "") < 10
+        for number in range(20):
+            other.ask("delete", f"c{number}")
+
+
 def test_a_node_tells_nothing_to_who_listens_there_and_does_not_know_the_secret() -> None:
-    with kept("of somebody else") as port, pytest.raises(MeetingError, match="the connection ended"):
+    with kept("of somebody else") as port, pytest.raises(MeetingError, match="no meeting at"):
         Meeting("127.0.0.1", port, SECRET, 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         said: list[bytes] = []

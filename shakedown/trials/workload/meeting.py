@@ -25,6 +25,7 @@ SECRET = "SHAKEDOWN_MEETING_SECRET"
 SHAKE_S = 10.0
 STRANGERS = 256  # connections that have not shown yet that they belong here, at once
 LINE = 1 << 20
+KEPT = 512 << 20  # characters of all that is kept: a node that is broken must not fill the first one's memory
 ANSWER_S = 60.0  # no question takes long: what has to be waited for is asked for again
 
 
@@ -54,7 +55,7 @@ class Keeper:
 
     def __init__(self, address: str, port: int, secret: str) -> None:
         self._secret, self._table, self._lock = secret.encode(), dict[str, str](), threading.Lock()
-        self._unknown = threading.BoundedSemaphore(STRANGERS)
+        self._unknown, self._size = threading.BoundedSemaphore(STRANGERS), 0
         self._listener = socket.create_server((address, port), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
 
@@ -102,15 +103,24 @@ class Keeper:
             if what == "get":
                 return self._table.get(key)
             if what == "set":
-                self._table[key] = str(value)
+                self._keep(key, str(value))
             elif what == "add":
-                self._table[key] = str(int(self._table.get(key, "0")) + int(value))
+                self._keep(key, str(int(self._table.get(key, "0")) + int(value)))
                 return int(self._table[key])
             elif what == "delete":
-                return self._table.pop(key, None) is not None
+                gone = self._table.pop(key, None)
+                self._size -= len(key) + len(gone) if gone is not None else 0
+                return gone is not None
             elif what == "count":
                 return len(self._table)
             return None
+
+    def _keep(self, key: str, value: str) -> None:
+        before = self._table.get(key)
+        size = self._size + len(value) + (len(key) if before is None else -len(before))
+        if size > KEPT:
+            raise ValueError("too much is told")
+        self._table[key], self._size = value, size
 
 
 class Meeting:
