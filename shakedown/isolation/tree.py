@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -81,22 +82,22 @@ def lines(isolation: Isolation) -> Iterator[str]:
         f"{counted(found.rounds, 'round')}, {counted(found.trainings, 'training')}, {found.seconds:.0f} s"
         + "".join(f"; hint: {printable(str(hint), 120)}" for hint in isolation.problem.hints[:5])
     )
-    quiet: dict[str, int] = {}
+    quiet = Counter(_round(root) for root in found.roots if _is_quiet(root))
     for root in found.roots:
-        if root.outcome == "pass" and not root.parts and root.purpose != "closing":
-            number = root.id.partition(".")[0]
-            quiet[number] = quiet.get(number, 0) + 1
-    said = set()
-    for root in found.roots:
-        number = root.id.partition(".")[0]
-        if root.outcome == "pass" and not root.parts and root.purpose != "closing":
-            if number not in said:
-                said.add(number)
-                yield f"round {number}: {counted(quiet[number], 'group')} of it passed"
-            continue
-        yield from _lines(root, "", "")
+        if not _is_quiet(root):
+            yield from _lines(root, "", "")
+        elif passed := quiet.pop(_round(root), 0):
+            yield f"round {_round(root)}: {counted(passed, 'group')} of it passed"
     if found.result is not None:
         yield from result_lines(found.result)
+
+
+def _round(root: Branch) -> str:
+    return root.id.partition(".")[0]
+
+
+def _is_quiet(root: Branch) -> bool:
+    return root.outcome == "pass" and not root.parts and root.purpose != "closing"
 
 
 def round_line(trainings: Sequence[Training]) -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import pytest
 
 from shakedown.findings import Verdict
 from shakedown.isolation.estimate import estimate
+from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.model import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
@@ -49,6 +51,20 @@ def test_a_slow_node_is_named_by_the_times_of_its_groups_and_cleared_by_none_tha
 def test_a_bad_node_that_passes_by_chance_does_not_make_a_link_of_itself_and_another(seed: int) -> None:
     played = play(8, 1, seed)  # it passes twice with others, and fails twice with one
     assert not played.innocent
+
+
+def test_where_groups_fail_that_hold_nobody_bad_a_failure_tells_less() -> None:
+    nodes = names(16)
+
+    def trained(group: Sequence[int], outcome: Literal["pass", "fail"], number: int) -> Training:
+        members = tuple(nodes[index] for index in group)
+        return Training(group=Group(id=f"1.{number}", nodes=members, purpose="groups"), outcome=outcome)
+
+    passed = [trained((1 + n % 15, 1 + (n + 5) % 15), "pass", n) for n in range(35)]
+    of_one = [trained((0, other), "fail", 50 + other) for other in (1, 2, 3)]
+    others = [trained((4 + 2 * n, 5 + 2 * n, 6 + 2 * n), "fail", 60 + n) for n in range(2)]
+    for noise, named in ((others[:1], [nodes[0]]), (others, [])):
+        assert list(Knowledge(Problem(nodes=nodes), [passed, noise, of_one]).named) == named
 
 
 def test_plain_halving_believes_the_noise() -> None:
@@ -228,6 +244,8 @@ def test_the_tree_shows_how_the_suspect_was_found() -> None:
     assert any("- fail" in line and "confirm" in line for line in shown)
     assert any(line.startswith("suspect    node0010") for line in shown)
     assert shown[-1].startswith("cleared    node[0001-0009,0011-0016]")
+    assert [line for line in shown if line.startswith("round 1:")] == ["round 1: 3 groups of it passed"]
+    assert len([line for line in shown if line.startswith("pass") and " closing " in line]) == 1
 
     def walk(branches: Sequence[object]) -> int:
         return sum(1 + walk(branch.parts) for branch in branches)  # type: ignore[attr-defined]
