@@ -222,6 +222,7 @@ def test_records_of_nccl_come_to_the_same() -> None:
     assert (behind.why, behind.culprits, behind.entered) == ("missing", (2,), (0, 1, 3))
     other = of_nccl(nccl(0, 5), nccl(1, 5, "nccl:broadcast"), nccl(2, 5), nccl(3, 5))
     assert (other.why, other.culprits) == ("other collective", (1,)) and "broadcast" in other.text
+    assert other.collective is not None and other.collective.operation == "all_reduce", "in which the others stand"
     sizes = of_nccl(nccl(0, 5), nccl(1, 5), nccl(2, 5), nccl(3, 5, size=2048))
     assert (sizes.why, sizes.culprits) == ("other sizes", (3,))
     half = of_nccl(nccl(0, 5, "nccl:broadcast"), nccl(1, 5, "nccl:broadcast"), nccl(2, 5), nccl(3, 5))
@@ -267,6 +268,9 @@ def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None
         return (found.why, found.nodes) if found else None
 
     assert differing(alike, "node2") == ("other sizes", ("node2",))
+    over = tuple(each.model_copy(update={"over": True}) for each in alike[2].collectives)
+    through = alike[2].model_copy(update={"collectives": over})
+    assert differing([*alike[:2], through], "node2") == ("other sizes", ("node2",)), "it only says that it is through"
     more = [of_gloo(0, 5, 1024), of_gloo(2, 5, 2048), of_gloo(3, 5, 1024)]
     assert differing(more, "node1") == ("other sizes", ("node2",)), "and not the neighbour that was ended"
     assert differing(alike, "node1", "node2") is None, "two were ended"
@@ -364,6 +368,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
     assert (cut((1, 2), (2, 1)).why, cut((1, 2)).nodes) == ("link", ("node1", "node2"))
     assert cut((1, 2), (2, 1)).culprits == ()
     assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
+    assert cut((0, 1), (2, 3)).nodes == ("node0", "node1", "node2", "node3"), "no end is in both"
     both = decide(of_hang(cut((1, 2))))
     assert both is not None and (both.confidence, both.among) == ("undecided", ("node1", "node2"))
     assert cut().why == "all entered" and cut().nodes == ()
