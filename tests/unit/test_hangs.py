@@ -235,6 +235,8 @@ def test_who_left_no_record_is_not_said_to_be_the_one_unless_its_process_does_no
     ranks = [rank_of(number, f"node{number}", flight_of(nccl(number, 5))) for number in (0, 1, 3)]
     stopped = analyse([*ranks, Rank(rank=2, node="node2", state="T")], world_size=4)
     assert stopped is not None and (stopped.culprits, stopped.nodes) == ((2,), ("node2",))
+    many = analyse(ranks, world_size=16)
+    assert many is not None and "ranks 2, 4, 5, 6, 7, 8, 9, 10 and 5 more" in many.text
 
 
 def test_a_record_of_a_rank_that_the_node_was_not_given_is_refused_and_told() -> None:
@@ -367,6 +369,7 @@ def test_all_came_and_two_nodes_do_not_hear_each_other() -> None:
 
     assert (cut((1, 2), (2, 1)).why, cut((1, 2)).nodes) == ("link", ("node1", "node2"))
     assert cut((1, 2), (2, 1)).culprits == ()
+    assert cut((1, 2)).text.startswith("all ranks stand in all_reduce number ")
     assert cut((1, 2), (0, 2), (3, 2)).nodes == ("node2",)
     assert cut((0, 1), (2, 3)).nodes == ("node0", "node1", "node2", "node3"), "no end is in both"
     both = decide(of_hang(cut((1, 2))))

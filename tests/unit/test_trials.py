@@ -128,6 +128,28 @@ def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
     assert [verdict for _, _, verdict in verdicts(below)] == [Verdict.FAIL, Verdict.FAIL]
 
 
+@pytest.mark.parametrize(
+    ("value", "nodes", "standing", "why"),
+    [
+        (100.0, 5, "ok", "misses the published"),
+        (100.0, 2, "unknown", "misses the published"),
+        (1000.0, 2, "unknown", ""),
+    ],
+)
+def test_a_disputed_floor_is_told_and_neither_names_nor_clears(
+    value: float, nodes: int, standing: str, why: str
+) -> None:
+    group = {f"node{number}": "mi355x" for number in range(nodes)}
+    readings = [
+        Reading(node=node, trial="rccl_tests", part="all", repetition=n, figure="all_reduce.busbw", value=value)
+        for node in group
+        for n in (1, 2, 3)
+    ]
+    judged = judge.judged(TrialsRecord(asked=["rccl_tests"], repetitions=3, groups=group, readings=readings)).judged
+    assert {each.standing for each in judged} == {standing}
+    assert all(why in each.why and ("misses" in each.why) == bool(why) for each in judged)
+
+
 def test_more_than_is_possible_is_a_broken_measurement_and_no_pass() -> None:
     ceiling = references().ceiling("mi300x", "gemm.fp32")
     assert ceiling is not None and ceiling > 163.4
