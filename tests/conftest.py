@@ -2,7 +2,10 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # A test is not timed: on a busy machine any example may take longer than hypothesis' 200 ms.
@@ -16,3 +19,11 @@ for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "SHAKEDOWN_RUNS", "
 # Whoever starts the tests in the background (`&` in a script, nohup) has them, and what they start, ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """A module that lets pyinfra's command line have gevent patch this process would hang others at random."""
+    folders = {"facts", "operations"} & set(module_path.parts)
+    monkey = sys.modules.get("gevent.monkey")
+    if not folders and monkey is not None and monkey.saved:
+        raise pytest.UsageError(f"gevent has patched this process: a module before {module_path} imports what does")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,6 @@ from shakedown.findings import Verdict
 from shakedown.resolve import HostLayers, resolve
 from shakedown.rolling import plan
 from shakedown.rolling.model import Rolling, Turn
-from shakedown.runner import engine, rolling
 from shakedown.runs import RunDirectory, RunRecord
 
 NODES = [f"node{number:02}" for number in range(1, 33)]
@@ -104,21 +107,48 @@ def record(folder: Path, **fields: object) -> Path:
     return folder
 
 
-def test_a_command_line_wins_over_the_run_that_it_resumes_and_that_over_the_desired_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
+# In a process of its own: pyinfra's command line has gevent patch the one that imports it.
+ASKED = """
+import json, sys
+from shakedown.runner import engine, rolling
+state = engine.load(sys.argv[1])
+told = []
+for batch, most, run in json.loads(sys.argv[2]):
+    try:
+        found = rolling.asked(state, batch, most, run)
+        told.append([found.batch, found.max_failed, found.tries, str(found.earlier or "")])
+    except engine.InventoryError as error:
+        told.append(str(error))
+print(json.dumps(told))
+"""
+
+
+def test_a_command_line_wins_over_the_run_that_it_resumes_and_that_over_the_desired_state(tmp_path: Path) -> None:
     site = tmp_path / "site.py"
     site.write_text('rack = (["node01", "other"], {"gpu": "cpu", "rolling": {"batch": "50%", "tries": 2}})\n')
-    state = engine.load(str(site))
-    assert rolling.asked(state, None, None, None) == rolling.Asked("50%", None, 2)
     earlier = record(tmp_path / "20261123T080000-abc123", rolling=begun("4", "1", node01="done"))
-    assert rolling.asked(state, None, "0", "20261123") == rolling.Asked("4", "0", 2, earlier)
-    for batch, run, why in (
-        ("many", None, "--batch many: expected a number of nodes"),
-        (None, "nowhere", "nowhere: no such file"),
-        (None, str(record(tmp_path / "whole")), "it was no run in batches"),
-        (None, str(record(tmp_path / "else", rolling=Rolling(batch="1"))), "none of its nodes is among the hosts"),
+    questions = [
+        (None, None, None),
+        (None, "0", "20261123"),
+        ("many", None, None),
+        (None, None, "nowhere"),
+        (None, None, str(record(tmp_path / "whole"))),
+        (None, None, str(record(tmp_path / "else", rolling=Rolling(batch="1")))),
+    ]
+    command = [sys.executable, "-c", ASKED, str(site), json.dumps(questions)]
+    environment = {**os.environ, "SHAKEDOWN_RUNS": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told[:2] == [["50%", None, 2, ""], ["4", "0", 2, str(earlier)]]
+    for said, why in zip(
+        told[2:],
+        (
+            "--batch many: expected a number of nodes",
+            "nowhere: no such file",
+            "it was no run in batches",
+            "none of its nodes is among the hosts",
+        ),
+        strict=True,
     ):
-        with pytest.raises(engine.InventoryError, match=why):
-            rolling.asked(state, batch, None, run)
+        assert why in said
