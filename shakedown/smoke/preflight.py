@@ -26,6 +26,9 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     if recipe is None:
         yield Problem("smoke", "smoke.recipe", repr(smoke.recipe), one_of(smoke.recipe, recipes()))
         return
+    if smoke.via == "kubernetes" and "process" not in recipe.family.runtimes:
+        expected = f"ssh or slurm with {recipe.name}: it starts containers, which a pod cannot"
+        yield Problem("smoke", "smoke.via", repr(smoke.via), expected)
     runtime = smoke.runtime or recipe.family.runtimes[0]
     if runtime not in recipe.family.runtimes:
         expected = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
