@@ -117,7 +117,8 @@ class Leftovers(_Answer):
     def notes(self, folder: str) -> list[str]:
         """What a person should know of them; `folder` is the one that holds them."""
         size = f"{self.bytes / 2**20:.1f} MiB"
-        kept = f"{folder} still has {', '.join(self.kept)} ({size}): logs that no controller has fetched"
+        why = "logs that no controller has fetched; copy what you need, later runs remove them when they are old"
+        kept = f"{folder} still has {', '.join(self.kept)} ({size}): {why}"
         removed = f"removed from {folder}, which were never fetched: {', '.join(self.removed)}"
         return [*([kept] if self.kept else []), *([removed] if self.removed else [])]
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from shakedown.text import counted
 from tests.lab import card, images, registry, slots
 from tests.lab.hosts import Hosts
 from tests.lab.machine import LabError, require_root
@@ -65,7 +66,7 @@ def _standing() -> slots.Slot:
 def _describe(folder: Path) -> None:
     rack_card = card.read(folder)
     lines = rack_card["ssh"]
-    print(f"{len(lines)} nodes stand: {', '.join(lines)}")
+    print(f"{counted(len(lines), 'node stands', 'nodes stand')}: {', '.join(lines)}")
     print(f"image:     {rack_card['image'] or 'none: jobs run as processes'}")
     print(f"inventory: {INVENTORY}")
     print(f"try:       pyinfra {INVENTORY} deploy/megatron.py -y")

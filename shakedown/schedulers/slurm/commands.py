@@ -164,7 +164,7 @@ def as_list(nodes: Iterable[str]) -> str:
     found = list(nodes)
     for name in found:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", name, re.ASCII):
-            raise SlurmError(f"{printable(name, 100)!r} is no name of a node that Slurm could have")
+            raise SlurmError(f"{printable(name, 100)!r} is no name that a node has in Slurm; slurm.node gives it")
     return str(NodeSet.fromlist(found, resolver=RESOLVER_NOGROUP))
 
 
