@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,9 @@ KEPT = 64 << 20  # characters of texts that are sent once and used often
 SILENT_S = 600.0  # without a word from the controller, which says one every 15 s unless it computes
 GRACE_S = 12.0  # for what is still running here to end after SIGTERM: a watchdog needs 5 for its cleanup
 BEAT_S = 10.0
+HOLDER = "SHAKEDOWN_HOLDER"  # variable: the name that the batch script takes; command lines are everybody's to read
+_SCM_CREDENTIALS = 2  # linux/socket.h; Python has no name for it
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid, as the kernel says them: unix(7)
 # Of the step's variables: those of the scheduler's own ranks would be taken for the job's. Which GPUs it gave stays.
 _FOREIGN = ("PMI", "PMIX_", "SLURM_", "SRUN_")
 _OURS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME")
@@ -35,8 +39,9 @@ _OURS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURMD_NODENAME")
 class Relay:
     """The program's state: texts that are kept, commands that run."""
 
-    def __init__(self, token: str, node: str) -> None:
+    def __init__(self, token: str, node: str, holder: str = "") -> None:
         self._token = token
+        self._holder = holder
         self._node = node
         self._heard = time.monotonic()
         self._over = threading.Event()
@@ -67,10 +72,12 @@ class Relay:
 
     def _tell_holder(self) -> None:
         """The batch script keeps the allocation as long as it hears this; it is on one of the nodes."""
+        if not self._holder:
+            return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
             try:
                 way.setblocking(False)
-                way.sendto(b"here", holder_address(os.environ.get("SLURM_JOB_ID", "")))
+                way.sendto(b"here", holder_address(self._holder))
             except OSError:
                 pass
 
@@ -213,9 +220,10 @@ def name_of(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def holder_address(job: str) -> str:
-    """Where the batch script of a job listens: a name of the network namespace, no file."""
-    return "\0shakedown-slurm-%s-%d" % (job, os.getuid())
+def holder_address(holder: str) -> str:
+    """Where the batch script of a job listens: a name of the network namespace, no file. Any user of the node may take
+    such a name, so `holder` is one that nobody knows before it is taken."""
+    return "\0shakedown-slurm-%s" % holder
 
 
 def of_the_step() -> List[int]:
@@ -238,21 +246,27 @@ def of_the_step() -> List[int]:
     return found
 
 
-def hold(job: str, idle_s: float) -> None:
-    """The batch script: keep the allocation until SIGTERM, or until no relay was heard of for so long."""
+def hold(holder: str, idle_s: float) -> None:
+    """The batch script: keep the allocation until SIGTERM, or until no relay of this user was heard of for so long."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
-        heard.bind(holder_address(job))
-        heard.settimeout(idle_s)
-        try:
-            while True:
-                heard.recv(64)
-        except socket.timeout:
-            pass
+        heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        heard.bind(holder_address(holder))
+        until = time.monotonic() + idle_s
+        while time.monotonic() < until:
+            heard.settimeout(max(until - time.monotonic(), 0.001))
+            try:
+                _, more, _, _ = heard.recvmsg(64, socket.CMSG_SPACE(_CREDENTIALS.size))
+            except socket.timeout:
+                return
+            for level, kind, data in more:
+                known = (level, kind, len(data)) == (socket.SOL_SOCKET, _SCM_CREDENTIALS, _CREDENTIALS.size)
+                if known and _CREDENTIALS.unpack(data)[1] == os.getuid():
+                    until = time.monotonic() + idle_s
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "hold":
-        hold(os.environ.get("SLURM_JOB_ID", ""), float(sys.argv[2]))
+        hold(os.environ[HOLDER], float(sys.argv[2]))
     else:
-        Relay(sys.argv[1], os.environ.get("SLURMD_NODENAME", socket.gethostname())).serve()
+        Relay(sys.argv[1], os.environ.get("SLURMD_NODENAME", socket.gethostname()), *sys.argv[2:3]).serve()

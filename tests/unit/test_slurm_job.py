@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 
 from shakedown.desired.models import Slurm
+from shakedown.node import relay
 from shakedown.schedulers.slurm import job as jobs
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
@@ -125,6 +137,77 @@ def test_what_others_print_is_no_answer(step):
     step._take(f"0: {step._token} n1 99 2/2 {{}}\n")
     assert answer.whole.is_set() and answer.text == ""
     del step._waiting["n1", 99]
+
+
+@pytest.mark.parametrize("filler", [4095, 4096, 2 * 4096])
+def test_the_middle_of_a_long_line_is_no_answer(filler):
+    """srun puts its label at the begin of a line, so what stands further on is the node's own word."""
+    step = Step(4711, {"a": "n1", "b": "n2"}, "step")
+    step._ranks = {0: "n1", 1: "n2"}
+    spoofed, sound = step._waiting["n2", 98], step._waiting["n2", 99] = _Answer(), _Answer()
+    said = f"0: {'x' * (filler - 3)}1: {step._token} n2 98 1/1 {{}}\n1: {step._token} n2 99 1/1 {{}}\n"
+    step._process = SimpleNamespace(stdout=io.BytesIO(said.encode()))
+    step._read()
+    assert sound.whole.is_set() and not spoofed.whole.is_set()
+
+
+def heard(name: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+        try:
+            way.sendto(b"here", relay.holder_address(name))
+            return True
+        except OSError:
+            return False
+
+
+@contextmanager
+def holder():
+    """A batch script's program, and the name that it listens under."""
+    name = secrets.token_hex(16)
+    words = [sys.executable, relay.__file__, "hold", "1"]
+    process = subprocess.Popen(words, env={**os.environ, relay.HOLDER: name}, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: heard(name))
+        yield process, name
+    finally:
+        process.kill()
+        process.wait()
+
+
+def is_held() -> bool:
+    """Whether a batch script outlives its time when it hears a relay, and not for ever."""
+    with holder() as (process, name):
+        for _ in range(15):
+            heard(name)
+            time.sleep(0.1)
+        return process.poll() is None and process.wait(60) == 0
+
+
+def test_an_allocation_is_held_as_long_as_its_own_relays_speak(slurm):
+    assert any(is_held() for _ in range(5)), "not all of them can have been late"
+    (slurm.folder / "home/state").write_text("RUNNING|None\n")
+    held = allocation()
+    held.allocate(["node1.rack"])
+    _, variable, program = (slurm.folder / "home/script").read_text().split("\n", 2)
+    assert variable == f"export {relay.HOLDER}={held._holder}" and len(held._holder) == 32
+    assert held._holder not in program, "command lines are everybody's to read"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_keeps_no_allocation():
+    with holder() as (process, name):
+        other = os.fork()
+        if not other:
+            os.setgroups([]), os.setgid(65534), os.setuid(65534)
+            for _ in range(1200):
+                heard(name)
+                time.sleep(0.05)
+            os._exit(0)
+        try:
+            assert process.wait(60) == 0
+        finally:
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
 
 
 def test_a_node_that_falls_silent_is_told(step, slurm, monkeypatch):

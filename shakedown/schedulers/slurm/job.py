@@ -82,6 +82,7 @@ class Allocation:
         self._options: list[str] = []
         self._steps: list[Step] = []
         self._lost: str | None = None
+        self._holder = ""  # the name under which the batch script hears of the relays
         self.job: int | None = None
 
     def allocate(
@@ -117,7 +118,8 @@ class Allocation:
             *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._wanted.submit()),
         ]
         try:
-            said = commands.run(*argv, stdin=f"#!/bin/sh\n{holder}\n")
+            self._holder = secrets.token_hex(16)
+            said = commands.run(*argv, stdin=f"#!/bin/sh\nexport {relay.HOLDER}={self._holder}\n{holder}\n")
         except SlurmError:
             with contextlib.suppress(SlurmError):
                 commands.run("scancel", f"--name={title}", f"--user={os.getuid()}")
@@ -163,7 +165,7 @@ class Allocation:
         """A step over some of the nodes, for as long as a job of ours needs it. Raises SlurmError."""
         if self.job is None:
             raise SlurmError("there is no allocation of Slurm's")
-        step = Step(self.job, {name: self._names[name] for name in among}, title, self._options)
+        step = Step(self.job, {name: self._names[name] for name in among}, title, self._options, self._holder)
         step.open()
         self._steps.append(step)
         try:

@@ -37,9 +37,12 @@ _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTAL
 
 
 class Step:
-    """Runs commands on its nodes, as `shakedown.smoke.remote.Remote` has it. `nodes`: names in plans -> Slurm's."""
+    """Runs commands on its nodes, as `shakedown.smoke.remote.Remote` has it. `nodes`: names in plans -> Slurm's;
+    `holder`: where the job's batch script hears of the relays."""
 
-    def __init__(self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, job: int, nodes: Mapping[str, str], title: str, options: Sequence[str] = (), holder: str = ""
+    ) -> None:
         self._nodes = dict(nodes)
         self._job = job
         self._argv = [
@@ -48,6 +51,7 @@ class Step:
             *("--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mpi=none", "--input=all", *commands.EXPORT, *options),
         ]
         self._token = secrets.token_hex(8)
+        self._holder = holder
         self._numbers = 0
         self._lock = threading.Lock()
         self._waiting: dict[tuple[str, int], _Answer] = {}
@@ -61,7 +65,7 @@ class Step:
 
     def open(self, limit_s: float = START_S) -> None:
         """Start the relays and wait for each. Raises SlurmError, with the nodes that have none."""
-        relays = command(program(Path(relay.__file__)), self._token)
+        relays = command(program(Path(relay.__file__)), self._token, *([self._holder] if self._holder else []))
         try:
             self._process = subprocess.Popen(
                 [*self._argv, "sh", "-c", relays],
@@ -179,8 +183,11 @@ class Step:
 
     def _read(self) -> None:
         assert self._process is not None and self._process.stdout is not None
+        before = b"\n"
         while line := self._process.stdout.readline(_LINE):
-            self._take(line.decode("utf-8", "replace"))
+            if before.endswith(b"\n") and line.endswith(b"\n"):  # the middle of a longer one has no label of srun's
+                self._take(line.decode("utf-8", "replace"))
+            before = line
 
     def _take(self, line: str) -> None:
         """A line of a relay: what srun's label says of its sender has to agree with what it says itself."""
