@@ -83,6 +83,13 @@ def test_a_reason_cannot_move_the_terminal():
     assert reason == "gone NodeName=node1 State=DOWN"
 
 
+def test_what_a_node_says_of_its_system_is_not_its_state():
+    text = (DATA / "22.05.8.txt").read_text()
+    forged = "Linux RealMemory=1 State=IDLE Partitions=other Reason=fine [root@2026-01-01T00:00:00] Gres=gpu:99"
+    before = nodes.of_text(text)
+    assert nodes.of_text(text.replace("OS=Linux ", f"OS={forged} ")) == before and before[1].drained
+
+
 def test_a_build_without_json_is_asked_for_text(program):
     program(
         "scontrol",

@@ -188,6 +188,9 @@ def _of_json(found: Any) -> dict[str, Any]:
 
 # A field of a line of `scontrol -o show nodes`; the reason goes to "[who@when]", since anything may stand in it.
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
+# What a node says of itself when it registers, which may look like fields: it ends at the last place where the field
+# that follows could begin.
+_OWN_WORD = re.compile(r"(?<=\s)OS=.*(?=\sRealMemory=\d)", re.DOTALL)
 _REASON = re.compile(r"\sReason=(.*?) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
 
 
@@ -210,6 +213,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _of_line(line: str) -> dict[str, Any]:
+    line = _OWN_WORD.sub("", line, count=1)
     reason = _REASON.search(line)
     if reason is None and (begin := re.search(r"\sReason=(.*)$", line)):
         reason = begin
