@@ -25,6 +25,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,7 @@ from shakedown.desired.models import EACH, NO_PROMISE, TOGETHER, Benchmark
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.isolation.model import Isolation
+from shakedown.node.owners import closed
 from shakedown.rolling.model import Rolling
 from shakedown.runs_folder import runs_folder
 from shakedown.smoke import gates
@@ -265,6 +267,17 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if path.exists():
         raise ValueError(f"{name}: a file and no run; a log is judged with: shakedown judge {name}. {_there_are(root)}")
     raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
+
+
+def own(path: Path, *names: str) -> None:
+    """Raises ValueError where another user could have written these files of a run directory: a run that goes on from
+    it would leave out what they say is done. Raises OSError."""
+    for each in (path, *(path / name for name in names)):
+        found = each.stat() if each is path else each.lstat()
+        if not closed(found):
+            mode = stat.S_IMODE(found.st_mode)
+            why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
+            raise ValueError(f"{each}: {why}: look at it, and go on from a copy of your own")
 
 
 def run_ids(root: Path | None = None) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shakedown.findings import Verdict
 from shakedown.isolation.model import Isolation, Result
-from shakedown.runs import RunDirectory
+from shakedown.runs import RunDirectory, own
 from shakedown.runs_folder import runs_folder
 
 
@@ -26,6 +26,7 @@ def standing(name: str, result: Result | None) -> tuple[Verdict, str]:
 def to_resume(path: Path) -> Isolation:
     """The search of a run that can go on. Raises ValueError that says why there is none."""
     try:
+        own(path, "isolation.json")
         isolation = RunDirectory(path).load_isolation()
     except FileNotFoundError:
         raise ValueError(f"{path}: no search was begun in it: begin one with: shakedown isolate {path.name}") from None

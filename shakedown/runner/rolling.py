@@ -29,7 +29,7 @@ from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
-from shakedown.runs import RunDirectory, desired_digest, find_run
+from shakedown.runs import RunDirectory, desired_digest, find_run, own
 from shakedown.text import counted
 
 FIRST_S = 20.0  # for all hosts to answer; the batches begin without those that take longer
@@ -77,6 +77,7 @@ def asked(state: State, batch: str | None, max_failed: str | None, resume: str |
 def earlier_of(path: Path) -> Rolling:
     """What a run in batches came to. Raises ValueError for a run that was none, or that nobody can read."""
     try:
+        own(path, "run.json")
         record = RunDirectory(path).load()
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error

@@ -14,6 +14,8 @@ from shakedown import copies, runs
 from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
+from shakedown.isolation.suspects import to_resume
+from shakedown.runner.rolling import earlier_of
 from shakedown.runs import (
     Evidence,
     JobRecord,
@@ -463,3 +465,17 @@ def test_the_first_mistake_of_a_document_is_named_and_the_rest_counted(
     with pytest.raises(ValueError, match=r"run\.json") as refused:
         directory.load()
     assert str(refused.value).endswith(end)
+
+
+@pytest.mark.parametrize("name", ["", "run.json", "isolation.json"])
+def test_nobody_goes_on_from_what_another_user_could_have_written(tmp_path: Path, name: str) -> None:
+    for each in ("run.json", "isolation.json"):
+        (tmp_path / each).write_text("{}")
+        (tmp_path / each).chmod(0o600)
+    tmp_path.chmod(0o700)
+    go_on = to_resume if name == "isolation.json" else earlier_of
+    with pytest.raises(ValueError, match=r"schema|required|Field"):
+        go_on(tmp_path)
+    (tmp_path / name).chmod(0o777)
+    with pytest.raises(ValueError, match="mode 0777, so others than you could have written it"):
+        go_on(tmp_path)
