@@ -124,6 +124,13 @@ def test_only_what_the_operations_call_safe_is(node: Tuned) -> None:
     others += ["services.running", "provider.library", "tuning.limits", ""]
     assert [each for each in others if remedies.is_safe(Finding(each))] == []
     assert not remedies.is_safe(Finding("boot.settings", "disruptive"))
+    for verdict in ("ok", "warn", "fail", "unknown"):
+        not_drift = Finding("boot.settings")
+        not_drift.verdict = verdict
+        assert not remedies.is_safe(not_drift)
+    nobody = Finding("boot.settings")
+    nobody.remedy = None
+    assert not remedies.is_safe(nobody)
 
 
 def test_records_are_where_the_operations_keep_theirs() -> None:
@@ -147,7 +154,8 @@ def test_device_files_get_their_mode_and_keep_a_record(tmp_path: Path) -> None:
     ]
     (tmp_path / "state").mkdir(mode=0o755)
     remedies.make(Tree(str(tmp_path)), change, str(tmp_path / "state"))
-    assert stat.S_IMODE((tmp_path / "dev/infiniband/uverbs0").stat().st_mode) == 0o666
+    opened = (tmp_path / "dev/infiniband/uverbs0").stat()
+    assert (stat.S_IMODE(opened.st_mode), opened.st_uid) == (0o666, 0), "and it keeps its owner"
     assert stat.S_IMODE(Path("/etc/passwd").stat().st_mode) == 0o644, "no link is followed"
     settings, broken = _settings({"infiniband.json": (tmp_path / "state/before/infiniband.json").read_text()})
     assert not broken and [step.kind for step in settings["infiniband"]] == ["access", "access"]
