@@ -69,6 +69,15 @@ def test_done_is_done_unless_something_else_is_asked_for_now() -> None:
     assert [(turn.node, turn.status) for turn in now[1:]] == [("b", "waiting"), ("c", "waiting"), ("new", "waiting")]
 
 
+def test_how_far_it_came_is_said_in_a_line() -> None:
+    turns = [Turn(node=name, desired_digest="1", status=status) for name, status in (("a", "done"), ("b", "failed"))]
+    made = Rolling(batch="1", turns=turns)
+    assert made.complete and made.words() == "in batches of 1: 1 done, 1 failed (b)"
+    stopped = made.model_copy(update={"resumes": "first", "stopped": "too many"})
+    assert stopped.words() == "in batches of 1, going on with first: 1 done, 1 failed (b); stopped: too many"
+    assert not stopped.complete
+
+
 def test_a_run_that_was_killed_in_a_batch_has_that_batch_again() -> None:
     earlier = begun("1", node01="done", node02="under way")
     assert not earlier.complete
