@@ -21,6 +21,7 @@ found differs little between 0.005 and 0.05."""
 
 CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad
+BEYOND = 1e-4  # of what is low enough to clear a node: three passes of a bad one, or more, would be needed for it
 PROBABLE = 0.9
 _SEEN = 20  # trainings that the given noise weighs against what was seen
 ANSWERS = 3  # of one group: two of three decide
@@ -146,7 +147,7 @@ class Knowledge:
     def cleared(self) -> set[str]:
         """Nodes of which none is bad, but for the `MISSED` share. What is in doubt has to pass as often
         as a bad one to fail: one of a pair that failed twice, whose link would be named for a bad node that passed;
-        one that was in a slow group which did not stand out of the scatter."""
+        one that was in a slow group which did not stand out of the scatter. Unless it is far below all doubt by now."""
         bound = MISSED / max(len(self.problem.nodes), 20)
         pairs = (nodes for nodes, (_, fails) in self._counts.items() if fails >= 2 and self._is_pair(nodes))
         doubted = frozenset[str]().union(*pairs, *(each.nodes for each in self.trainings if each.doubt == "peers"))
@@ -154,7 +155,7 @@ class Knowledge:
         return {
             node
             for node, bad in self.probability.items()
-            if bad < bound and self.passed[node] >= (enough if node in doubted else 1)
+            if bad < bound and self.passed[node] >= (enough if node in doubted and bad > bound * BEYOND else 1)
         }
 
     def against(self, node: str) -> list[Training]:
