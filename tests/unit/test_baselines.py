@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import baselines as simulated
+from shakedown.baselines.estimate import PRIOR, estimate
 from shakedown.baselines.judge import judge_against
 from shakedown.baselines.scan import lengths, scan
 
@@ -42,6 +43,7 @@ def test_what_decided_is_told() -> None:
     told = judge_against(history(*STEADY), 366.0, "at least")
     assert (told.runs, told.earlier, told.count, told.recent) == (1, 10, 10, 366.0)
     assert told.centre == pytest.approx(385.2, abs=0.3)
+    assert str(told).startswith("it is worse: at least 3") and " by 10 runs around 385." in str(told)
     assert told.spread is not None and told.error == pytest.approx(told.spread / math.sqrt(10))
 
 
@@ -143,3 +145,7 @@ def test_a_slow_decay_is_found() -> None:
     series.passes = 1 + 0.01 * np.random.default_rng(14).standard_normal((150, 40))
     loss = simulated.weekly(5, 0, 10, 0.002)
     assert series.found([1 - each for each in loss])[-1] > 0.93
+
+
+def test_a_spread_rests_on_the_prior_and_on_one_run_less_than_there_are() -> None:
+    assert estimate(np.full(8, 10.0), 1).freedom == PRIOR.weight + 7
