@@ -25,11 +25,12 @@ from shakedown.hosts import named
 from shakedown.rolling import plan
 from shakedown.rolling.model import Rolling
 from shakedown.runner import engine
+from shakedown.runner.earlier import earlier_of
 from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
-from shakedown.runs import RunDirectory, desired_digest, find_run, own
+from shakedown.runs import desired_digest, find_run
 from shakedown.text import counted
 
 FIRST_S = 20.0  # for all hosts to answer; the batches begin without those that take longer
@@ -72,18 +73,6 @@ def asked(state: State, batch: str | None, max_failed: str | None, resume: str |
             raise engine.InventoryError("--max-failed: there is no --batch, so all nodes are changed at once")
         return None
     return Asked(chosen.batch, chosen.max_failed, chosen.tries, path)
-
-
-def earlier_of(path: Path) -> Rolling:
-    """What a run in batches came to. Raises ValueError for a run that was none, or that nobody can read."""
-    try:
-        own(path, "run.json")
-        record = RunDirectory(path).load()
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
-    if record.rolling is None:
-        raise ValueError(f"{path}: it was no run in batches, so there is nothing to go on with")
-    return record.rolling
 
 
 class Callers:

@@ -15,7 +15,7 @@ from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
 from shakedown.findings import Finding, Verdict
 from shakedown.isolation.suspects import to_resume
-from shakedown.runner.rolling import earlier_of
+from shakedown.runner.earlier import earlier_of
 from shakedown.runs import (
     Evidence,
     JobRecord,

@@ -1,0 +1,20 @@
+"""What a run that is to be gone on with came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shakedown.rolling.model import Rolling
+from shakedown.runs import RunDirectory, own
+
+
+def earlier_of(path: Path) -> Rolling:
+    """What a run in batches came to. Raises ValueError for a run that was none, or that nobody can read."""
+    try:
+        own(path, "run.json")
+        record = RunDirectory(path).load()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    if record.rolling is None:
+        raise ValueError(f"{path}: it was no run in batches, so there is nothing to go on with")
+    return record.rolling
