@@ -133,9 +133,9 @@ def test_a_node_that_is_lost_in_mid_run_is_named(cluster: Cluster, product: Prod
     assert code == 1 and "node3" in said
     (job,) = product.record()["jobs"]
     assert job["logs"]["node1"]
-    until(lambda: cluster.jobs() == [], 60)
     lost.up()
     cluster.start_node(lost)
+    until(lambda: cluster.jobs() == [], 120)  # Slurm keeps an ended job until each of its nodes has answered or is down
     cluster.wait_until_idle()
 
 
