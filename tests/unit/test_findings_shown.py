@@ -35,7 +35,7 @@ EVERYTHING = desired(
         "modules": ["nvme"],
         "sysctl": {"vm.swappiness": 10, "net.ipv4.conf.all.rp_filter": 2},
     },
-    rdma={"provider": {"sha256": "ab" * 32}},
+    rdma={"provider": {"sha256": "ab" * 32}, "pfc": [3], "dscp": {"26": 3}, "congestion": {"enable_cc": 1}},
     images={"pinned": {"reference": f"rocm/x:1@{DIGEST}"}, "tagged": "rocm/y:2", "local": "localhost/z"},
     system={"disk_free": {"/": "100G", "/data": "1G"}, "memory": "1024G", "mpi": "installed"},
     smoke={"recipe": "stanford-gpt", "image": "pinned", "environment": {"HSA_ENABLE_SDMA": "0"}},
