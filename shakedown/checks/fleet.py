@@ -8,13 +8,13 @@ of, so an odd one out is a fail.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from shakedown import images as references
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
+from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 from shakedown.verbs import library_digest
 
 Values = dict[str, Reading[str]]  # subject -> what this node has
@@ -81,19 +81,34 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
 
 
 def _lossless(devices: Sequence[RdmaDevice]) -> Values:
-    """How the ports keep RoCE from losing packets, as far as any port of the node tells it: no driver tells all, and
-    what nobody asks for is no reason to call a node unknown."""
-    ports = [device.lossless for device in devices if not is_unreadable(device.lossless)]
-    told: dict[str, set[str]] = defaultdict(set)
-    for port in ports:
-        if not is_unreadable(port.pfc):
-            told["nic_pfc"].add(f"priorities {port.pfc}")
-        if not is_unreadable(port.dscp):
-            told["nic_dscp"].add(" ".join(f"{dscp}:{priority}" for dscp, priority in port.dscp.items()) or "none")
-        if not is_unreadable(port.congestion):
-            read = {name: value for name, value in sorted(port.congestion.items()) if not is_unreadable(value)}
-            told["nic_congestion"].add(" ".join(f"{name}={value}" for name, value in read.items()))
-    return {subject: "; ".join(sorted(values)) for subject, values in told.items()}
+    """How the ports keep RoCE from losing packets. A port whose driver tells nothing differs from one whose driver
+    does; where no port of the node tells anything, or one could not be read, the node cannot be compared."""
+    ports = [device.lossless for device in devices if device.bdf]
+    told: dict[str, Callable[[Lossless], Reading[str]]] = {
+        "nic_pfc": lambda port: port.pfc if is_unreadable(port.pfc) else f"priorities {port.pfc}",
+        "nic_dscp": lambda port: port.dscp if is_unreadable(port.dscp) else _pairs(port.dscp, ":"),
+        "nic_congestion": _congestion,
+    }
+    values: Values = {}
+    for subject, read in told.items():
+        readings = [port if is_unreadable(port) else read(port) for port in ports]
+        unread = [reading for reading in readings if is_unreadable(reading)]
+        hidden = next((reading for reading in unread if reading.unreadable != "missing"), None)
+        if readings:
+            silent = unread[0] if len(unread) == len(readings) else None
+            values[subject] = hidden or silent or _set("not told" if is_unreadable(r) else r for r in readings)
+    return values
+
+
+def _congestion(port: Lossless) -> Reading[str]:
+    if is_unreadable(port.congestion):
+        return port.congestion
+    unread = next((value for value in port.congestion.values() if is_unreadable(value)), None)
+    return unread or _pairs(port.congestion, "=")
+
+
+def _pairs(values: Mapping[str, Reading[int]], sign: str) -> str:
+    return " ".join(f"{name}{sign}{value}" for name, value in sorted(values.items())) or "none"
 
 
 def _declared(state: NodeState, desired: DesiredState) -> Values:

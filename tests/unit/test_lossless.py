@@ -174,3 +174,26 @@ def test_the_node_whose_ports_are_set_otherwise_is_the_odd_one() -> None:
     )
     found = {(finding.node, finding.name) for finding in outliers(states, {}, {}) if finding.verdict is Verdict.FAIL}
     assert found == {("node2", "fleet.nic_pfc"), ("node2", "fleet.nic_congestion")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({f"rdma.{index}.lossless.pfc": unreadable("not permitted") for index in range(8)}, Verdict.UNKNOWN),
+        ({f"rdma.{index}.lossless.pfc": unreadable("missing") for index in range(8)}, Verdict.UNKNOWN),
+        ({"rdma.3.lossless.pfc": unreadable("timed out")}, Verdict.UNKNOWN),
+        ({"rdma.3.lossless.pfc": unreadable("missing")}, Verdict.FAIL),
+        ({"rdma.3.lossless.congestion.enable_cc": unreadable("timed out")}, Verdict.UNKNOWN),
+    ],
+)
+def test_a_node_that_does_not_tell_what_others_tell_is_not_equal(changes: dict[Any, Any], verdict: Verdict) -> None:
+    states = {f"node{number}": healthy(number) for number in (1, 2, 3)}
+    states["node2"] = with_(states["node2"], changes)
+    found = [(finding.node, finding.verdict) for finding in outliers(states, {}, {}) if "fleet.nic_" in finding.name]
+    assert found == [("node2", verdict)]
+
+
+def test_where_no_node_tells_it_nothing_is_compared() -> None:
+    changes = {f"rdma.{index}.lossless": unreadable("missing") for index in range(8)}
+    states = {f"node{number}": with_(healthy(number), changes) for number in (1, 2)}
+    assert not [finding for finding in outliers(states, {}, {}) if "nic_pfc" in f"{finding.name} {finding.evidence}"]
