@@ -66,8 +66,8 @@ def test_what_one_kubelet_says_costs_its_own_node_alone(api: Server, server: Clu
     server.node("node01", status={"allocatable": {"amd.com/gpu": said}})
     server.node("node02", status={"allocatable": {"amd.com/gpu": "8"}})
     odd, well = nodes.read(api)
-    assert not well.why_not() and well.gpus == 8
-    assert odd.down and not odd.gpus and "what it says of its GPUs is no number" in odd.why_not()
+    assert not well.why_not() and well.devices == {"amd.com/gpu": 8}
+    assert odd.down and not odd.devices and "what it says of its devices is no number" in odd.why_not()
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,10 @@ def test_what_one_kubelet_says_costs_its_own_node_alone(api: Server, server: Clu
         ({"spec": {"containers": [{"name": "web"}]}}, False),
         ({"metadata": {"ownerReferences": [{"kind": "Job"}]}, "spec": {"containers": [{"name": "prepare"}]}}, True),
         ({"spec": {"nodeName": "node02"}}, False),
+        ({"spec": {"containers": [{"resources": {"limits": {"site.example/accelerator": "8"}}}]}}, True),
+        ({"spec": {"containers": [{"resources": {"requests": {"rdma/hca": "1"}}}]}}, True),
+        ({"spec": {"containers": [{"name": "a"}], "resourceClaims": [{"name": "gpus"}]}}, True),
+        ({"spec": {"containers": [{"resources": {"limits": {"cpu": "4", "hugepages-2Mi": "1Gi"}}}]}}, False),
     ],
 )
 def test_which_pods_are_somebody_s_job(api: Server, server: Cluster, parts: dict[str, Any], busy: bool) -> None:

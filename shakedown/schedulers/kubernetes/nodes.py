@@ -20,7 +20,8 @@ OUT = "shakedown/out"  # the taint
 REASON = "shakedown/reason"  # the annotation
 VERDICT = "shakedown/verdict"  # the label: "suspect" or "cleared", to select nodes by
 CONDITION = "ShakedownSuspect"
-GPUS = ("amd.com/gpu", "nvidia.com/gpu")  # resources that a job's pods ask for
+# Resources of a node that are devices have a domain, and not one of these: GPUs, NICs, whatever a site calls them.
+_NO_DEVICES = ("kubernetes.io/", "requests.", "limits.")
 _OVER = frozenset({"Succeeded", "Failed"})
 # Taints that Kubernetes sets itself for what conditions say, and that nobody has to be named for.
 _BY_CONDITION = "node.kubernetes.io/"
@@ -42,7 +43,7 @@ class Node(BaseModel):
     cordoned: bool = False
     tainted: list[Text] = []  # by others, so that no pod comes there
     ready: bool = True
-    gpus: int = 0
+    devices: dict[str, int] = {}  # what pods may ask for: "amd.com/gpu" -> 8
     pods: list[Text] = []  # with GPUs, or that run to an end: a job
 
     @property
@@ -137,7 +138,7 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     name = _field(found, "metadata", "name")
     taints = [each for each in _part(found, "spec", "taints") if isinstance(each, dict)]
     conditions = {each.get("type"): each for each in _part(found, "status", "conditions") if isinstance(each, dict)}
-    gpus, wrong = _gpus(_field(found, "status", "allocatable"))
+    devices, wrong = _devices(_field(found, "status", "allocatable"))
     ready = conditions.get("Ready", {}).get("status") == "True" and not wrong
     ours = any(each.get("key") == OUT for each in taints)
     cordoned = _field(found, "spec", "unschedulable") is True
@@ -167,7 +168,7 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
             cordoned=cordoned,
             tainted=tainted,
             ready=ready,
-            gpus=gpus,
+            devices=devices,
             pods=busy,
         )
     except (ValidationError, ValueError, TypeError) as error:
@@ -176,27 +177,33 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
         ) from None
 
 
-def _gpus(allocatable: Any) -> tuple[int, str]:
-    """How many a node has, and what is wrong with that: its kubelet says it, and may say any quantity ("1k"). One that
-    says nonsense is to cost its own node, and not the reading of all."""
-    said = {name: str(_field(allocatable, name) or "0") for name in GPUS}
-    odd = [f"{name} is {value[:40]!r}" for name, value in said.items() if not re.fullmatch("[0-9]{1,4}", value)]
-    return (
-        (0, f"what it says of its GPUs is no number: {', '.join(odd)}") if odd else (sum(map(int, said.values())), "")
-    )
+def _is_device(resource: str) -> bool:
+    return "/" in resource and not resource.startswith(_NO_DEVICES)
+
+
+def _devices(allocatable: Any) -> tuple[dict[str, int], str]:
+    """How many of each a node has, and what is wrong with that: its kubelet says it, and may say any quantity ("1k").
+    One that says nonsense is to cost its own node, and not the reading of all."""
+    said = allocatable if isinstance(allocatable, dict) else {}
+    devices = {printable(str(name), 100): str(value) for name, value in said.items() if _is_device(str(name))}
+    odd = [f"{name} is {value[:40]!r}" for name, value in devices.items() if not re.fullmatch("[0-9]{1,6}", value)]
+    if odd:
+        return {}, f"what it says of its devices is no number: {', '.join(odd[:3])}"
+    return {name: int(value) for name, value in devices.items()}, ""
 
 
 def _is_job(pod: dict[str, Any]) -> bool:
-    """Whether a pod is work that must not be disturbed: it has GPUs, or belongs to something that runs to an end. What
-    is on every node (a DaemonSet's) is not, whatever it asks for."""
+    """Whether a pod is work that must not be disturbed: it has devices, or belongs to something that runs to an end.
+    What is on every node (a DaemonSet's) is not, whatever it asks for."""
     if _field(pod, "status", "phase") in _OVER:
         return False
     owners = {each.get("kind") for each in _part(pod, "metadata", "ownerReferences") if isinstance(each, dict)}
     if owners & {"DaemonSet", "Node"}:
         return False
     containers = [*_part(pod, "spec", "containers"), *_part(pod, "spec", "initContainers")]
-    wants = {name for each in containers for name in (_field(each, "resources", "limits") or {})}
-    return bool(wants & set(GPUS)) or "Job" in owners
+    parts = [_field(each, "resources", kind) for each in containers for kind in ("limits", "requests")]
+    wants = {str(name) for part in parts if isinstance(part, dict) for name in part}
+    return any(map(_is_device, wants)) or bool(_part(pod, "spec", "resourceClaims")) or "Job" in owners
 
 
 def _field(found: Any, *names: str) -> Any:

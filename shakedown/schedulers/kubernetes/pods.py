@@ -84,11 +84,12 @@ class Pods:
         """The scheduler is asked for this very node and may refuse; a node that is out by us is one that we may try."""
         wanted = self._wanted
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
+        gpus = node.devices.get(wanted.gpu_resource, 0)
         container: dict[str, Any] = {
             "name": "job",
             "image": wanted.image,
             "command": ["sleep", str(IDLE_S)],
-            "resources": {"limits": {wanted.gpu_resource: str(node.gpus)}} if node.gpus else {},
+            "resources": {"limits": {wanted.gpu_resource: str(gpus)}} if gpus else {},
             "securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}},
             "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
         }
