@@ -371,7 +371,7 @@ class RunDirectory:
         """Write run.json, the iterations, and the evidence of each job."""
         self.write("run.json", record.model_dump_json(indent=1) + "\n")
         if record.iterations:
-            lines = (iteration.model_dump_json() for iteration in record.iterations)
+            lines = (iteration.json() for iteration in record.iterations)
             self.write("iterations.jsonl", "".join(f"{line}\n" for line in lines))
         if evidence is not None:
             jobs = {name: each.model_dump(mode="json") for name, each in evidence.items()}

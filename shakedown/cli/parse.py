@@ -49,7 +49,7 @@ def parse(log: str) -> None:
 
 
 def _show(iterations: Iterable[Iteration]) -> bool:
-    text = "".join(f"{iteration.model_dump_json()}\n" for iteration in iterations)
+    text = "".join(f"{iteration.json()}\n" for iteration in iterations)
     if text:
         click.echo(text, nl=False)
     return bool(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-from pydantic import BaseModel, TypeAdapter
+from pydantic import TypeAdapter
 
 from shakedown.archive.manifest import Manifest
 from shakedown.findings import Finding
@@ -20,7 +20,7 @@ from tests.docs.markdown import as_json, summary, table
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 _ITERATIONS = "`iterations.jsonl`, `shakedown parse`"
-MODELS: dict[str, tuple[str, type[BaseModel]]] = {
+MODELS: dict[str, tuple[str, type]] = {
     "run.json": ("run.schema.json", RunRecord),
     "evidence.json": ("evidence.schema.json", Evidence),
     _ITERATIONS: ("iteration.schema.json", Iteration),
@@ -32,14 +32,14 @@ MODELS: dict[str, tuple[str, type[BaseModel]]] = {
 }
 
 
-def schema(model: type[BaseModel]) -> dict[str, Any]:
+def schema(model: type) -> dict[str, Any]:
     """The schema of what is written, not of what may be read."""
     if model is Evidence:  # the file has one for each job
         document = TypeAdapter(dict[str, Evidence]).json_schema(mode="serialization")
         definitions = document.pop("$defs")
         body: dict[str, Any] = {"type": "object", "properties": {"jobs": document}, "required": ["jobs"]}
         return {"title": "Evidence", **body, "additionalProperties": False, "$defs": definitions}
-    return model.model_json_schema(mode="serialization")
+    return TypeAdapter(model).json_schema(mode="serialization")
 
 
 def schemas() -> dict[str, str]:

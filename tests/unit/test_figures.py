@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,8 @@ def test_tokens_are_derived_only_where_the_lines_have_none_and_everything_is_kno
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_value_that_is_not_finite_is_no_figure(value):
     iterations = run([1, 1, 650, 650, 650, 1])
-    iterations[3] = iterations[3].model_copy(update={"elapsed_ms": value})
-    iterations = [it.model_copy(update={"global_batch_size": 16}) for it in iterations]
+    iterations[3] = replace(iterations[3], elapsed_ms=value)
+    iterations = [replace(it, global_batch_size=16) for it in iterations]
     figures = measure(iterations, seq_length=2048, world_size=8)
     assert figures.elapsed_time_per_iteration is None
     assert figures.tokens_per_gpu is None
@@ -110,10 +111,7 @@ def test_a_name_that_is_no_metric_is_an_error():
 )
 def test_a_value_that_no_machine_has_is_no_figure(name, value, possible):
     assert METRICS[name].possible(value) is possible
-    iterations = [
-        Iteration.model_validate({"iteration": i, "total_iterations": 5, METRICS[name].source: value})
-        for i in range(1, 6)
-    ]
+    iterations = [Iteration(iteration=i, total_iterations=5, **{METRICS[name].source: value}) for i in range(1, 6)]
     assert (measure(iterations).get(name) is not None) is possible
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,7 +196,7 @@ def test_the_number_of_iterations_asked_for_counts_not_only_what_the_log_says():
         (lambda its: its[:5] + its[4:], "iteration 5 is in the log more than once"),
         (lambda its: [*its[:5], its[4], *its[6:]], "iteration 5 is in the log more than once"),
         (lambda its: [its[1], its[0], *its[2:]], "out of order"),
-        (lambda its: [*its[:5], its[5].model_copy(update={"total_iterations": 30}), *its[6:]], "20, 30"),
+        (lambda its: [*its[:5], replace(its[5], total_iterations=30), *its[6:]], "20, 30"),
     ],
 )
 def test_missing_repeated_and_misplaced_iterations_fail(spoil, said):
@@ -218,7 +219,7 @@ def test_a_line_that_was_cut_is_unknown_never_ok():
 
 def test_skipped_and_nan_iterations_fail():
     skipped = run(loss=lambda i: None if i == 3 else falling(i))
-    skipped[2] = skipped[2].model_copy(update={"skipped_iterations": 1})
+    skipped[2] = replace(skipped[2], skipped_iterations=1)
     gates = judged(log(skipped))
     assert gates["no_skipped_or_nan"].verdict is FAIL
     assert "at iteration 3" in gates["no_skipped_or_nan"].evidence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from shakedown.findings import Verdict
@@ -18,7 +20,7 @@ from shakedown.smoke.signatures import advice
 def lines(count: int, step: int = 1, **fields: object) -> list[Iteration]:
     whole = {"elapsed_ms": 650.0, "skipped_iterations": 0, "nan_iterations": 0, **fields}
     return [
-        Iteration.model_validate({"iteration": i, "total_iterations": count, "lm_loss": 12.0 - 0.1 * i, **whole})
+        Iteration(**{"iteration": i, "total_iterations": count, "lm_loss": 12.0 - 0.1 * i, **whole})
         for i in range(step, count + 1, step)
     ]
 
@@ -46,7 +48,7 @@ def test_the_first_line_that_is_missing_is_named_at_the_end_too() -> None:
 def test_a_line_that_does_not_tell_of_skips_is_named_and_no_other() -> None:
     assert gate("no_skipped_or_nan", lines(20)).evidence == "0 skipped and 0 NaN on 20 lines"
     silent = lines(20)
-    silent[6] = silent[6].model_copy(update={"skipped_iterations": None})
+    silent[6] = replace(silent[6], skipped_iterations=None)
     found = gate("no_skipped_or_nan", silent)
     assert found.verdict is Verdict.UNKNOWN and found.evidence.endswith("the line of iteration 7 does not say")
 
@@ -62,18 +64,16 @@ def test_a_remedy_fits_what_was_found() -> None:
     assert {found.remedy for found in (gate(name, whole) for name in ("loss_finite", "no_skipped_or_nan"))} == {None}
     assert gate("no_failure_signature", whole).remedy is None
     assert gate("no_failure_signature", whole, "node01: 3 of 9 bytes").remedy == advice("unfinished")
-    skipped = [*whole[:9], whole[9].model_copy(update={"skipped_iterations": 1, "lm_loss": None}), *whole[10:]]
+    skipped = [*whole[:9], replace(whole[9], skipped_iterations=1, lm_loss=None), *whole[10:]]
     assert gate("no_skipped_or_nan", skipped).remedy == advice("loss")
     assert gate("loss_finite", skipped).remedy == advice("loss")
-    unknown_form = [line.model_copy(update={"lm_loss": None}) for line in whole]
+    unknown_form = [replace(line, lm_loss=None) for line in whole]
     assert gate("loss_finite", unknown_form).remedy == advice("log_form")
-    infinite = [line.model_copy(update={"lm_loss": float("inf")}) for line in whole]
+    infinite = [replace(line, lm_loss=float("inf")) for line in whole]
     assert gate("loss_finite", infinite).remedy == advice("loss")
     searching = lines(4, loss_scale=1.0)
     for number, line in enumerate(searching):
-        searching[number] = line.model_copy(
-            update={"loss_scale": 2.0 ** (32 - number), "skipped_iterations": 1, "lm_loss": None}
-        )
+        searching[number] = replace(line, loss_scale=2.0 ** (32 - number), skipped_iterations=1, lm_loss=None)
     assert gate("no_skipped_or_nan", searching).remedy == advice("loss_scale")
 
 
@@ -136,20 +136,20 @@ def test_a_figure_says_what_it_rests_on_and_what_to_do() -> None:
 
 def test_a_loss_that_falls_by_just_the_least_is_enough() -> None:
     whole = lines(5)
-    straight = [line.model_copy(update={"lm_loss": 8.0 - line.iteration}) for line in whole]  # 7 to 3
+    straight = [replace(line, lm_loss=8.0 - line.iteration) for line in whole]  # 7 to 3
     assert loss_falling(straight, min_fall=4 / 7).verdict is Verdict.OK
     assert loss_falling(straight, min_fall=0.5715).verdict is Verdict.FAIL
 
 
 def test_an_infinite_loss_in_the_part_of_a_log_that_is_there_stays_a_failure() -> None:
     infinite = lines(20)
-    infinite[6] = infinite[6].model_copy(update={"lm_loss": float("inf")})
+    infinite[6] = replace(infinite[6], lm_loss=float("inf"))
     assert gate("loss_finite", infinite, "node01: 3 of 9 bytes").verdict is Verdict.FAIL
     assert gate("loss_finite", lines(20), "node01: 3 of 9 bytes").verdict is Verdict.UNKNOWN
 
 
 def with_losses(*losses: float) -> list[Iteration]:
-    return [line.model_copy(update={"lm_loss": loss}) for line, loss in zip(lines(len(losses)), losses, strict=True)]
+    return [replace(line, lm_loss=loss) for line, loss in zip(lines(len(losses)), losses, strict=True)]
 
 
 def test_a_curve_that_may_be_flat_does_not_fall() -> None:

@@ -25,7 +25,7 @@ OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
 def lines(numbers: list[int] | range, total: int, **fields: object) -> list[Iteration]:
     whole = {"lm_loss": 1.0, "skipped_iterations": 0, "nan_iterations": 0} | fields
-    return [Iteration.model_validate({"iteration": n, "total_iterations": total, **whole}) for n in numbers]
+    return [Iteration(iteration=n, total_iterations=total, **whole) for n in numbers]
 
 
 def curve(losses: list[float | None]) -> list[Iteration]:

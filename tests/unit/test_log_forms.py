@@ -6,6 +6,7 @@ The lines are those of public logs and issues (November 2026), or follow the for
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 
@@ -88,7 +89,7 @@ FORMS = {
 
 
 def known(iteration: Iteration) -> dict[str, float]:
-    return {name: value for name, value in iteration.model_dump().items() if value is not None}
+    return {name: value for name, value in asdict(iteration).items() if value is not None}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,9 @@ START = 2.0**32
 
 def line(number: int, scale: float | None, skipped: int | None = 0, **more: object) -> Iteration:
     loss = None if skipped else 12.0 - 0.2 * number
-    fields = {"lm_loss": loss, "elapsed_ms": 100.0 if skipped else 650.0, "nan_iterations": 0} | more
-    return Iteration.model_validate(
-        {"iteration": number, "total_iterations": 20, "loss_scale": scale, "skipped_iterations": skipped, **fields}
-    )
+    fields = {"lm_loss": loss, "elapsed_ms": 100.0 if skipped else 650.0, "nan_iterations": 0}
+    counted = {"iteration": number, "total_iterations": 20, "loss_scale": scale, "skipped_iterations": skipped}
+    return Iteration(**(counted | fields | more))
 
 
 def run(*scales: float, good: int | None = None, interval: int = 1) -> list[Iteration]:
@@ -75,7 +75,7 @@ def test_the_real_run_with_a_later_skip_fails(number: int) -> None:
     for scale in (iterations[at].loss_scale, iterations[at].loss_scale / 2):
         spoilt = [
             *iterations[:at],
-            iterations[at].model_copy(update={**later, "loss_scale": scale}),
+            replace(iterations[at], loss_scale=scale, **later),
             *iterations[at + 1 :],
         ]
         gates = judged(spoilt)
@@ -166,7 +166,7 @@ def test_a_loss_that_is_missing_after_the_search_or_infinite_in_it_fails() -> No
 
 def test_a_loss_that_is_printed_for_a_skipped_iteration_counts() -> None:
     """GPT-NeoX and DeepSpeed print it."""
-    iterations = [it.model_copy(update={"lm_loss": 12.0}) for it in run(*halved(START, 3))[:3]]
+    iterations = [replace(it, lm_loss=12.0) for it in run(*halved(START, 3))[:3]]
     gates = judged([*iterations, *run(*halved(START, 3))[3:]])
     assert gates["loss_finite"].wanted == 20
     assert gates["loss_finite"].verdict is OK
@@ -247,7 +247,7 @@ def test_a_scale_that_falls_is_a_skip_whatever_the_line_counts() -> None:
     assert (later.verdict, later.actual) == (FAIL, 1)
     assert "at iteration 3" in later.evidence
     assert judged(deepspeed(*halved(65536.0, 20)))["no_skipped_or_nan"].verdict is FAIL, "it does not end"
-    missing = [it.model_copy(update={"lm_loss": None}) if it.iteration == 2 else it for it in deepspeed(4.0, 2.0)]
+    missing = [replace(it, lm_loss=None) if it.iteration == 2 else it for it in deepspeed(4.0, 2.0)]
     assert judged(missing)["loss_finite"].verdict is FAIL, "DeepSpeed prints the loss of a skipped iteration"
 
 

@@ -150,13 +150,13 @@ def _contradictions(logs: Mapping[str, NodeLog | None]) -> list[str]:
     if len(with_lines) < 2:
         return []
     fullest = max(with_lines, key=lambda name: len(with_lines[name].iterations))
-    known = {it.iteration: it.model_dump_json() for it in with_lines[fullest].iterations}  # as text, NaN equals NaN
+    known = {it.iteration: it.json() for it in with_lines[fullest].iterations}
     cut = set(with_lines[fullest].damaged)
     whole_run = not with_lines[fullest].incomplete  # else a line that it lacks may be one of those that are missing
     said = []
     for name, log in with_lines.items():
         spoilt = cut | set(log.damaged)
         whole = [it for it in log.iterations if it.iteration not in spoilt and (whole_run or it.iteration in known)]
-        if different := [it.iteration for it in whole if known.get(it.iteration) != it.model_dump_json()]:
+        if different := [it.iteration for it in whole if known.get(it.iteration) != it.json()]:
             said.append(f"{name} and {fullest} differ in iteration {ranges(different)}")
     return said
