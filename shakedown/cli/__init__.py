@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 
 # Before what takes longer to load than a person takes to change their mind. Who only imports this keeps their handlers.
@@ -15,7 +16,7 @@ if sys.argv[0].endswith("shakedown") and _words[:1] in (["run"], ["drift"], ["pl
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar  # noqa: E402
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast  # noqa: E402
 
 import click  # noqa: E402
 
@@ -86,13 +87,40 @@ def in_a_folder(_context: click.Context, _parameter: click.Parameter, path: Path
     return path
 
 
-OUTPUT = click.option(
+_OUTPUT = click.option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=in_a_folder,  # before the hours of a run, not after them
-    help="write there, whole or not at all, and not on standard output; a file that is there keeps its mode",
+    help="write there, whole or not at all, and not on standard output, in the format of FILE's suffix (.html, .json) "
+    "unless --format says another; a file that is there keeps its mode",
 )
+
+
+def format_and_output(kind: type, none: str | None = None) -> Callable[[Command], Command]:
+    """The options --format and --output of a command: the format is the one that is asked for, or that of the file's
+    suffix, or as `format_of` has it. A suffix that says none of this command's is refused, before anything is done."""
+
+    def decorate(function: Command) -> Command:
+        @functools.wraps(function)
+        def chosen(*args: Any, form: str | None, output: Path | None, **given: Any) -> Any:
+            from shakedown.report import formats
+            from shakedown.report.files import SUFFIXES, format_for
+
+            known = formats.names(kind)
+            if form is None and output is not None:
+                form = format_for(output, known)
+                if form is None:
+                    endings = ", ".join(suffix for suffix, name in SUFFIXES.items() if name in known)
+                    raise click.BadParameter(
+                        f"{output}: no format has the suffix {output.suffix!r} here: --format, or one of {endings}",
+                        param_hint="'--output'",
+                    )
+            return function(*args, form=form or (None if none else known[0]), output=output, **given)
+
+        return format_of(kind, none or "otherwise by the suffix of --output, or table")(_OUTPUT(cast(Command, chosen)))
+
+    return decorate
 
 
 def show(document: Any, form: str, output: Path | None, verdict: Verdict) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli import EXIT_CODES, OUTPUT, format_of
+from shakedown.cli import EXIT_CODES, format_and_output
 from shakedown.cli import show as show_document
 from shakedown.cli.nodes import load_state, over_inventory, usable_input
 from shakedown.findings import Verdict
@@ -17,8 +17,7 @@ from shakedown.report.formats import Calibrated
 @click.command(epilog=EXIT_CODES)
 @over_inventory
 @click.option("--runs", type=click.IntRange(min=1, max=1000), default=10, show_default=True, help="one after the other")
-@format_of(Calibrated)
-@OUTPUT
+@format_and_output(Calibrated)
 def calibrate(
     inventory: str,
     limit: tuple[str, ...],
@@ -37,7 +36,7 @@ def calibrate(
 
     \b
     shakedown calibrate inventories/rack.py --runs 10
-    shakedown calibrate inventories/rack.py --runs 5 --format json --output baseline.json
+    shakedown calibrate inventories/rack.py --runs 5 --output baseline.json
     """
     with usable_input():
         from shakedown.runner.engine import InventoryError

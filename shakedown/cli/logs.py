@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from shakedown.cli import OUTPUT, format_of, show, unusable, with_all
+from shakedown.cli import format_and_output, show, unusable, with_all
 from shakedown.cli.ledger import Since
 from shakedown.findings import Verdict, worst
 from shakedown.report.formats import Judged, Remembered, Run, names
@@ -61,8 +61,7 @@ class Expectation(click.ParamType[tuple[str, float]]):
 )
 @click.option("--expect", multiple=True, type=Expectation(), help="throughput_per_gpu=380; repeatable")
 @click.option("--baseline", is_flag=True, help="of a run: judge its figures by earlier passes, as the ledger has them")
-@format_of(Judged)
-@OUTPUT
+@format_and_output(Judged)
 @click.option("--ledger", is_flag=True, help="of a run: keep it in the ledger as it is judged now")
 @with_all
 def judge(
@@ -253,8 +252,7 @@ def _report_ledger(since: datetime | None, form: str, output: Path | None) -> No
 @click.argument("run", required=False)
 @click.option("--ledger", is_flag=True, help="instead of one run, those of the ledger")
 @click.option("--since", type=Since(), metavar="TIME", help="with --ledger: 2026-11-01 (UTC), or 12h, 7d, 4w ago")
-@format_of(Run)
-@OUTPUT
+@format_and_output(Run)
 @with_all
 def report(
     run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
@@ -267,8 +265,8 @@ def report(
     \b
     shakedown report latest
     shakedown report runs/20261122T014456-4dc983 --format json
-    shakedown report latest --format html --output rack7.html
-    shakedown report --ledger --since 4w --format html --output weeks.html
+    shakedown report latest --output rack7.html
+    shakedown report --ledger --since 4w --output weeks.html
     """
     if ledger == (run is not None) or (since is not None and not ledger):
         unusable("report takes a RUN, or --ledger, which alone takes --since")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shakedown.cli import EXIT_CODES, OUTPUT, format_of, unusable, with_all
+from shakedown.cli import EXIT_CODES, format_and_output, format_of, unusable, with_all
 from shakedown.cli import show as show_document
 from shakedown.desired import DesiredStateError
 from shakedown.findings import Verdict
@@ -88,14 +88,14 @@ def report_of_it(state: State, form: str | None, output: Path | None) -> Iterato
     try:
         yield
     finally:
-        if form is not None or output is not None:
+        if form is not None:
             from shakedown.runner.ending import finish
             from shakedown.runner.progress import progress
 
             current = progress(state).session
             if current is None:
                 click.echo("shakedown: no report: no node was examined", err=True)
-            elif show_document(current.document(), form or "table", output, finish(state)) == 2:
+            elif show_document(current.document(), form, output, finish(state)) == 2:
                 sys.exit(2)  # but an interrupted run exits as one
 
 
@@ -153,8 +153,7 @@ def show(
 
 @click.command(epilog=EXIT_CODES)
 @over_inventory
-@format_of(Findings)
-@OUTPUT
+@format_and_output(Findings)
 @with_all
 @click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
 @click.option("--ledger", is_flag=True, help="keep the check: a run directory, and the ledger")
@@ -180,7 +179,7 @@ def drift(
     \b
     shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
     shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
-    shakedown drift inventories/rack.py --format html --output rack.html
+    shakedown drift inventories/rack.py --output rack.html
     shakedown drift inventories/rack.py --from-agents        the last verdict of each node's agent (docs/agent.md)
     """
     if from_agents and ledger:
@@ -251,8 +250,7 @@ def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel
 @click.option("--batch", metavar="NODES", help="so many nodes at a time: 4, or 10%; the smoke run is one, at the end")
 @click.option("--max-failed", metavar="NODES", help="more failed nodes than this (2, or 5%) end a run in batches")
 @click.option("--resume", metavar="RUN", help="go on where that run in batches ended; done nodes are not touched again")
-@format_of(Run, none="at the end, on standard output, in this format; nothing without it")
-@OUTPUT
+@format_and_output(Run, none="at the end, on standard output, in this format; nothing without it")
 def run(
     inventory: str,
     limit: tuple[str, ...],
@@ -276,7 +274,7 @@ def run(
     shakedown run inventories/rack.py --limit 'node0[1-4]*'
     shakedown run inventories/rack.py --batch 10% --max-failed 2
     shakedown run inventories/rack.py --resume latest
-    shakedown run inventories/rack.py --format junit --output junit.xml
+    shakedown run inventories/rack.py --output junit.xml
 
     However it ends, the last lines on stderr say what became of each node and why, what was changed, and where the
     evidence is.
@@ -298,7 +296,7 @@ def run(
     from shakedown.runner.session import session
 
     invocation.dry = dry
-    invocation.shows = dry and form is None  # or standard output is the report's
+    invocation.shows = dry and (form is None or output is not None)  # or standard output is the report's
     callers = rolling.Callers(state, asked.tries) if asked and not dry else None
     with report_of_it(state, form, output), to_its_end(state, callers.connect if callers else None):
         if asked and callers:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,23 @@ from shakedown.runs import RunDirectory
 
 FILES = {"html": "report.html", "junit": "junit.xml", "prometheus": "metrics.prom", "markdown": "report.md"}
 """Format -> its file in the run directory."""
+SUFFIXES = {
+    ".txt": "table",
+    ".html": "html",
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".xml": "junit",
+    ".prom": "prometheus",
+    ".md": "markdown",
+}
+"""What the name of a file ends in -> its format."""
+
+
+def format_for(path: Path, known: Sequence[str]) -> str | None:
+    """The format of a file by its suffix, of those that are `known`; the first of them where it has no suffix
+    (/dev/stdout, a pipe). None where the suffix says none of them."""
+    form = SUFFIXES.get(path.suffix.lower()) if path.suffix else known[0]
+    return form if form in known else None
 
 
 def write_reports(directory: RunDirectory, document: Run, wanted: Iterable[str]) -> Iterator[str]:

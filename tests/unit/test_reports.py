@@ -189,6 +189,28 @@ def test_a_report_goes_where_output_says(tmp_path: Path, monkeypatch: pytest.Mon
     assert full.exit_code == 2 and "could not be written" in full.output
 
 
+def test_the_suffix_of_the_output_chooses_the_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_run(tmp_path / "runs")
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+
+    def written(name: str, *options: str) -> str:
+        done = CliRunner().invoke(main, ["report", "latest", "--output", str(tmp_path / name), *options])
+        return (tmp_path / name).read_text() if done.exit_code == 0 else done.output
+
+    assert written("a.HTML").startswith("<!doctype html>") and "<testsuites" in written("a.xml")
+    assert written("a.html", "--format", "json").startswith("{")
+    assert written("plain") == written("a.txt") == written("a.csv", "--format", "table")
+    for unknown in ("b.csv", "b.jsonl"):  # .jsonl is a format, and not of this command
+        assert "--format, or one of .txt, .html, .json," in " ".join(written(unknown).split())
+        assert not (tmp_path / unknown).exists()
+
+
+@pytest.mark.parametrize("command", ["drift", "run", "calibrate", "judge", "report"])
+def test_every_command_refuses_a_suffix_before_it_does_anything(command: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [command, str(tmp_path / "nothing"), "--output", str(tmp_path / "x.doc")])
+    assert done.exit_code == 2 and "no format has the suffix '.doc'" in " ".join(done.output.split())
+
+
 def test_earlier_runs_and_their_band_stand_beside_the_figures(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     days = [datetime(2026, 11, day, tzinfo=UTC) for day in range(1, 13)]
