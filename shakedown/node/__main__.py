@@ -81,6 +81,7 @@ def _start(
             return Child(what, min(seconds, most), function, tree, *arguments)
         return Inline(function, tree, *arguments)
 
+    library = attempt(smi.library_path, tree)
     has_devices = any(tree.exists("/dev/" + name) for name in ("kfd", "dri", "infiniband"))
     # Which may wait, what it is, seconds, how it is read.
     quick: dict[str, Any] = {
@@ -95,7 +96,7 @@ def _start(
         if waits
     }
     alone = {
-        "smi": start(smi.is_there(tree), "amdsmi", 15, smi.read),
+        "smi": start(not is_unreadable(library), "amdsmi", 15, smi.read, library),
         "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
         "disks": start(disks.may_wait(tree), "disks", 5, disks.read),  # of file servers, which hang more often
         "clock": start(False, "clock", 5, clock.read),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import array
-import fcntl
 import struct
 
 from .pattern import Pattern
@@ -12,6 +10,7 @@ from .tree import Unreadable, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import array
     from typing import Any
 
 _SIOCETHTOOL = 0x8946
@@ -40,12 +39,15 @@ def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
 
 
 def _call(handle: Any, interface: str, command: array.array[int]) -> None:
+    import fcntl
+
     request = struct.pack("16sP16x", interface.encode()[:15], command.buffer_info()[0])
     fcntl.ioctl(handle, _SIOCETHTOOL, request)
 
 
 def statistics(interface: str) -> dict[str, int]:
     """Error counters of one interface."""
+    import array  # takes 1 ms of CPU, for the node that has such a driver
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:

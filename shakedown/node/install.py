@@ -15,8 +15,7 @@ import tarfile
 import tempfile
 import time
 import zlib
-from py_compile import PycInvalidationMode, compile
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .launch import (
     DIGEST,
@@ -59,8 +58,9 @@ def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with open(path, "wb") as file:
                 file.write(data)
-            if name.endswith(".py"):
-                compile(path, dfile=name, doraise=True, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+        packing: Dict[str, Any] = {}
+        exec(dict(files)["shakedown/node/packing.py"], packing)
+        packing["write"](folder, [name for name, _ in files])
         seal = files_digest(contents(folder))
         with open(os.path.join(folder, "SEAL"), "w") as file:
             file.write(seal)

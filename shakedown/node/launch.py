@@ -5,10 +5,12 @@ never imports this file: `shakedown/transport/bundle.py` sends its text, without
 and with DIGEST filled in. It has to run under Python 3.6, which is too old for the probe and still has to say so.
 """
 
+import marshal
 import os
 import pwd
 import sys
-from typing import Any, List, Tuple
+from _frozen_importlib_external import MAGIC_NUMBER
+from typing import Any, Dict, List, Tuple
 
 from .owners import place
 
@@ -116,7 +118,7 @@ def is_whole(folder: str) -> bool:
         sealed = read(folder, "SEAL").decode("ascii", "replace")
     except OSError:
         return False
-    source = [file for file in files if "__pycache__" not in file[0]]
+    source = [file for file in files if "__pycache__" not in file[0] and file[0] != "modules"]
     whole = files_digest(source) == DIGEST and files_digest(files) == sealed
     if whole:
         put_stamp(folder, listed)
@@ -124,8 +126,16 @@ def is_whole(folder: str) -> bool:
 
 
 def run(folder: str) -> None:
+    """The probe. Its modules come out of one file where that was made by this very Python, else from their sources."""
     sys.dont_write_bytecode = True
-    sys.path.insert(0, place(folder))
+    here = place(folder)
+    sys.path.insert(0, here)
+    data = read(here, "modules")
+    if data.startswith(MAGIC_NUMBER):
+        reader, found = marshal.loads(memoryview(data)[len(MAGIC_NUMBER) :])
+        names: Dict[str, Any] = {}
+        exec(reader, names)
+        names["use"](here, found)
     from shakedown.node.__main__ import main
 
     main(["--digest", DIGEST, "--ask", " ".join(sys.argv[1:])])
@@ -135,6 +145,8 @@ def launch() -> None:
     folder = os.path.join(cache_folder(), DIGEST + "-" + sys.implementation.cache_tag)
     if is_whole(folder):
         run(folder)
+        sys.stdout.flush()
+        os._exit(0)  # nothing is left to be tidied up
     else:
         answer("missing")
 

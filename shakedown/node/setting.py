@@ -75,7 +75,7 @@ class Fetched(Tree):
     def text(self, path: str) -> str:
         return "\n".join(self.lines(path)).strip()
 
-    def names(self, path: str) -> List[str]:
+    def names(self, path: str, in_order: bool = True) -> List[str]:
         below = path.rstrip("/") + "/"
         return sorted({each[len(below) :].partition("/")[0] for each in self.files if each.startswith(below)})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, pick
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,14 +43,10 @@ def library_path(tree: Tree) -> str:
     """Where libamd_smi.so is. Looking costs nothing; finding out by importing the package costs 25 ms of CPU."""
     home = rocm_home(tree)
     for folder in ((home + "/lib",) if home else ()) + _LIBRARY_FOLDERS:
-        for name in tree.names(folder):
-            if name.startswith("libamd_smi.so"):
-                return folder + "/" + name
+        found = [name for name in tree.names(folder, in_order=False) if name.startswith("libamd_smi.so")]
+        if found:
+            return folder + "/" + min(found)
     raise Unreadable("missing", "libamd_smi.so")
-
-
-def is_there(tree: Tree) -> bool:
-    return not is_unreadable(attempt(library_path, tree))
 
 
 def import_package(tree: Tree) -> Any:
@@ -159,9 +155,10 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
     }
 
 
-def read(tree: Tree) -> Part:
-    """The library's version, and one part per GPU. Raises Unreadable where the library does not answer."""
-    library_path(tree)
+def read(tree: Tree, library: Any) -> Part:
+    """The library's version, and one part per GPU. `library`: its path, or why there is none. Raises Unreadable where
+    the library does not answer."""
+    pick(library)
     amdsmi = import_package(tree)
     ask(lambda: amdsmi.amdsmi_init() or "done")
     version = ask(amdsmi.amdsmi_get_lib_version)

@@ -119,10 +119,11 @@ class Tree:
     def number(self, path: str) -> int:
         return int(self.text(path), 0)
 
-    def names(self, path: str) -> list[str]:
-        """Names in a folder, sorted; none where there is no such folder."""
+    def names(self, path: str, in_order: bool = True) -> list[str]:
+        """Names in a folder, sorted unless that is not needed; none where there is no such folder."""
         try:
-            return sorted(os.listdir(self.root + path))
+            found = os.listdir(self.root + path)
+            return sorted(found) if in_order else found
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:

@@ -6,8 +6,10 @@ import ast
 import json
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib.metadata import version
@@ -95,7 +97,8 @@ def sources(folder: Path) -> dict[str, bytes]:
 TAMPER: dict[str, Callable[[Path], Any]] = {
     "source": lambda folder: (folder / "shakedown/node/cpu.py").write_text("print('mine')"),
     "library": lambda folder: next((folder / "psutil").glob("*.so")).write_bytes(b"\x7fELF"),
-    "byte code": lambda folder: next((folder / "shakedown/node/__pycache__").glob("cpu.*")).write_bytes(b"mine"),
+    "byte code": lambda folder: (folder / "modules").write_bytes(b"mine"),
+    "a package's byte code": lambda folder: next((folder / "pyudev/__pycache__").iterdir()).write_bytes(b"mine"),
     "one file more": lambda folder: (folder / "shakedown/node/json.py").write_text("print('mine')"),
     "one file less": lambda folder: (folder / "shakedown/node/kernel_faults.txt").unlink(),
     "cut short": lambda folder: os.truncate(folder / "shakedown/node/rdma.py", 100),
@@ -116,6 +119,33 @@ def test_a_changed_bundle_is_refused_and_replaced(
     assert sources(folder) == before
     if how == "source":  # what was installed over another is found like any
         assert "probe" in node(bundle.launch_command())
+
+
+def test_our_modules_are_found_in_one_file(tmp_path: Path) -> None:
+    """Their sources are not read again: a check would pay for it."""
+    names = ["shakedown/__init__.py", "shakedown/node/__init__.py", "shakedown/node/one.py", "other/two.py"]
+    carried = {f"shakedown/node/{name}": (NODE / name).read_text() for name in ("packing.py", "packed.py")}
+    one = "from __future__ import annotations\nimport sys\nfrom . import packed\nx: nothing = 7\n"
+    for name, text in {**dict.fromkeys(names, ""), "shakedown/node/one.py": one, **carried}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    code: dict[str, Any] = {}
+    exec(carried["shakedown/node/packing.py"], code)
+    code["write"](str(tmp_path), [*names, *carried, "shakedown/node/faults.txt"])
+    assert [path.parent.name for path in tmp_path.rglob("two.*.pyc")] == ["__pycache__"]
+    shutil.rmtree(tmp_path / "shakedown")
+    text = launch_text().replace("launch()\n", "") + (
+        f"try:\n run({str(tmp_path)!r})\nexcept ImportError as error:\n assert 'node.__main__' in str(error), error\n"
+        "import shakedown.node.one as one\n"
+        "print(one.x, one.__file__, one.packed.__package__, '__future__' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", text], capture_output=True, text=True)
+    assert done.stdout.split() == ["7", f"{tmp_path}/shakedown/node/one.py", "shakedown.node", "False"], done.stderr
+
+
+def launch_text() -> str:
+    words = shlex.split(bundle.launch_command())
+    return str(ast.literal_eval(words[words.index("-c") + 1].removeprefix("exec(").removesuffix(")"))) + "\n"
 
 
 def changed_unseen(path: Path) -> None:
@@ -275,8 +305,6 @@ def test_the_probe_parses_under_python_3_8() -> None:
 
 def test_the_probe_imports_nothing_that_does_not_travel() -> None:
     """Standard library, its own modules, and the three packages of the bundle."""
-    import sys
-
     allowed = {*sys.stdlib_module_names, "_psutil_linux", "pyudev", "amdsmi", "shakedown.node.__main__"}
     for path in NODE.glob("*.py"):
         for statement in ast.walk(ast.parse(path.read_text())):

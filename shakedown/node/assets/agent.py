@@ -33,19 +33,13 @@ PATIENCE_S = 60.0
 PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
 MORE = tuple("/usr/bin/python3.{}".format(minor) for minor in range(14, 7, -1))
 NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
-# Writes the code of all our modules into one file, by the very Python that will read it.
+# By the very Python that will read it.
 COMPILE = """
-import marshal, os, sys
-from _frozen_importlib_external import MAGIC_NUMBER
-found = {}
-for name in sys.stdin.read().splitlines():
-    path = os.path.join(sys.argv[1], name)
-    package = name.endswith("/__init__.py")
-    with open(name, "rb") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True, optimize=2)
-    found[name[: -12 if package else -3].replace("/", ".")] = (path, package, marshal.dumps(code))
-with open("modules", "xb") as file:
-    file.write(MAGIC_NUMBER + marshal.dumps(found))
+import sys
+names, code = sys.stdin.read().splitlines(), {}
+with open("shakedown/node/packing.py", "rb") as file:
+    exec(file.read(), code)
+code["write"](".", names)
 """
 
 
@@ -90,7 +84,7 @@ def unpack(job: Dict[str, Any], interpreter: str) -> None:
             if name.startswith("shakedown/") and name.endswith(".py"):
                 names.append(name)
         path = os.path.join(home.path, beside)
-        words = [interpreter, "-I", "-S", "-c", COMPILE, os.path.join(home.path, job["digest"])]
+        words = [interpreter, "-I", "-S", "-c", COMPILE]
         subprocess.run(words, input="\n".join(names).encode(), cwd=path, check=True, stdout=subprocess.DEVNULL)
         run = "#!{} -IS\n{}".format(interpreter, job["run"])
         home.down(beside).write("run", run.encode(), 0o755)
