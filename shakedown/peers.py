@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
+from shakedown.text import counted
+
 LEAST_PEERS = 3
 Z = 5.0  # scales below the centre
 PRIOR = 0.02  # scale that equal parts have anyway, as a fraction of the centre
@@ -42,8 +44,8 @@ class Place:
     def standing(self, slower: float) -> tuple[str, str]:
         """named, undecided, notice, ok or unknown, and why."""
         if self.of_peers is None:
-            return "unknown", f"{self.peers} peers: at least {LEAST_PEERS} are needed to say what is usual"
-        text = f"{self.shortfall:.0%} worse than the median of {self.peers} peers"
+            return "unknown", f"{counted(self.peers, 'peer')}: at least {LEAST_PEERS} are needed to say what is usual"
+        text = f"{self.shortfall:.0%} worse than the median of {counted(self.peers, 'peer')}"
         if self.shortfall < slower * NOTICE:
             return "ok", ""
         if self.shortfall < slower:

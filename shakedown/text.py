@@ -49,6 +49,16 @@ def counted(count: int, one: str, more: str = "") -> str:
     return f"{count} {one if count == 1 else more or one + 's'}"
 
 
+_COUNTED = re.compile(r"\b([A-Za-z]{2,}?)(ies|s)\b")  # of a unit, what is counted: "nodes", and not "ms" or "TFLOPS"
+
+
+def in_unit(value: str, unit: str) -> str:
+    """A value as text, with its unit: "1 log", "2 logs", "1 link up", "1 frame/s/GPU"."""
+    if value == "1" and len(unit) > 2:
+        unit = _COUNTED.sub(lambda found: found[1] + ("y" if found[2] == "ies" else ""), unit, count=1)
+    return f"{value} {unit}"
+
+
 def file_name(name: str) -> str:
     """A name of a node as the name of a file or folder: never a path, never hidden, and no two names become one.
 

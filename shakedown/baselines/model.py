@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from shakedown.ledger.key import Earlier
+from shakedown.text import counted
 
 Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
 Value = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # of a figure: more than any machine has
@@ -53,7 +54,7 @@ class Baseline(BaseModel):
         who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
         worse = f"{who} worse: " if self.lost else ""
         around = f"{self.centre:.6g} +- {short(self.error)}"
-        known = f"{self.direction} {self.bound:.6g} by {self.earlier} runs around {around}"
+        known = f"{self.direction} {self.bound:.6g} by {counted(self.earlier, 'run')} around {around}"
         return f"{worse}{known}"
 
 
@@ -112,7 +113,7 @@ class Past(BaseModel):
         if not self.others:
             return ""
         epochs = [f"{count} with {epoch}" for epoch, count in list(self.others.items())[:3]]
-        more = f" and {len(self.others) - 3} other epochs" if len(self.others) > 3 else ""
+        more = f" and {counted(len(self.others) - 3, 'other epoch')}" if len(self.others) > 3 else ""
         return f"earlier runs of another baseline: {', '.join(epochs)}{more}"
 
     @property

@@ -12,6 +12,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.node.modules import kernel_name
 from shakedown.state import DeviceNode, NodeState, is_unreadable
+from shakedown.text import counted
 
 GPU_GROUP = "render"
 GPU_MODE = "0660"
@@ -49,13 +50,13 @@ def dri(desired: DesiredState, state: NodeState) -> Comparison | None:
     count, modules = desired.gpu.count, desired.gpu.modules
     if not count or not modules:
         return None
-    wanted = f"{count} render nodes, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
+    wanted = f"{counted(count, 'render node')}, {GPU_MODE} {GPU_GROUP}, openable by {state.account.user}"
     remedy = _remedy("devices.dri", "load the driver and set group and mode of /dev/dri/renderD*", modules=modules)
     if is_unreadable(state.devices.dri):
         return unknown(wanted, state.devices.dri, evidence="/dev/dri")
     render = [device for device in state.devices.dri if "/renderD" in device.path]
     if len(render) < count:
-        return _not_there(wanted, f"{len(render)} render nodes", state, modules, remedy)
+        return _not_there(wanted, counted(len(render), "render node"), state, modules, remedy)
     return _access(wanted, render, state, remedy)
 
 

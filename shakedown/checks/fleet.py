@@ -15,6 +15,7 @@ from shakedown import images as references
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
+from shakedown.text import counted
 from shakedown.verbs import library_digest
 
 Values = dict[str, Reading[str]]  # subject -> what this node has
@@ -210,7 +211,7 @@ def _equal(node: str, group: str, values: Mapping[str, Values]) -> Finding:
         verdict=Verdict.OK if seen else Verdict.UNKNOWN,
         wanted=f"as the other nodes of {group}" if group else "as the other nodes",
         actual="as they are" if seen else None,
-        evidence=f"compared over {len(values)} nodes: {', '.join(seen) or 'nothing could be read'}",
+        evidence=f"compared over {counted(len(values), 'node')}: {', '.join(seen) or 'nothing could be read'}",
     )
 
 
@@ -245,7 +246,8 @@ def _clock_skew(clocks: Mapping[str, tuple[float, float]], desired: Mapping[str,
             wanted=f"within {limit:g} of each other",
             actual=round(offset - middle, 3),
             unit="s",
-            evidence=f"against the median of {len(clocks)} nodes, {spread:.3f} s apart; read to within {error:.3f} s",
+            evidence=f"against the median of {counted(len(clocks), 'node')}, {spread:.3f} s apart; "
+            f"read to within {error:.3f} s",
             remedy=None if right else Remedy(text=text),
         )
 

@@ -10,6 +10,7 @@ from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState, Image
 from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 
 @check("images", "images")
@@ -46,6 +47,6 @@ def _image(image: Image, state: NodeState) -> Comparison:
         verdict=verdict,
         wanted=image.reference,
         actual=actual,
-        evidence=f"{len(store)} images of {engine}",
+        evidence=f"{counted(len(store), 'image')} of {engine}",
         remedy=None if verdict is Verdict.OK else pull,
     )

@@ -11,6 +11,7 @@ from shakedown.desired.models import DesiredState
 from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.places import file_system
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 # Kernel, firmware and an integrated GPU keep up to a tenth of a small machine's memory; a module that is missing is a
 # quarter or more.
@@ -151,7 +152,7 @@ def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
     return Comparison(
         verdict=Verdict.FAIL if log.count else Verdict.OK,
         wanted=wanted,
-        actual=f"{log.count} lines" if log.count else wanted,
+        actual=counted(log.count, "line") if log.count else wanted,
         evidence="\n".join(newest),
         remedy=remedy if log.count else None,
     )

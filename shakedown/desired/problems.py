@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shakedown.secrets import MASK, is_secret
-from shakedown.text import printable
+from shakedown.text import counted, printable
 
 
 @dataclass(frozen=True, order=True)
@@ -30,5 +30,5 @@ class DesiredStateError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        count = f"{len(self.problems)} error{'s' if len(self.problems) != 1 else ''}"
+        count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the desired state has {count}:", *(f"  {p}" for p in self.problems)]))

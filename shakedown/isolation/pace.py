@@ -85,7 +85,8 @@ def _beside_smaller(training: Training, passed: Training, smaller: Sequence[Trai
     growth = (1 - 1 / size) / (1 - 1 / max(largest, 2))
     if step < SLOW * growth * usual:
         return passed
-    told = f"{step:.0f} ms an iteration of {size} nodes, {usual:.0f} ms in the faster of {count} smaller groups"
+    told = f"{step:.0f} ms an iteration of {counted(size, 'node')}, "
+    told += f"{usual:.0f} ms in the faster of {counted(count, 'smaller group')}"
     return _undecided(training, "peers", f"{told}: none of like size to compare with")
 
 

@@ -106,7 +106,7 @@ def _systemic(known: Knowledge, least: float = PROBABLE) -> str:
     probable = [node for node, bad in known.probability.items() if bad > least]
     told = [each for each in known.trainings if each.outcome != "unknown"]
     if len(told) >= _NOTHING_PASSED and all(each.outcome == "fail" for each in told):
-        return f"not one of {len(told)} groups passed: it is not a node, look at what all of them share"
+        return f"not one of {counted(len(told), 'group')} passed: it is not a node, look at what all of them share"
     if len(probable) > _THIRD * len(known.problem.nodes) and len(probable) > 2:
         total = len(known.problem.nodes)
         return f"{len(probable)} of {total} nodes are suspect: it is not a node, look at what they share"

@@ -295,4 +295,4 @@ def _said(findings: Iterable[Finding]) -> list[str]:
     """What was wanted and what is, of findings that one remedy mends: the first few of those that differ in it."""
     values = (shown_values(finding) for finding in findings)
     said = list(dict.fromkeys(f"wanted {wanted}, actual {actual}" for wanted, actual in values))
-    return [*said[:NAMED], *([f"and {len(said) - NAMED} others"] if len(said) > NAMED else [])]
+    return [*said[:NAMED], *([f"and {counted(len(said) - NAMED, 'other')}"] if len(said) > NAMED else [])]

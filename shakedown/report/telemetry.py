@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from shakedown.report.terminal import safe
+from shakedown.text import counted
 
 if TYPE_CHECKING:
     from shakedown.telemetry.summary import NodeTelemetry, Spread
@@ -56,7 +57,7 @@ def cells(nodes: Mapping[str, NodeTelemetry]) -> tuple[list[str], list[list[str]
         spreads = [_of_all([node.channels[where] for node in seen.values() if where in node.channels])
                    for where, _ in columns.values()]  # fmt: skip
         of_all = map(_cell, spreads, (scale for _, scale in columns.values()))
-        rows.append([f"all {len(seen)} nodes", *of_all, ""])
+        rows.append([f"all {counted(len(seen), 'node')}", *of_all, ""])
     for name in shown:
         its = [_cell(seen[name].channels.get(where), scale) for where, scale in columns.values()]
         rows.append([name, *its, "; ".join(_noted(seen[name]))])
@@ -85,7 +86,7 @@ def _noted(node: NodeTelemetry) -> Iterator[str]:
             yield f"{kind.rpartition('/')[2]} +{spread.max:.0f}{f' of {spread.at_max}' if spread.at_max else ''}"
     yield from node.risen[:3]
     if len(node.risen) > 3:
-        yield f"{len(node.risen) - 3} more counters"
+        yield counted(len(node.risen) - 3, "more counter")
 
 
 def _cell(spread: Spread | None, scale: float) -> str:

@@ -18,7 +18,7 @@ from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded, named
 from shakedown.report.fold import FoldedGate, fold, fold_gates, passing
-from shakedown.text import counted, printable
+from shakedown.text import counted, in_unit, printable
 
 if TYPE_CHECKING:  # a drift check shows findings only
     from shakedown.baselines.model import Baseline
@@ -76,7 +76,7 @@ def value_text(value: Any, unit: str | None = None, digits: int = 6) -> str:
         return f"{format_size(value)}B"  # but an MTU of 9000 stays one
     if unit:
         text = value_text(value, None, digits)
-        return f"{text} {unit}" if any(map(str.isdigit, text)) else text  # "unlimited" has no unit
+        return in_unit(text, unit) if any(map(str.isdigit, text)) else text  # "unlimited" has no unit
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from shakedown.report import terminal
+from shakedown.text import counted
 from shakedown.trials.models import KINDS
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def _of_the_fleet(judged: Sequence[Judged]) -> Iterator[str]:
         values = sorted(each.median for each in its if each.median is not None)
         if len(values) > 1:
             spread = f"{values[0]:.4g} to {values[-1]:.4g}"
-            text = f"{trial}.{figure}: median {median(values):.4g} {its[0].unit}, {spread}, {len(values)} parts"
+            text = (
+                f"{trial}.{figure}: median {median(values):.4g} {its[0].unit}, {spread}, {counted(len(values), 'part')}"
+            )
             yield terminal.safe(text)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from shakedown.desired import amounts
 from shakedown.hosts import named
 from shakedown.rolling.model import Rolling, Turn
+from shakedown.text import counted
 
 FIRST_PAUSE_S = 5.0  # before a host that did not answer is tried for the second time; each further pause is doubled
 LONGEST_PAUSE_S = 120.0  # a node that reboots takes minutes, and is back two minutes earlier or later
@@ -39,7 +40,9 @@ def why_stop(rolling: Rolling, run: str, batch: Collection[str] = ()) -> str:
     if rolling.max_failed is not None:
         most = amounts.of(rolling.max_failed, len(rolling.turns))
         if len(failed) > most:
-            return f"{len(failed)} of {len(rolling.turns)} nodes failed ({named(failed)}), max_failed is {most}"
+            return (
+                f"{len(failed)} of {counted(len(rolling.turns), 'node')} failed ({named(failed)}), max_failed is {most}"
+            )
     elif batch and set(batch) <= set(failed) and (len(batch) > 1 or not rolling.names("done")):
         return f"no node of the batch came through ({named(list(batch))})"
     return ""

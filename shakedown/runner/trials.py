@@ -111,7 +111,8 @@ def _begin(current: Session) -> None:
     number = len(rounds.schedule(len(nodes), "")) if pairs else 0
     rails = rails_of(stage.names, list(desired.values()), list(current.examination.states.values()))
     seconds = expected_seconds(stage.names, wanted.repetitions, number, rails)
-    told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}, {wanted.repetitions} repetitions"
+    told = f"trials: {', '.join(stage.names)} on {counted(len(nodes), 'node')}"
+    told += f", {counted(wanted.repetitions, 'repetition')}"
     told += f", {counted(number, 'round')} of pairs" if number else ""
     told += f" over {counted(max(rails.values()), 'rail')}" if number and max(rails.values()) > 1 else ""
     current.out.print(f"{told}: about {seconds:.0f} s", markup=False)

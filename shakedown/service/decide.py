@@ -13,6 +13,7 @@ from typing import Literal
 from shakedown.service.ladder import Budget, ladder
 from shakedown.service.model import LOAD, RUNGS, Accusation, Known, Step
 from shakedown.service.standing import History
+from shakedown.text import counted
 
 Kind = Literal["rung", "load", "drain", "hand over", "wait", "leave"]
 LOADS = 2  # loads in a row that came to nothing, after which a person has to look
@@ -131,7 +132,7 @@ def next_of(
         if not accused_again and tries < LOADS:
             return _load(node, history, "the load before came to nothing")
         if not accused_again:
-            why = f"nothing speaks against it anew, and {tries} loads in a row did not show that it is well"
+            why = f"nothing speaks against it anew, and {counted(tries, 'load')} in a row did not show that it is well"
             return Proposal(node, "hand over", why, name=accusation.name)
     elif ended.outcome == "done" and not accused_again:
         return _load(node, history, f"after {last.rung}")

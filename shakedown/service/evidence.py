@@ -16,6 +16,7 @@ from shakedown.ledger.words import line
 from shakedown.runs import RunRecord
 from shakedown.service.ladder import ladder
 from shakedown.service.model import Accusation, Proof
+from shakedown.text import in_unit
 from shakedown.trials.models import AGAIN, NODES, PAIRS
 
 SEARCH = "search"  # a search for bad nodes, as an accusation's name
@@ -61,8 +62,8 @@ def _what(finding: Finding) -> str:
     if finding.verdict == Verdict.UNKNOWN:
         return line(f"could not be read: {finding.evidence or finding.actual}")
     pending = f" ({finding.pending})" if finding.pending else ""
-    unit = f" {finding.unit}" if finding.unit else ""
-    return line(f"{finding.actual}{unit} where {finding.wanted}{unit} is wanted{pending}")
+    actual, wanted = (in_unit(str(each), finding.unit or "").rstrip() for each in (finding.actual, finding.wanted))
+    return line(f"{actual} where {wanted} is wanted{pending}")
 
 
 def _diagnosed(record: RunRecord) -> Iterator[Accusation]:

@@ -15,7 +15,7 @@ from typing import Literal
 from shakedown.schedulers.owner import Node
 from shakedown.service.model import Accusation, Known, Step
 from shakedown.service.standing import History
-from shakedown.text import printable
+from shakedown.text import counted, printable
 
 OURS = "shakedown:"
 WITNESS = "witness"  # a node that is held only so that another one can be tried with it
@@ -173,5 +173,7 @@ def _resumed(
         return Mark(host, "leave", node.name, why="what has cleared it is older than the drain")
     if node.down:
         return Mark(host, "leave", node.name, why=f"cleared, and {node.why_not()}")
-    cleared = f"cleared by {history.cleared.load} with {history.cleared.others} others in {history.cleared.run_id}"
+    cleared = (
+        f"cleared by {history.cleared.load} with {counted(history.cleared.others, 'other')} in {history.cleared.run_id}"
+    )
     return Mark(host, "resume", node.name, node.reason, why=cleared)

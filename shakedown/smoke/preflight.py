@@ -14,6 +14,7 @@ from shakedown.smoke.plan.environment import chosen_gpus, gpu_variables
 from shakedown.smoke.plan.parallelism import split
 from shakedown.smoke.plan.participants import OWN
 from shakedown.smoke.recipe import Recipe, recipes
+from shakedown.text import counted
 
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
@@ -55,13 +56,13 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
     shown = ",".join(map(str, gpus)) if gpus else str(smoke.ranks_per_node)
     asked = smoke.ranks_per_node or recipe.ranks_per_node
     if gpus and asked not in (None, len(gpus)):
-        yield Problem("smoke", path, shown, f"{asked} GPUs, one for each rank of a node")
+        yield Problem("smoke", path, shown, f"{counted(asked, 'GPU')}, one for each rank of a node")
     ranks, count = ranks_of(desired, smoke, recipe), desired.gpu.count
     if ranks is None:
         expected = f"a number, or a profile with GPUs: {recipe.name} starts one rank for each"
         yield Problem("smoke", "smoke.ranks_per_node", "nothing", expected)
     elif count and (max(gpus) >= count if gpus else ranks > count):
-        why = f"the {count} GPUs of {desired.gpu.profile}"
+        why = f"the {counted(count, 'GPU')} of {desired.gpu.profile}"
         yield Problem("smoke", path, shown, f"GPUs 0 to {count - 1}, {why}" if gpus else f"at most {count}, {why}")
     limits = recipe.family.limits
     if ranks is not None and limits is not None and limits.ranks_per_node not in (None, ranks):
@@ -131,7 +132,9 @@ def _same(smoke: Smoke, other: Smoke | None) -> bool:
 def _of_count(recipe: Recipe, smoke: Smoke, nodes: int, ranks: int | None) -> Iterator[Problem]:
     limits = recipe.family.limits
     if limits is not None and limits.max_nodes is not None and nodes > limits.max_nodes:
-        expected = f"one that {nodes} nodes can run: {recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
+        expected = (
+            f"one that {counted(nodes, 'node')} can run: {recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
+        )
         yield Problem("smoke", "smoke.recipe", repr(recipe.name), expected)
     if ranks is None:
         return

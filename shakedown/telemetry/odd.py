@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from shakedown import peers
 from shakedown.telemetry.channels import Channel, channels
 from shakedown.telemetry.summary import NodeTelemetry
+from shakedown.text import counted
 
 _APART = 0.1  # of what is usual: the least difference that counts, whatever the scatter is
 
@@ -24,7 +25,8 @@ class Odd:
     peers: int
 
     def __str__(self) -> str:
-        return f"{self.channel}: {self.value:.4g} {self.unit}, the median of {self.peers} others is {self.usual:.4g}"
+        others = counted(self.peers, "other")
+        return f"{self.channel}: {self.value:.4g} {self.unit}, the median of {others} is {self.usual:.4g}"
 
 
 def odd(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Odd]:

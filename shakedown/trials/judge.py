@@ -70,7 +70,7 @@ def _with_its_own(each: Judged, missed: Sequence[str]) -> Judged:
         return each
     always = len(missed) >= len(each.values)
     why = "; ".join(filter(None, (each.why, f"{missed[0]}, and has {each.median:.6g}")))
-    why += "" if always else f", in {len(missed)} of {len(each.values)} repetitions"
+    why += "" if always else f", in {len(missed)} of {counted(len(each.values), 'repetition')}"
     return each.model_copy(update={"standing": "named" if always else "undecided", "why": why})
 
 
@@ -161,7 +161,8 @@ def _with_history(standing: Standing, why: str, before: Baseline | None) -> tupl
     since what changed for all is no part."""
     if before is None or standing == "named":
         return standing, why
-    told = f"{'; '.join(filter(None, (why, f'against its own {before.count} earlier runs: {before}')))}"
+    own = f"against its own {counted(before.count, 'earlier run')}: {before}"
+    told = "; ".join(filter(None, (why, own)))
     if before.lost:
         return ("named" if standing == "unknown" else "undecided"), told
     return ("ok", told) if standing == "unknown" and "broken" not in why else (standing, why)
@@ -176,7 +177,7 @@ def _bad(record: TrialsRecord, readings: Sequence[Reading]) -> Iterator[Judged]:
     for (node, part, name, figure, state), its in bad.items():
         if state == "wrong":
             counts = [each.wrong for each in its if each.wrong]
-            times = f"{len(its)} of {record.repetitions} repetitions"
+            times = f"{len(its)} of {counted(record.repetitions, 'repetition')}"
             why = f"wrong results in {times} ({some(counts)} of them): data is corrupted"
         else:
             said = {"timeout": "it did not answer", "crashed": "its process ended"}[state]
@@ -350,7 +351,7 @@ def _not_whole(record: TrialsRecord, its: Sequence[Judged], named: Collection[st
         lacks = sorted(figure for figure, count in usual.items() if 2 * count > len(alike) and figure not in has)
         few = [each for each in its if each.node == node and each.values and len(each.values) < record.repetitions]
         said = [f"{' '.join(figure).strip()}: no figure" for figure in lacks]
-        said += [f"{_figure(each)}: {len(each.values)} of {record.repetitions} repetitions" for each in few]
+        said += [f"{_figure(each)}: {len(each.values)} of {counted(record.repetitions, 'repetition')}" for each in few]
         said += [incomplete[node]] if node in incomplete else []
         if said:
             yield f"{node}: {some(said)}"

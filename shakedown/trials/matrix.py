@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from shakedown.peers import PRIOR, Z, scatter_of
+from shakedown.text import counted
 from shakedown.trials.models import Named
 
 Cell = tuple[str, str]  # sender, receiver
@@ -126,7 +127,7 @@ def _links(left: set[Cell], unsure: Sequence[Cell], nodes: Sequence[str], figure
     ends = [node for link in links for node in link]
     doubtful = any(set(cell) & set(ends) and (min(cell), max(cell)) not in links for cell in unsure)
     if len(set(ends)) < len(ends) or len(links) > max(1, len(nodes) // 4) or doubtful:
-        what = f"{len(left)} links of {len(set(ends))} nodes"
+        what = f"{counted(len(left), 'link')} of {counted(len(set(ends)), 'node')}"
         why = "slow, and no node, block or single link accounts for them"
         joined = sorted(set(ends))
         return [
@@ -179,5 +180,5 @@ def _named(cause: _Cause, cells: int, figure: str) -> Named:
         figure=figure,
         cells=cells,
         of=len(cause.cells),
-        evidence=f"{what} is slow: {cells} of {len(cause.cells)} cells",
+        evidence=f"{what} is slow: {cells} of {counted(len(cause.cells), 'cell')}",
     )

@@ -17,7 +17,7 @@ ROOT = PACKAGE.parent
 # here, above all that it imports. Components of one line do not import each other.
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
-    ("shakedown.command_secrets",),
+    ("shakedown.command_secrets", "shakedown.text"),
     (
         "shakedown.ledger.schema",
         "shakedown.log",
@@ -26,7 +26,6 @@ LEVELS = (
         "shakedown.runs_folder",
         "shakedown.secrets",
         "shakedown.site_files",
-        "shakedown.text",
     ),
     ("shakedown.transport", "shakedown.secret_file", "shakedown.ledger.words"),
     ("shakedown.schedulers",),

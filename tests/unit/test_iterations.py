@@ -19,6 +19,7 @@ from shakedown.smoke.gates.iterations import (
     no_skipped_or_nan,
 )
 from shakedown.smoke.log import Iteration
+from shakedown.text import counted
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
@@ -72,7 +73,7 @@ def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, s
 def test_all_lines_in_order_are_complete(count) -> None:
     gate = iterations_complete(lines(range(1, count + 1), count))
     assert (gate.verdict, gate.wanted, gate.actual, gate.remedy) == (OK, count, count, None)
-    assert gate.evidence == f"{count} lines, 1 to {count} of {count}"
+    assert gate.evidence == f"{counted(count, 'line')}, 1 to {count} of {count}"
 
 
 def test_lines_that_count_to_another_number_fail() -> None:
@@ -230,14 +231,14 @@ def test_a_slope_must_surely_be_below_zero() -> None:
 def test_fewer_losses_than_four_prove_nothing(count) -> None:
     gate = falling([9.0 - step for step in range(count)])
     assert gate.verdict is UNKNOWN
-    assert f"only {count} finite losses" in gate.evidence
+    assert f"only {counted(count, 'finite loss', 'finite losses')}" in gate.evidence
     assert falling([9.0 - step for step in range(MIN_LOSSES)]).verdict is OK
 
 
 def test_a_curve_with_a_hole_proves_nothing_and_one_that_does_not_fall_fails() -> None:
     holed = falling([9.0, 8.0, None, 7.0, 6.0, 5.0])
     assert holed.verdict is UNKNOWN
-    assert "1 iterations have no finite loss" in holed.evidence
+    assert "no finite loss in 1 iteration, so" in holed.evidence
     assert falling([5.0, 6.0, None, 7.0, 8.0, 9.0]).verdict is FAIL
     assert falling([9.0, 8.0, GREATEST_LOSS * 2, 7.0, 6.0, 5.0]).verdict is UNKNOWN
     assert "have no finite loss" not in falling([9.0, 8.0, 7.0, 6.0]).evidence

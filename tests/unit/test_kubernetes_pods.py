@@ -78,7 +78,7 @@ def test_a_node_that_is_out_by_us_is_tried_again(pods: Pods, server: Cluster) ->
 def test_pods_that_wait_are_told_and_a_stop_deletes_them(pods: Pods, server: Cluster) -> None:
     server.running = False
     told: list[str] = []
-    with pytest.raises(KubernetesError, match=r"stopped by Ctrl-C, while 2 pods"):
+    with pytest.raises(KubernetesError, match=r"stopped by Ctrl-C, before 2 pods"):
         pods.allocate(["node1.rack", "node2.rack"], told.append, lambda: "stopped by Ctrl-C" if told else None)
     assert "2 of 2 pods wait, for 0 s: pending" in told[0] and server.all("v1/pods") == []
 

@@ -56,7 +56,7 @@ def test_a_real_run_passes_every_gate_although_it_skips_its_first_iterations() -
     assert (gates["loss_finite"].wanted, gates["loss_finite"].actual) == (16, 16)
     assert gates["no_skipped_or_nan"].actual == 0
     assert "14 skipped at the start while the loss scale fell to 524288" in gates["no_skipped_or_nan"].evidence
-    assert "14 lines have none" in gates["loss_finite"].evidence
+    assert "14 lines without one" in gates["loss_finite"].evidence
     assert measure(log.iterations).steady == 30 - 14 - 2 - 1
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.text import file_name, load_json, printable, strip_escapes
+from shakedown.report.terminal import value_text
+from shakedown.text import file_name, in_unit, load_json, printable, strip_escapes
 
 
 @given(st.text())
@@ -58,3 +59,13 @@ def test_json_is_bounded() -> None:
             load_json(text, 100_000)
     with pytest.raises(ValueError, match="nested"):
         load_json("[" * 100_000, 1 << 20)
+
+
+def test_one_of_a_unit_is_singular() -> None:
+    told = [in_unit(value, unit) for unit in ("logs", "GPU nodes", "links up", "tries") for value in ("1", "21")]
+    assert told[::2] == ["1 log", "1 GPU node", "1 link up", "1 try"]
+    assert told[1::2] == ["21 logs", "21 GPU nodes", "21 links up", "21 tries"]
+    assert [in_unit("1", unit) for unit in ("s", "ms", "TFLOPS", "% of the time")] == [
+        "1 s", "1 ms", "1 TFLOPS", "1 % of the time"
+    ]  # fmt: skip
+    assert value_text(1, "bytes") == "1 byte" and value_text("1 of 2", "nodes") == "1 of 2 nodes"

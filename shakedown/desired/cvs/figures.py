@@ -12,6 +12,7 @@ from shakedown.desired.cvs.document import PLACEHOLDER, Given, Notes, read, with
 from shakedown.desired.cvs.job import LayerDraft
 from shakedown.desired.cvs.result import CvsError
 from shakedown.desired.cvs.tables import number
+from shakedown.text import counted
 
 # The metrics of the files, with the kinds of bound that ask for more and for less. Names and directions are those of
 # shakedown/smoke/figures.py.
@@ -51,7 +52,8 @@ def put_expected(draft: LayerDraft) -> None:
     planned = draft.parsed.get("config.nnodes")
     if planned is not None and planned != nodes and draft.job.distributed:
         draft.notes.flag(
-            draft.given["config.nnodes"], f"a comment in the file says that its figures are for {nodes} nodes"
+            draft.given["config.nnodes"],
+            f"a comment in the file says that its figures are for {counted(nodes, 'node')}",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shakedown.desired.problems import Problem
+from shakedown.text import counted
 
 Kind = Literal["derived", "refused", "flagged"]
 
@@ -61,5 +62,5 @@ class CvsError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        count = f"{len(self.problems)} error{'s' if len(self.problems) != 1 else ''}"
+        count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the CVS file has {count}:", *(f"  {p}" for p in self.problems)]))

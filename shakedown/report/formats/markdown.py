@@ -93,7 +93,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
     yield f"|{' --- |' * len(header)}"
     yield from (f"| {' | '.join(row)} |" for row in rows[:ROWS])
     if len(rows) > ROWS:
-        yield f"\n{len(rows) - ROWS} more rows are not shown here."
+        yield f"\n{counted(len(rows) - ROWS, 'more row')} not shown here."
 
 
 def code(text: str) -> str:

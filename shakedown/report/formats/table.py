@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shakedown.report.formats import Calibrated, Compared, Desired, Findings, InService, Judged, Remembered, Run, shows
+from shakedown.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -86,7 +87,7 @@ def calibrated(document: Calibrated) -> Iterator[RenderableType]:
     from shakedown.report import past
 
     yield from past.calibration(document.rows)
-    yield Text(f"\n{len(document.runs)} runs: {', '.join(document.runs)}")
+    yield Text(f"\n{counted(len(document.runs), 'run')}: {', '.join(document.runs)}")
 
 
 @shows(InService)

@@ -16,7 +16,7 @@ from shakedown.runs import Evidence, JobRecord
 from shakedown.smoke.gates.registry import OF_THE_END
 from shakedown.telemetry.summary import Point, each_device
 from shakedown.telemetry.timing import Timing
-from shakedown.text import printable
+from shakedown.text import counted, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def of(shown: Overview, evidence: Mapping[str, Evidence]) -> list[Plot]:
                     if points and clock is not None and zero is not None:
                         lines.setdefault(kind, {})[name] = [(clock.at(when) - zero, value) for when, value in points]
             moments = list(_moments(shown, job, kept.timing))
-            few = "" if len(job.telemetry) <= len(names) else f", {len(names)} of {len(job.telemetry)} nodes"
+            few = "" if len(job.telemetry) <= len(names) else f", {len(names)} of {counted(len(job.telemetry), 'node')}"
             return [_plot(kind, its, moments, kept.timing, few) for kind, its in lines.items()]
     return []
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from shakedown.findings import Verdict
 from shakedown.smoke.metrics import METRICS
+from shakedown.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +105,10 @@ def _over_iterations(jobs: Sequence[JobRecord], field: str, label: str, failed: 
         axes.set_xlabel("iteration")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
-    ends = [f"{job.node or 'all nodes'}: {len(p)} iterations, {p[0][1]:.4g} to {p[-1][1]:.4g}" for job, p in lines]
+    ends = [
+        f"{job.node or 'all nodes'}: {counted(len(p), 'iteration')}, {p[0][1]:.4g} to {p[-1][1]:.4g}"
+        for job, p in lines
+    ]
     return Plot(label, f"{label} by iteration; {'; '.join(ends)}", drawn(draw, legend=len(lines) > 1))
 
 

@@ -134,9 +134,11 @@ class Pods:
                 return
             reason, waited = next(iter(waiting.values())), time.monotonic() - began
             if stopped := interrupted():
-                raise KubernetesError(f"{stopped}, while {len(waiting)} pods of {self._title} were waited for")
+                raise KubernetesError(f"{stopped}, before {counted(len(waiting), 'pod')} of {self._title} had begun")
             if waited > self._wanted.queue_s:
-                raise KubernetesError(f"{len(waiting)} pods of {self._title} did not begin in {waited:.0f} s: {reason}")
+                raise KubernetesError(
+                    f"{counted(len(waiting), 'pod')} of {self._title} did not begin in {waited:.0f} s: {reason}"
+                )
             if reason != told or time.monotonic() - told_at > _TELL_S:
                 told, told_at = reason, time.monotonic()
                 say(f"{len(waiting)} of {len(self._pods)} pods wait, for {waited:.0f} s: {reason}")

@@ -9,6 +9,7 @@ from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate, gate_of_each_metric
 from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import advice
+from shakedown.text import counted
 
 PREFIX = "baseline."
 
@@ -49,7 +50,7 @@ def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     if found.runs > 1:
         last = some([*runs[found.earlier :], "this one"])
         said.append(f"the last {found.runs} runs ({last}) are at {found.recent:.6g}, this one at {found.value:.6g}")
-    before = f"{found.earlier} runs before: {found.centre:.6g} +- {short(found.error)}"
+    before = f"{counted(found.earlier, 'run')} before: {found.centre:.6g} +- {short(found.error)}"
     said.append(f"{before}, one run differs by {short(found.spread)} ({some(runs[: found.earlier][::-1])})")
     if peers := past.peers.get(metric):
         said.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")

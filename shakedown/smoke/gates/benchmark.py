@@ -10,6 +10,7 @@ from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import Figure, Step
 from shakedown.smoke.gates.model import Outcome
 from shakedown.smoke.gates.registry import gate, gate_of_each_metric
+from shakedown.text import counted
 
 
 @gate
@@ -22,7 +23,7 @@ def report(reported: Sequence[Figure], problems: Sequence[str], cut: str = "") -
     return Outcome(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted="at least one figure",
-        actual=f"{len(reported)} figures",
+        actual=counted(len(reported), "figure"),
         evidence="; ".join(problems) or "the report and the log",
         remedy=None if right or cut else "read the log from its end: the first error of the program is there",
     )
@@ -37,7 +38,7 @@ def figures_finite(reported: Sequence[Figure]) -> Outcome:
     return Outcome(
         verdict=verdict,
         wanted="finite and above 0",
-        actual=f"{len(bad)} that are not" if bad else f"{len(reported)} figures",
+        actual=f"{len(bad)} that are not" if bad else counted(len(reported), "figure"),
         evidence=shown or ", ".join(figure.source for figure in reported) or "there is no figure",
     )
 
@@ -49,9 +50,9 @@ def steps_complete(steps: Sequence[Step], total_steps: int | None = None) -> Out
     verdict = Verdict.UNKNOWN if total_steps is None else Verdict.OK if last == total_steps else Verdict.FAIL
     return Outcome(
         verdict=verdict,
-        wanted=f"{total_steps if total_steps is not None else 'an unknown number of'} steps",
+        wanted=counted(total_steps, "step") if total_steps is not None else "an unknown number of steps",
         actual=f"step {last}" if last is not None else "no step",
-        evidence=f"{len(steps)} step lines" + ("" if total_steps else "; no line says how many there are to be"),
+        evidence=counted(len(steps), "step line") + ("" if total_steps else "; no line says how many there are to be"),
     )
 
 
@@ -64,7 +65,7 @@ def loss_finite(steps: Sequence[Step]) -> Outcome:
         verdict=verdict,
         wanted="a finite loss on every step line",
         actual=f"{len(steps) - len(bad)} of {len(steps)}",
-        evidence=f"not finite at step {bad[0]}" if bad else f"{len(steps)} step lines",
+        evidence=f"not finite at step {bad[0]}" if bad else counted(len(steps), "step line"),
     )
 
 

@@ -13,6 +13,7 @@ from shakedown.smoke.gates.model import Outcome
 from shakedown.smoke.gates.registry import gate_of_each_metric
 from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.signatures import advice
+from shakedown.text import counted
 
 
 class Recorded(BaseModel):
@@ -73,7 +74,7 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
         return "the mean that the job's script printed at its end; no iteration line has it"
     spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
-    return f"median of {figure.count} steady iterations, mean {figure.mean:.6g}{spread}{derived}"
+    return f"median of {counted(figure.count, 'steady iteration')}, mean {figure.mean:.6g}{spread}{derived}"
 
 
 def _remedy(name: str, figure: Figure | None) -> str:

@@ -14,6 +14,7 @@ from shakedown.smoke.log import Iteration, has_preview
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.signatures import advice
 from shakedown.smoke.slope import theil_sen
+from shakedown.text import counted
 
 MIN_LOSSES = 4  # fewer points carry no slope worth judging
 MAX_POINTS = 400  # Theil-Sen compares every pair: longer curves are reduced to medians of blocks
@@ -48,7 +49,8 @@ def iterations_complete(
         wanted=total,
         actual=(len(set(numbers)) - (preview and interval > 1)) * interval,
         unit="iterations",
-        evidence="; ".join(faults) or f"{len(numbers)} lines{every}, {numbers[0]} to {numbers[-1]} of {total}",
+        evidence="; ".join(faults)
+        or f"{counted(len(numbers), 'line')}{every}, {numbers[0]} to {numbers[-1]} of {total}",
         remedy=None if verdict is Verdict.OK else advice("unfinished"),
     )
 
@@ -124,13 +126,13 @@ def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) 
     good = wanted - len(silent) - len(infinite)
     if not said and not wanted:
         verdict, said = Verdict.FAIL, ["every iteration was skipped"]
-    skipped = f"; {len(barren)} lines have none, as the loss scale was still searched" if barren else ""
+    skipped = f"; {counted(len(barren), 'line')} without one, as the loss scale was still searched" if barren else ""
     return Outcome(
         verdict=verdict,
         wanted=wanted,
         actual=good,
         unit="iterations",
-        evidence=("; ".join(said) or f"a finite loss on each of {wanted} lines") + skipped,
+        evidence=("; ".join(said) or f"a finite loss on each of {counted(wanted, 'line')}") + skipped,
         remedy=None if verdict is Verdict.OK else advice("loss" if known or not omitted else "log_form"),
     )
 
@@ -149,7 +151,7 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
     nan = sum(it.nan_iterations or 0 for it in iterations)
     silent = [it.iteration for it in iterations if it.skipped_iterations is None or it.nan_iterations is None]
     bad = {it.iteration for it in iterations if it.nan_iterations} | set(scale.later)
-    said = [f"{skipped} skipped and {nan} NaN on {len(iterations)} lines"]
+    said = [f"{skipped} skipped and {nan} NaN on {counted(len(iterations), 'line')}"]
     if not iterations:
         said = ["no iteration line"]
     elif bad:
@@ -179,7 +181,11 @@ def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL)
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
     wanted = f"a fall of at least {min_fall:.1%}"
     if len(points) < MIN_LOSSES or len({number for number, _ in points}) < len(points):
-        said = f"only {len(points)} finite losses" if len(points) < MIN_LOSSES else "iterations are in the log twice"
+        said = (
+            f"only {counted(len(points), 'finite loss', 'finite losses')}"
+            if len(points) < MIN_LOSSES
+            else "iterations are in the log twice"
+        )
         return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished"))
     x, y = _reduce(points)
     slope, intercept, low, high = theil_sen(x, y, CONFIDENCE)
@@ -189,7 +195,7 @@ def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL)
     said = f"{start:.4g} to {intercept + slope * x[-1]:.4g} over {len(points)} iterations, a fall of {fall:.1%}; "
     said += f"slope {slope:.3g} per iteration, between {low:.3g} and {high:.3g} with {CONFIDENCE:.0%} confidence"
     if holes:
-        said += f"; {holes} iterations have no finite loss, so the curve proves nothing"
+        said += f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing"
     verdict = Verdict.OK if falling and not holes else Verdict.UNKNOWN if falling else Verdict.FAIL
     return Outcome(
         verdict=verdict,

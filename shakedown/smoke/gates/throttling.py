@@ -9,6 +9,7 @@ from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.signatures import advice
 from shakedown.telemetry.summary import STEADY, NodeTelemetry
+from shakedown.text import counted
 
 
 @gate
@@ -34,6 +35,7 @@ def no_throttling(telemetry: Mapping[str, NodeTelemetry | None], not_throttled: 
         verdict=verdict,
         wanted=f"none by {', '.join(not_throttled)}",
         actual=len(seen),
-        evidence="; ".join(said) or f"{sum(each.gpus for each in telemetry.values() if each)} GPUs, none throttled",
+        evidence="; ".join(said)
+        or f"{counted(sum(each.gpus for each in telemetry.values() if each), 'GPU')}, none throttled",
         remedy=None if verdict is Verdict.OK else advice("throttled"),
     )

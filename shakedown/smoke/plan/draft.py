@@ -11,6 +11,7 @@ from shakedown.smoke.launch import Derived
 from shakedown.smoke.options import ResolvedOptions
 from shakedown.smoke.recipe import Recipe
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 
 class PlanError(ValueError):
@@ -18,7 +19,7 @@ class PlanError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
-        count = f"{len(self.problems)} error{'s' if len(self.problems) != 1 else ''}"
+        count = counted(len(self.problems), "error")
         super().__init__("\n".join([f"the launch plan has {count}:", *(f"  {p}" for p in self.problems)]))
 
 

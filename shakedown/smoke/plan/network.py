@@ -13,6 +13,7 @@ from shakedown.gid import NoGid, addresses_of, gid_index
 from shakedown.hca import devices_of, none_there
 from shakedown.smoke.plan.draft import Equipment, NodeAssignment, PlanDraft
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 # Below the range that Linux hands to outgoing connections (32768 to 60999), so that a free port stays free.
 PORTS = range(20000, 30000)
@@ -213,7 +214,7 @@ def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
         down = [f"{device.name} {device.state}" for device in family if device.state != "ACTIVE"]
         why = ", ".join(down) if family else none_there(wanted)
         actual = f"{len(active)} ACTIVE" + (f" ({why})" if why else "")
-        expected = f"{wanted.count} ACTIVE {wanted.family or 'RDMA'} devices"
+        expected = counted(wanted.count, f"ACTIVE {wanted.family or 'RDMA'} device")
         return Hcas([d.name for d in active], problems=[Problem(name, "rdma", actual, expected)])
     hcas = Hcas([device.name for device in active], why=f"{len(active)} ACTIVE devices in PCI order")
     found = {device.name: gid_index(device, addresses_of(device, state.interfaces)) for device in active}

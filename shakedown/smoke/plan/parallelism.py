@@ -12,6 +12,7 @@ from shakedown.smoke.options import ResolvedOptions
 from shakedown.smoke.plan.draft import PlanDraft
 from shakedown.smoke.recipe import Model
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def memory_needed(
     if per_rank is not None:
         least, free = per_rank * ranks, state.memory.available_bytes
         if least > free:
-            expected = f"at least {format_size(least)} for {ranks} ranks"
+            expected = f"at least {format_size(least)} for {counted(ranks, 'rank')}"
             problems.append(Problem(name, "memory.available_bytes", format_size(free), expected))
         else:
             value = f"about {format_size(least)} of {format_size(free)} available"
@@ -146,7 +147,9 @@ def division(draft: PlanDraft, chosen: ResolvedOptions, ranks: int) -> Split | N
     draft.note("micro batches", sizes.micro_batches, batch)
     if sizes.tensor > ranks:
         draft.note(
-            "tensor parallel", sizes.tensor, f"more than the {ranks} ranks of a node: layers wait for the network"
+            "tensor parallel",
+            sizes.tensor,
+            f"more than the {counted(ranks, 'rank')} of a node: layers wait for the network",
         )
     for name, state in draft.states.items():
         draft.add(*memory_needed(name, chosen, sizes, ranks, draft.desired[name], state))

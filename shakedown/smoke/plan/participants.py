@@ -11,6 +11,7 @@ from shakedown.smoke.plan.draft import PlanDraft
 from shakedown.smoke.plan.environment import chosen_gpus
 from shakedown.smoke.recipe import Recipe
 from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted
 
 # What may differ from node to node: each is about that node alone.
 OWN = ("interface", "venv", "volumes", "devices")
@@ -45,7 +46,7 @@ def participants(
         return names, problems + _seen(order, seen)
     who = ", ".join(f"{name}: {why}" for name, why in missing.items()) or "nobody is missing"
     if missing and least is None:
-        expected = f"all {len(order)} nodes, since min_nodes is not set ({who})"
+        expected = f"all {counted(len(order), 'node')}, since min_nodes is not set ({who})"
         problems.append(Problem("plan", "nodes", str(len(names)), expected))
     elif least is not None and len(names) < least:
         problems.append(Problem("plan", "nodes", str(len(names)), f"at least min_nodes = {least} ({who})"))

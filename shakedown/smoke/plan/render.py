@@ -8,11 +8,12 @@ from shakedown.desired.models import TOGETHER
 from shakedown.hosts import folded
 from shakedown.smoke.launch import LaunchPlan, NodePlan
 from shakedown.smoke.plan.runtimes import ARGUMENTS
+from shakedown.text import counted
 
 
 def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
     """Text for a terminal or a file, without colours. `job` is the name of a job that is not the only one."""
-    nodes = "1 node" if len(plan.nodes) == 1 else f"{len(plan.nodes)} nodes"
+    nodes = counted(len(plan.nodes), "node")
     lines = [
         f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
         *([f"  image          {plan.image}"] if plan.image else []),
