@@ -113,6 +113,7 @@ def load_state(
 
     from shakedown.runner import engine
     from shakedown.runner.inventory import desired_states
+    from shakedown.runner.invocation import invocation
 
     pairs = [item.partition("=") for item in data]
     for key, equals, _ in pairs:
@@ -120,6 +121,7 @@ def load_state(
             raise engine.InventoryError(f"--data {key}: expected KEY=VALUE, as --data gpu=mi300x")
     given = {key: parse_cli_arg(value) for key, _, value in pairs}
     state = engine.load(inventory, limit, given, parallel or 0, connects)
+    invocation.trains = to_train
     desired_states(state, to_train)
     return state
 

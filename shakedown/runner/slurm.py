@@ -9,10 +9,11 @@ from pyinfra.api import Host, State
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
+from shakedown.desired.models import DesiredState
 from shakedown.findings import Verdict
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session, session
-from shakedown.runner.slurm_connection import connected
+from shakedown.runner.slurm_connection import allocation_of, connected
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.nodes import jobs_on
 
@@ -32,6 +33,35 @@ def leave_alone() -> bool:
     if not invocation.dry:
         python.call(name="Ask Slurm who holds the nodes", function=_still_free)
     return True
+
+
+def takes_jobs(some: bool) -> bool:
+    """Fail the current host where jobs of this run are to go to Slurm and Slurm would not take them. `some`: whether
+    there are to be any; asked once, before anything is changed. Whether the host goes on."""
+    current = session()
+    host: Host = current.host(current_host.name)
+    if some:
+        current.once("slurm: whether it takes jobs", lambda: _ask_ahead(current))
+    why = _found(current, "takes").get(host.name)
+    if why:
+        current.fail(host, why)
+    return not why
+
+
+def _ask_ahead(current: Session) -> None:
+    desired = current.examination.desired
+    there = [name for name in current.examination.states if _goes_to_slurm(desired[name])]
+    if not there or connected(current.state).allocation is not None:  # that one has been given
+        return
+    try:
+        allocation_of(desired, "shakedown").ask(there)
+    except (SlurmError, ValueError) as error:
+        current.shared["slurm: takes"] = dict.fromkeys(there, f"Slurm would not take this run's jobs: {error}")
+
+
+def _goes_to_slurm(desired: DesiredState) -> bool:
+    sections = [each for each in (desired.smoke, desired.trials) if each is not None]
+    return invocation.search.via == "slurm" or any(each.via == "slurm" for each in sections)
 
 
 def _asked_for(current: Session, name: str) -> bool:

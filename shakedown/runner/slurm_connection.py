@@ -85,6 +85,7 @@ class Connected:
         self._lock = threading.Lock()
         self._hosts: set[str] = set()
         self._why: dict[str, str] = {}  # host -> why Slurm does not give it
+        self._wrong = ""  # why it gives none
         self._step: Step | None = None
         self._context: Any = None
         self.allocation: Allocation | None = None
@@ -92,12 +93,15 @@ class Connected:
     def open(self, name: str) -> None:
         """Have the host in the step. Raises SlurmError, ValueError."""
         with self._lock:
-            if self.allocation is None:
-                self._allocate()
+            if self.allocation is None and not self._wrong:
+                try:
+                    self._allocate()
+                except (SlurmError, ValueError) as error:
+                    self._wrong = str(error)
             if name in self._why:
                 raise SlurmError(self._why[name])
             if self._step is None:
-                raise SlurmError("the allocation has ended")
+                raise SlurmError(self._wrong or "the allocation has ended")
             self._hosts.add(name)
 
     def _allocate(self) -> None:

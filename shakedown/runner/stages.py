@@ -41,7 +41,7 @@ def examine() -> None:
         _fail_here(current, "could not be examined")
     elif current.examination.blockers(name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
-    else:
+    elif slurm.takes_jobs(invocation.trains):
         slurm.leave_alone()
 
 

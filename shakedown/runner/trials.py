@@ -73,7 +73,7 @@ def measure(always: bool = False) -> None:
         return
     if not (always or _asked(current)):
         return
-    if always and not slurm.leave_alone():
+    if always and not (slurm.takes_jobs(True) and slurm.leave_alone()):
         return
     current.once("trials: plan", lambda: _begin(current))
     stage = _stage(current)

@@ -15,6 +15,7 @@ from tests.lab.product import LONG, PROJECT, Product, finish, smoke, until, unti
 from tests.lab.slurm import Cluster
 
 NODES = 4
+AS_IT_IS: dict[str, object] = {"tuning": {"numa_balancing": None}}  # nothing to change on the lab's nodes
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +31,15 @@ def product(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return Product(tmp_path)
 
 
-def inventory(lab: Rack, folder: Path, connect: str = "ssh", **changes: object) -> Path:
-    settings = {"partition": "main", "time_min": 30, "queue_s": 300, "connect": connect}
-    return lab.inventory(folder / "lab.py", {**smoke(via="slurm", **changes), "slurm": settings})
+def inventory(
+    lab: Rack,
+    folder: Path,
+    layer: dict[str, object] = AS_IT_IS,
+    slurm: dict[str, object] | None = None,
+    **changes: object,
+) -> Path:
+    settings = {"partition": "main", "time_min": 30, "queue_s": 300, **(slurm or {})}
+    return lab.inventory(folder / "lab.py", {**layer, **smoke(via="slurm", **changes), "slurm": settings})
 
 
 def start(product: Product, path: Path) -> subprocess.Popen[str]:
@@ -45,13 +52,22 @@ def runs_left(lab: Rack) -> list[str]:
 
 
 def test_four_nodes_train_within_one_allocation(cluster: Cluster, product: Product) -> None:
-    train(cluster, product, inventory(cluster.lab, product.folder))
+    train(cluster, product, inventory(cluster.lab, product.folder, layer={}))
+
+
+def test_a_job_that_slurm_would_refuse_is_told_before_anything_is_changed(cluster: Cluster, product: Product) -> None:
+    for node in cluster.lab:
+        node.exec("echo 1 > /proc/sys/kernel/numa_balancing")
+    path = inventory(cluster.lab, product.folder, layer={}, slurm={"reservation": "none"})
+    ran = product.run("shakedown", "run", path)
+    assert ran.code == 1 and "Requested reservation is invalid; slurm.reservation: " in ran.text, ran.text
+    assert "changed: nothing" in ran.text and cluster.jobs() == []
 
 
 @pytest.mark.long
 def test_nothing_at_all_goes_over_ssh(cluster: Cluster, product: Product) -> None:
     before = [node.exec_channels() for node in cluster.lab]
-    train(cluster, product, inventory(cluster.lab, product.folder, connect="slurm"))
+    train(cluster, product, inventory(cluster.lab, product.folder, layer={}, slurm={"connect": "slurm"}))
     assert [node.exec_channels() for node in cluster.lab] == before, "not one command went over SSH"
 
 
@@ -143,7 +159,7 @@ def test_a_node_that_is_lost_in_mid_run_is_named(cluster: Cluster, product: Prod
 def test_trials_and_the_search_are_steps_of_one_allocation(cluster: Cluster, product: Product) -> None:
     lab = cluster.lab
     settings = {"partition": "main", "time_min": 30}
-    data = {**smoke(via="slurm"), "slurm": settings, "trials": {"via": "slurm", "repetitions": 2}}
+    data = {**AS_IT_IS, **smoke(via="slurm"), "slurm": settings, "trials": {"via": "slurm", "repetitions": 2}}
     path = lab.inventory(product.folder / "lab.py", data)
     ran = product.run("shakedown", "trials", path, "--only", "memory,pairs", timeout=300)
     assert ran.code in (0, 1, 4), ran.text  # figures of nodes that share cores are what they are

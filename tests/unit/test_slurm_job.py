@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import secrets
 import signal
 import socket
@@ -83,6 +84,38 @@ def test_a_job_that_stays_in_the_queue_is_cancelled(slurm):
     with pytest.raises(SlurmError, match=r"queued for \d+ s, and not begun: PENDING \(Resources\)"):
         allocation(queue_s=0).allocate(["node1.rack"])
     assert slurm.asked()[-1] == "scancel 4711"
+
+
+def test_a_job_that_nothing_but_another_desired_state_begins_is_not_waited_for(slurm):
+    (slurm.folder / "home/state").write_text("PENDING|PartitionTimeLimit")
+    with pytest.raises(SlurmError, match=r"would never begin: PENDING \(PartitionTimeLimit\): slurm.time_min"):
+        allocation(time_min=9000).allocate(["node1.rack"])
+    assert slurm.asked()[-1] == "scancel 4711"
+
+
+REFUSED = {
+    "Invalid partition name specified": "slurm.partition",
+    "Requested reservation is invalid": "slurm.reservation",
+    "Access denied to requested reservation": "slurm.reservation",
+    "Invalid account or account/partition combination specified": "slurm.account",
+    "Invalid generic resource (gres) specification": "slurm.gres",
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_slurm_would_refuse_is_told_with_its_key_and_nothing_is_submitted(slurm, said):
+    slurm.put("sbatch", f'{NOTE}\necho "allocation failure: {said}" >&2; exit 1')
+    with pytest.raises(SlurmError, match=re.escape(f"{said}; {REFUSED[said]}: ")):
+        allocation(partition="p").ask(["node1.rack", "node2.rack"])
+    (asked,) = slurm.asked()
+    assert asked.startswith("sbatch") and asked.endswith("--partition=p --test-only") and "n[1-2]" in asked
+    assert "--gres=gpu:4" in asked
+
+
+def test_nodes_that_are_out_of_service_are_not_asked_about(slurm):
+    slurm.put("scontrol", NODES.replace("State=IDLE", "State=IDLE+DRAIN"))
+    allocation().ask(["node1.rack", "node2.rack"])
+    assert slurm.asked() == []
 
 
 def test_an_answer_of_sbatch_that_is_lost_leaves_no_job_behind(slurm):

@@ -53,10 +53,33 @@ def test_marks_flags_and_gpus():
     assert one("IDLE*").states == ["IDLE", "NOT_RESPONDING"] and one("IDLE*").down
     assert one("IDLE+POWERED_DOWN").down and one("IDLE~").down
     assert one("IDLE+PLANNED").idle and one("IDLE+MAINTENANCE+RESERVED").idle
-    assert "not a state" in one("NEWEST").why_not(), "what this does not know is not free"
+    for state in ("NEWEST", "IDLE+NEWEST", "MAINT", "MIXED+NEWEST"):
+        assert "not known" in one(state).why_not(True), "what this does not know is not free"
+    for state in ("FUTURE", "UNKNOWN", "UNKNOWN*", "IDLE+POWERED_DOWN+PLANNED", "DOWN*+DRAIN", "IDLE$@", "INVAL"):
+        assert one(state).down, state
+    assert one("MIXED+PLANNED").why_not() == "mixed+planned: a job is on it" and one("ALLOCATED+").allocated
+    assert one("IDLE+CLOUD+DYNAMIC_NORM").idle and one("IDLE-").idle and one("IDLE+COMPLETING").allocated
+    assert one("IDLE+POWER_DRAIN").down and one("MIXED*+DRAIN").drained
     assert one("IDLE", "gpu:fake1:1(S:0),gpu:fake2:1(S:0)").gpus == 2
     assert one("IDLE", "gpu:8,nic:2").gpus == 8 and one("IDLE", "gpu:mi300x:8(S:0-1)").gpus == 8
     assert one("IDLE").partitions == ["a", "b"] and one("IDLE").gpus == 0
+
+
+def test_states_in_json_in_all_their_shapes():
+    def one(state: object) -> nodes.Node:
+        return nodes.of_json(json.dumps({"nodes": [{"name": "n1", "state": state}]}))[0]
+
+    assert one(["IDLE", "DRAIN"]).drained and one("idle+drain").drained
+    assert one(["MIXED", "PLANNED"]).allocated and one(["IDLE", "RESERVED"]).states == ["IDLE", "RESERVED"]
+    assert one(["IDLE", "DYNAMIC_NORM", "POWERED_DOWN"]).down and one(["UNKNOWN", "NOT_RESPONDING"]).down
+    assert "not known" in one([1, "IDLE"]).why_not()
+
+
+def test_a_reason_goes_to_the_last_who_and_when():
+    text = (DATA / "22.05.8.txt").read_text()
+    quoted = f"as before: fan [bob@2026-01-01T00:00:00], State=IDLE, {REASON}"
+    drained = nodes.of_text(text.replace(f"Reason={REASON}", f"Reason={quoted}"))[1]
+    assert (drained.reason, drained.reason_by) == (quoted, "root") and drained.drained
 
 
 @pytest.mark.parametrize(
@@ -157,17 +180,23 @@ def test_an_inventory_without_nodes_is_an_error(controller):
         hosts.slurm("nodes=node[2-3]")
     with pytest.raises(ValueError, match="no such node"):
         hosts.slurm("partition=nothing")
+    with pytest.raises(ValueError, match=r"Slurm has no node node\[8,11-12\]"):
+        hosts.slurm("nodes=node[1-2,8,11-12]")
     with pytest.raises(ValueError, match='expected one of "partition='):
         hosts.slurm("partitions=main")
 
 
-def test_who_holds_a_node(program):
+def test_who_holds_a_node(program, controller):
+    """node4's job is none that squeue shows: PrivateData."""
     program("squeue", 'echo "4711|alice|node[1-2]"; echo "4712|bob|node2"; echo "4713|bob|node9"')
-    assert nodes.jobs_on(["node1", "node2", "node3"]) == {
+    assert nodes.jobs_on(["node1", "node2", "node3", "node4"]) == {
         "node1": ["4711 of alice"],
         "node2": ["4711 of alice", "4712 of bob"],
+        "node4": ["that squeue does not show (PrivateData?)"],
     }
     assert nodes.jobs_on([]) == {}
+    program("squeue", 'echo "4714|root|node4"')
+    assert nodes.jobs_on(["node4"], but=4714) == {}
     program("squeue", "echo nonsense")
     with pytest.raises(SlurmError, match="cannot be read"):
         nodes.jobs_on(["node1"])

@@ -119,14 +119,14 @@ def _said(argv: Sequence[str], code: int, why: str, out: IO[bytes], err: IO[byte
         return said
     words = printable((complaint or said[-2000:]).strip(), 600) or f"exit code {code}"
     if "unrecognized option" in complaint or "invalid option" in complaint:
-        raise Unknown(f"{_place(argv)}: {words}")
+        raise Unknown(f"{_place(argv)}: {words}{_remedy(words)}")
     if _ABSENT.search(f"{complaint}\n{said[-2000:]}"):
-        raise Absent(f"{_place(argv)}: {words}")
+        raise Absent(f"{_place(argv)}: {words}{_remedy(words)}")
     raise SlurmError(f"{_place(argv)}: {words}{_remedy(words)}")
 
 
 def _place(argv: Sequence[str]) -> str:
-    return f"{printable(shlex.join(argv), 200)} (on {socket.gethostname()})"
+    return f"{printable(shlex.join(argv), 100)} (on {socket.gethostname()})"
 
 
 def not_there(argv: Sequence[str], error: OSError) -> SlurmError:
@@ -135,18 +135,31 @@ def not_there(argv: Sequence[str], error: OSError) -> SlurmError:
     return SlurmError(f"{_place(argv)}: {error.strerror or error}; {remedy}")
 
 
+# What is said -> the key of the desired state that it is about, and the remedy.
+_REMEDIES = {
+    "Unable to contact slurm controller": "is slurmctld up? see: scontrol ping",
+    "Invalid user id": "this user may not do that: an operator or administrator of Slurm may (sacctmgr show user)",
+    "denied to requested reservation": "slurm.reservation: ask for one with this user (scontrol show reservation)",
+    "permission denied": "this user may not do that: ask for it, or for a reservation with this user",
+    "Invalid partition name": "slurm.partition: the partitions are shown by: sinfo",
+    "not in partition": "slurm.partition: the nodes of each are shown by: sinfo",
+    "reservation is invalid": "slurm.reservation: the reservations are shown by: scontrol show reservation",
+    "Invalid account": "slurm.account: the accounts of a user are shown by: sacctmgr show associations user=$USER",
+    "Invalid qos": "slurm.options (--qos): those of a user are shown by: sacctmgr show associations user=$USER",
+    "generic resource": "slurm.gres: what nodes have is shown by: scontrol show nodes",
+    "time limit is invalid": "slurm.time_min: the most of a partition (MaxTime) is shown by: scontrol show partition",
+    "Invalid feature": "slurm.options (--constraint): what nodes have is shown by: scontrol show nodes",
+    "unrecognized option": "slurm.options: those that there are, are shown by: sbatch --help",
+    "node configuration is not available": "do slurm.partition, slurm.reservation and slurm.options have these nodes?"
+    " what they are is shown by: scontrol show nodes",
+    "not found": "slurm.node: what nodes there are is shown by: scontrol show nodes",
+    "configuration source": "SLURM_CONF names it, where it is not /etc/slurm/slurm.conf",
+    "Protocol authentication error": "is munged up here, with the cluster's key?",
+}
+
+
 def _remedy(words: str) -> str:
-    known = {
-        "Unable to contact slurm controller": "is slurmctld up? see: scontrol ping",
-        "Invalid user id": "this user may not do that: an operator or administrator of Slurm may (sacctmgr show user)",
-        "Access/permission denied": "this user may not do that: ask for it, or for a reservation with this user",
-        "Invalid partition name": "the partitions are shown by: sinfo",
-        "reservation is invalid": "the reservations are shown by: scontrol show reservation",
-        "Requested node configuration is not available": "what nodes have is shown by: scontrol show nodes",
-        "configuration source": "SLURM_CONF names it, where it is not /etc/slurm/slurm.conf",
-        "Protocol authentication error": "is munged up here, with the cluster's key?",
-    }
-    return next((f"; {remedy}" for said, remedy in known.items() if said.lower() in words.lower()), "")
+    return next((f"; {remedy}" for said, remedy in _REMEDIES.items() if said.lower() in words.lower()), "")
 
 
 def names(text: str) -> list[str]:

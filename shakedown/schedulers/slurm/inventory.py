@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from shakedown.schedulers.slurm.commands import SlurmError, names
+from shakedown.schedulers.slurm.commands import SlurmError, as_list, names
 from shakedown.schedulers.slurm.nodes import Node, read
 
 
@@ -32,9 +32,14 @@ def chosen(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
     reservation = dict(wanted).get("reservation", "")
     told = f"slurm({', '.join(map(repr, conditions))})"
     try:
-        found = [node for node in read() if all(CONDITIONS[key](node, value) for key, value in wanted)]
+        there = read()
+        found = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
+        named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
+        absent = as_list(named - {node.name for node in there})
     except SlurmError as error:
         raise ValueError(f"{told}: {error}") from error
+    if absent:
+        raise ValueError(f"{told}: Slurm has no node {absent}; what it has is shown by: scontrol show nodes")
     if not found:
         raise ValueError(f"{told}: Slurm has no such node; what it has is shown by: scontrol show nodes")
     return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in found}

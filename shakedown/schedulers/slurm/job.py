@@ -8,7 +8,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 from shakedown.node import relay
 from shakedown.schedulers.slurm import commands, nodes
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
+from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.step import Step
 from shakedown.text import printable
 from shakedown.transport.program import command, program
@@ -26,6 +27,17 @@ _TELL_S = 60.0  # between two words on a job that waits for the same reason
 _END_S = 15.0  # for a job to end in order before it is cancelled
 _WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"})
 _RUNS = frozenset({"RUNNING"})
+# Why a job waits that begins only when somebody changes it: slurm, job_reason_codes.html; the key that may be wrong.
+_NEVER = {
+    "PartitionTimeLimit": "slurm.time_min is more than its partition allows",
+    "PartitionConfig": "slurm.time_min, or its nodes, are none that its partition allows",
+    "InvalidAccount": "slurm.account",
+    "AccountNotAllowed": "slurm.account may not use its partition",
+    "InvalidQOS": "slurm.options (--qos)",
+    "QOSNotAllowed": "slurm.options (--qos) may not be used in its partition",
+    "BadConstraints": "no nodes are as slurm.options and slurm.gres ask for",
+    "ReservationDeleted": "slurm.reservation is no longer there",
+}
 _ENDS = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
 
 
@@ -63,7 +75,7 @@ def state_of(job: int) -> State:
     """Raises SlurmError where Slurm does not answer."""
     form = "--format=%T|%r"
     try:
-        said = commands.run("squeue", "--noheader", "--states=all", f"--jobs={job}", form).strip()
+        said = commands.run("squeue", "--all", "--noheader", "--states=all", f"--jobs={job}", form).strip()
     except Absent:
         said = ""
     state, _, reason = said.partition("\n")[0].partition("|")
@@ -100,27 +112,41 @@ class Allocation:
             cannot = [f"{node.name}: {node.why_not(True)}" for node in found.values() if node.drained or node.down]
             if cannot:
                 raise SlurmError(f"Slurm would not give these nodes: {'; '.join(cannot)}")
-            gpus = min((node.gpus for node in found.values()), default=0)
-            gres = self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
+            gres = self._gres(found.values())
             self._options = [f"--gres={gres}"] if gres else []
             self._lost = None
             self._submit(list(found))
             self._held = set(among)
             self._wait(say, interrupted)
 
-    def _submit(self, names: Sequence[str]) -> None:
-        title = f"{self._title}-{secrets.token_hex(3)}"  # as no other job is named: a lost answer can be cancelled
-        holder = command(program(Path(relay.__file__)), "hold", f"{IDLE_S:g}")
-        own = [option for option in self._options if self._wanted.gres is None]
-        argv = [
+    def _gres(self, found: Iterable[Node]) -> str | None:
+        gpus = min((node.gpus for node in found), default=0)
+        return self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
+
+    def ask(self, among: Sequence[str]) -> None:
+        """Whether Slurm would take this job, now or later; nothing is submitted. Nodes that are out of service are not
+        asked about: `allocate` names them. Raises SlurmError, whose text names the key that it is about."""
+        found = [node for node in nodes.read(self._names[name] for name in among) if not (node.drained or node.down)]
+        if found:
+            gres = None if self._wanted.gres else self._gres(found)
+            argv = self._argv([node.name for node in found], self._title, [f"--gres={gres}"] if gres else [])
+            commands.run(*argv, "--test-only", stdin="#!/bin/sh\n")
+
+    def _argv(self, names: Sequence[str], title: str, own: Sequence[str]) -> list[str]:
+        return [
             *("sbatch", "--parsable", f"--job-name={title}", f"--nodelist={commands.as_list(names)}"),
             *(f"--nodes={len(names)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-kill", "--no-requeue"),
             *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._wanted.submit()),
         ]
+
+    def _submit(self, names: Sequence[str]) -> None:
+        title = f"{self._title}-{secrets.token_hex(3)}"  # as no other job is named: a lost answer can be cancelled
+        holder = command(program(Path(relay.__file__)), "hold", f"{IDLE_S:g}")
+        argv = self._argv(names, title, [] if self._wanted.gres else self._options)
         try:
             self._holder = secrets.token_hex(16)
             said = commands.run(*argv, stdin=f"#!/bin/sh\nexport {relay.HOLDER}={self._holder}\n{holder}\n")
-        except SlurmError:
+        except BaseException:  # a Ctrl-C too: whoever has not heard the job's number has its name
             with contextlib.suppress(SlurmError):
                 commands.run("scancel", f"--name={title}", f"--user={os.getuid()}")
             raise
@@ -144,6 +170,8 @@ class Allocation:
                     return
                 if state.state not in _WAITS:
                     raise SlurmError(f"Slurm job {self.job} ended before it began: {state}")
+                if state.state == "PENDING" and state.reason in _NEVER:
+                    raise SlurmError(f"Slurm job {self.job} would never begin: {state}: {_NEVER[state.reason]}")
                 if waited > self._wanted.queue_s:
                     raise SlurmError(f"Slurm job {self.job} was queued for {waited:.0f} s, and not begun: {state}")
                 if state.reason not in ("", "None") and (state.reason != told or time.monotonic() - told_at > _TELL_S):

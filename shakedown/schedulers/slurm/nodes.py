@@ -19,10 +19,15 @@ from shakedown.schedulers.slurm.commands import SlurmError, Unknown
 from shakedown.text import load_json, printable, sound
 
 DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
-GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVALID_REG", "NOT_RESPONDING", "POWERED_DOWN", "POWER_DOWN"})
-GONE |= {"POWERING_DOWN", "POWERING_UP", "POWER_UP", "REBOOT_ISSUED", "REBOOT_REQUESTED", "FUTURE", "BLOCKED"}
+GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVAL", "INVALID_REG", "NOT_RESPONDING", "FUTURE", "BLOCKED"})
+GONE |= {"POWERED_DOWN", "POWER_DOWN", "POWERING_DOWN", "POWER_DRAIN", "POWERING_UP", "POWER_UP"}
+GONE |= {"REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"}
 TAKEN = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 IDLE = frozenset({"IDLE"})
+# Flags of a node that is free all the same; whether a reservation is ours the inventory says. The words are those of
+# sinfo.1 (22.05.8) and of the REST API's data model up to v0.0.42 (24.11).
+BESIDE = frozenset({"CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "PLANNED", "RESERVED", "MAINT", "MAINTENANCE"})
+BESIDE |= {"REBOOT_CANCELED"}
 # Behind a state in `sinfo`'s and older `scontrol`'s text: slurm, sinfo.1, "NODE STATE CODES".
 _MARKS = {"*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN"}
 _MARKS |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
@@ -102,8 +107,9 @@ class Node(BaseModel):
             return f"{state}{self._why()}"
         if self.allocated and not allow_allocated:
             return f"{state}: a job is on it"
-        if not (self.allocated or IDLE & set(self.states)):
-            return f"{state}: not a state in which a node is free"
+        known = IDLE | TAKEN | BESIDE
+        if not (set(self.states) <= known and (self.allocated or IDLE & set(self.states))):
+            return f"{state}: not known as a state in which a node is free"
         return ""
 
     def _why(self) -> str:
@@ -132,20 +138,28 @@ def read(names: Iterable[str] = ()) -> list[Node]:
 
 def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]]:
     """The jobs that hold each of the nodes now, as "4711 of alice", apart from one of our own; nodes without one are
-    not in it. Raises SlurmError."""
+    not in it. One whose job squeue does not show to this user is, by the node's own state. Raises SlurmError."""
     wanted = set(names)
-    options = ("--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
-    said = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}") if wanted else ""
+    if not wanted:
+        return {}
+    # --all: hidden partitions, and those that this user may not use, too
+    options = ("--all", "--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
+    said = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}")
     found: dict[str, list[str]] = {}
+    ours: set[str] = set()
     for line in filter(str.strip, said.splitlines()):
         job, sign, rest = line.partition("|")
         user, more, held = rest.partition("|")
         if not (sign and more):
             raise SlurmError(f"squeue: {printable(line, 200)!r} cannot be read")
+        there = wanted.intersection(commands.names(held.strip()))
         if job.strip() == str(but):
+            ours |= there
             continue
-        for name in wanted.intersection(commands.names(held.strip())):
+        for name in there:
             found.setdefault(name, []).append(printable(f"{job} of {user}", 100))
+    if silent := sorted(wanted - found.keys() - ours):
+        found |= {node.name: ["that squeue does not show (PrivateData?)"] for node in read(silent) if node.allocated}
     return found
 
 
@@ -186,16 +200,19 @@ def _of_json(found: Any) -> dict[str, Any]:
     }
 
 
-# A field of a line of `scontrol -o show nodes`; the reason goes to "[who@when]", since anything may stand in it.
+# A field of a line of `scontrol -o show nodes`; the reason goes to the last "[who@when]", since anything may stand in
+# it, another node's reason too.
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
 # What a node says of itself when it registers, which may look like fields: it ends at the last place where the field
 # that follows could begin.
 _OWN_WORD = re.compile(r"(?<=\s)OS=.*(?=\sRealMemory=\d)", re.DOTALL)
-_REASON = re.compile(r"\sReason=(.*?) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
+_REASON = re.compile(r"\sReason=(.*) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
 
 
 def of_text(text: str) -> list[Node]:
     """From `scontrol --oneliner show nodes`. Raises SlurmError."""
+    if text.strip() == "No nodes in the system":
+        return []
     return _unique(_made(_of_line(line)) for line in _lines(text))
 
 
@@ -225,7 +242,7 @@ def _of_line(line: str) -> dict[str, Any]:
     return {
         "name": known.get("NodeName"),
         "address": known.get("NodeAddr"),
-        "states": _states(re.split(r"\+", known.get("State", ""))),
+        "states": _states([known.get("State")]),
         "reason": told[0].strip(),
         "reason_by": told[1] if len(told) > 1 else "",
         "reason_at": _local(told[2]) if len(told) > 2 else None,
@@ -241,8 +258,8 @@ def _of_line(line: str) -> dict[str, Any]:
 
 def _states(words: Iterable[Any]) -> list[str]:
     found: list[str] = []
-    for word in words:
-        text = str(word or "").upper()
+    for word in (part for each in words for part in str(each or "").split("+")):
+        text = word.upper()
         marks = [_MARKS[mark] for mark in text if mark in _MARKS]
         found += [each for each in (text.rstrip("*~#!%$@^-"), *marks) if each and each not in found]
     return [printable(word, 40) for word in found]
