@@ -77,13 +77,16 @@ def write(ledger: Ledger, step: Step) -> Step:
     return step
 
 
-def newest_run(ledger: Ledger, node: str, since: int) -> str:
-    """The id of the last run that a node had a part in, of those that began at `since` or later; empty: none."""
-    nodes = schema.nodes
+def newest_run(ledger: Ledger, node: str, since: int, kind: str = "") -> str:
+    """The id of the last run that a node had a part in, of those (of this kind, where one is named) that began at
+    `since` or later; empty: none."""
+    nodes, runs = schema.nodes, schema.runs
     if not ledger.exists():
         return ""
     with ledger.reading() as connection:
         asked = select(nodes.c.run_id).where(nodes.c.node == name(node), nodes.c.started >= since)
+        if kind:
+            asked = asked.join(runs, runs.c.run_id == nodes.c.run_id).where(runs.c.kind == kind)
         newest = asked.order_by(nodes.c.started.desc(), nodes.c.run_id.desc()).limit(1)
         return str(connection.execute(newest).scalar_one_or_none() or "")
 

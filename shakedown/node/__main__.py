@@ -120,7 +120,6 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "limits": account.read_limits(tree, person),
         "account": person,
         "modules": modules.read(tree, about["kernel"], line),
-        "gpu_processes": attempt(kfd.read_processes, tree),
         "kfd": kfd.read(tree),
         "rocm_version": attempt(kfd.rocm_version, tree),
         "software": software.read(tree),
@@ -170,8 +169,12 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
     about, unit = system.read(tree), bootunit.read(tree)
     line = cmdline.read(tree, about["family"], about["kernel"])
     boot = NextBoot(tree, unit, line["persisted"], about["service_manager"] == "systemd")
+    # Before the children: those that try whether /dev/kfd can be opened are processes of the GPUs, too, for as long
+    # as the driver takes to forget them.
+    processes = attempt(kfd.read_processes, tree)
     children, together = _start(tree, boot, unit, most, whole)
     state = _read_here(tree, boot, about, line, unit, question.sysctl_keys(asked))
+    state["gpu_processes"] = processes
     _collect(tree, state, children, together)
     if whole:
         state["listening"] = attempt(listening.read, tree)

@@ -13,8 +13,9 @@ from pyinfra.api import State
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger
 from shakedown.runner import engine
+from shakedown.runner.alone import Busy, alone
 from shakedown.runner.child import Commands
-from shakedown.runner.climbing import Busy, Climb, alone
+from shakedown.runner.climbing import Climb
 from shakedown.runner.examine import examine
 from shakedown.runner.scheduler import after, carry_out
 from shakedown.runner.service import Picture, picture
@@ -50,7 +51,7 @@ class BringBack:
             known = book.known_of(self.ledger, [node])[node]
             step = Step(node=node, at=after(known), done="taken back", why="by a person", who=book.who())
             book.write(self.ledger, step)
-        return picture(self.ledger, examination, len(list(state.inventory)), kept)
+        return picture(self.ledger, examination, _names(state), kept)
 
     def act(self, found: Picture, mend: bool, drain: bool) -> Picture:
         """Drain and resume, climb, drain and resume. Returns what it has come to."""
@@ -60,6 +61,8 @@ class BringBack:
             if mend:
                 Climb(self.ledger, self.commands, self._look, _say).run(self._look(()))
             found = self._look(())
+            if self.commands.interrupted:
+                return found
             self._marks(found, drain or mend)
             return self._look(())
 
@@ -83,7 +86,12 @@ class BringBack:
         state = engine.load(self.inventory, tuple(hosts) or self.limit, given, self.parallel)
         with engine.connected(state):
             examination = examine(state)
-        return picture(self.ledger, examination, len(list(state.inventory)), kept=True)
+        return picture(self.ledger, examination, _names(state), kept=True)
+
+
+def _names(state: State) -> list[str]:
+    """Of all nodes of the inventory, whatever --limit says."""
+    return [host.name for host in state.inventory]
 
 
 def _parsed(value: str) -> Any:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shakedown.runner.invocation import SIGNALS, invocation
+from shakedown.runner.invocation import INTERRUPTED, SIGNALS, invocation
 from shakedown.secrets import masked, values_of
 from shakedown.site_files import DEPLOYS
 from shakedown.text import load_json
@@ -68,7 +68,10 @@ class Commands:
         ]
 
     def run(self, argv: Sequence[str]) -> int:
-        """Run one to its end, what it says on our standard error. Returns its exit code; 127 where it cannot be."""
+        """Run one to its end, what it says on our standard error. Returns its exit code; 127 where it cannot be run,
+        130 where a signal has come before it could begin."""
+        if self.interrupted:
+            return INTERRUPTED
         sys.stderr.write(f"\n$ {shown(argv)}\n")
         sys.stderr.flush()
         try:
@@ -85,7 +88,7 @@ class Commands:
             return 127
         process = self._running
         try:
-            if self.interrupted:  # between two of them
+            if self.interrupted:  # while it was started
                 process.send_signal(signal.SIGTERM)
             while process.poll() is None:
                 time.sleep(_TURN_S)

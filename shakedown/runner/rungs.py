@@ -7,11 +7,11 @@ from pyinfra.context import host as current_host
 
 from shakedown.operations import driver
 from shakedown.operations import reboot as reboots
+from shakedown.runner.service import on_its_gpus
 from shakedown.runner.session import Session, session
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.nodes import jobs_on
 from shakedown.service.model import Rung
-from shakedown.state import is_unreadable
 
 
 def reboot() -> None:
@@ -45,9 +45,8 @@ def _may(current: Session, rung: Rung) -> bool:
         _fail(current, "could not be examined")
     elif state.probe.uid != 0:
         _fail(current, "not root there: set _sudo")
-    elif not is_unreadable(state.gpu_processes) and state.gpu_processes:
-        users = ", ".join(f"{each.name} ({each.pid})" for each in state.gpu_processes[:3])
-        _fail(current, f"its GPUs are in use: {users}")
+    elif users := on_its_gpus(state, current.examination.desired[name]):
+        _fail(current, f"never a node with a job: {users}")
     elif why := _held(current, name):
         _fail(current, why)
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shakedown.desired.models import Service
+from shakedown.desired.models import DesiredState, Service
 from shakedown.examination import Examination
+from shakedown.findings import Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger
 from shakedown.runner.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
@@ -76,6 +77,7 @@ class Picture:
         state = self.examination.states.get(host)
         steps = self.known[host].steps
         ours = node is not None and is_ours(node, steps)
+        drifted = [each for each in self.examination.findings.get(host, []) if each.verdict == Verdict.DRIFT]
         return Facts(
             reached=state is not None,
             job=self._job(host, state, node),
@@ -83,7 +85,13 @@ class Picture:
             ours=ours,
             waits=node is not None and node.allocated and not ours and service.drain == "yes",
             drainable=not service.scheduler or ours or service.drain == "yes",
+            found=None if state is None else self._found(host),
+            pending=bool(drifted) and all(each.pending for each in drifted),
         )
+
+    def _found(self, host: str) -> frozenset[tuple[str, str]]:
+        now = of_findings(self.examination.findings.get(host, []), 0)
+        return frozenset((each.source, each.name) for each in now)
 
     def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
         """Why a host has a job, or why nobody can say that it has none."""
@@ -98,11 +106,7 @@ class Picture:
         if state is None:
             unasked = service.scheduler or (service.bmc is not None and service.bmc.unasked)
             return "" if unasked else "it does not answer, and no scheduler is asked (service.bmc.unasked)"
-        if is_unreadable(state.gpu_processes):
-            without = self.examination.desired[host].gpu.count == 0
-            return "" if without else "the processes on its GPUs could not be read"
-        users = [printable(f"{each.name} ({each.pid})", 60) for each in state.gpu_processes[:3]]
-        return f"on its GPUs: {', '.join(users)}" if users else ""
+        return on_its_gpus(state, self.examination.desired[host])
 
     def board(self) -> Board:
         """As it is shown."""
@@ -117,16 +121,27 @@ class Picture:
         return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
 
 
-def picture(ledger: Ledger, examination: Examination, fleet: int, kept: bool) -> Picture:
-    """Everything, as it is now. `kept`: the examination is in the ledger. Raises LedgerError."""
+def on_its_gpus(state: NodeState, desired: DesiredState) -> str:
+    """Who has a node's GPUs, or that nobody can say; empty: nobody has."""
+    if is_unreadable(state.gpu_processes):
+        return "" if desired.gpu.count == 0 else "the processes on its GPUs could not be read"
+    users = [printable(f"{each.name} ({each.pid})", 60) for each in state.gpu_processes[:3]]
+    return f"on its GPUs: {', '.join(users)}" if users else ""
+
+
+def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept: bool) -> Picture:
+    """Everything, as it is now. `names`: all nodes of the inventory, of which a part was examined. `kept`: the
+    examination is in the ledger. Raises LedgerError."""
+    fleet = len(names)
     services = services_of(examination.desired)
     hosts = list(services)
     now = int(time.time())
-    known = book.known_of(ledger, hosts)
+    every = book.known_of(ledger, {*names, *hosts})
+    known = {host: every[host] for host in hosts}
     if not kept:
         known = _with_findings(known, examination, now)
     found = scheduled(services, examination.desired)
-    stopped = limits.too_many_failed(known, now, limits.stop_at(services.values(), fleet))
+    stopped = limits.too_many_failed(every, now, limits.stop_at(services.values(), fleet))
     return Picture(
         examination=examination,
         services=services,

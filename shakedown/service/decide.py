@@ -7,7 +7,7 @@ has taken out of service.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shakedown.service.ladder import Budget, ladder
@@ -31,6 +31,8 @@ class Facts:
     ours: bool = False
     drainable: bool = True  # it can be kept free of jobs while it is worked on
     waits: bool = False  # it has a job in the scheduler, and draining it has it free once that has ended
+    found: frozenset[tuple[str, str]] | None = None  # what the check finds now, by source and name; None: not read
+    pending: bool = False  # something has drifted, and all of it is written down and waits for a boot or a login
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,10 @@ def next_of(
         if not accused_again:
             why = f"nothing speaks against it anew, and {counted(tries, 'load')} in a row did not show that it is well"
             return Proposal(node, "hand over", why, name=accusation.name)
-    elif ended.outcome == "done" and not accused_again:
+        if facts.found is not None:  # what the load has shown is so, whatever a check finds
+            since = {(each.source, each.name) for each in history.accusations if each.at >= last.at}
+            facts = replace(facts, found=facts.found | since)
+    if ended.outcome == "done" and not accused_again:
         return _load(node, history, f"after {last.rung}")
     return _climb(node, history, known, facts, allowed, now)
 
@@ -148,23 +153,34 @@ def _climb(
     node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int, again: str = ""
 ) -> Proposal:
     """The next rung that is allowed and has something left of its budget; a person, where there is none."""
-    accusation = history.accusations[0]
+    accusations = [each for each in history.accusations if _stands(each, facts)]
+    if not accusations:
+        return _load(node, history, "the check does not find it any more")
+    accusation = accusations[0]
     lacking: list[str] = []
-    for budget in _rungs(history.accusations):
-        if why := _impossible(budget, facts, allowed) or _pointless(budget, history.accusations):
+    for budget in _rungs(accusations):
+        if why := _impossible(budget, facts, allowed) or _pointless(budget, accusations, facts):
             lacking.append(why)
             continue
         tried = _tried(known, budget, now)
         if tried >= budget.attempts and budget.rung != again:
             lacking.append(f"{budget.rung} was tried {_times(tried)}")
             continue
-        ended = max((step.at for step in known.steps if step.done == "ended" and step.rung in RUNGS), default=None)
-        if ended is not None and now < (until := ended + int(budget.wait_s)):
+        rungs = [step.at for step in known.steps if step.done in ("begun", "ended") and step.rung in RUNGS]
+        if now < (until := max([accusation.at, *rungs]) + int(budget.wait_s)):
             return Proposal(node, "wait", f"before {budget.rung}", budget.rung, accusation.name, until=until)
         return Proposal(node, "rung", str(accusation), budget.rung, accusation.name)
     if not facts.reached and not any(step.rung == "power cycle" for step in history.steps):
         return Proposal(node, "leave", "it does not answer: a person has to look at it", name=accusation.name)
     return Proposal(node, "hand over", "; ".join(dict.fromkeys(lacking)) or "no rung is left", name=accusation.name)
+
+
+def _stands(accusation: Accusation, facts: Facts) -> bool:
+    """Whether it may still be so. What the check of now does not find needs no rung but a load; the operations (of what
+    has drifted) harm nobody, and see to what the next boot would bring, too."""
+    if facts.found is None or accusation.drift or accusation.source not in ("finding", "unread"):
+        return True
+    return (accusation.source, accusation.name) in facts.found
 
 
 def _rungs(accusations: Sequence[Accusation]) -> list[Budget]:
@@ -185,10 +201,14 @@ def _impossible(budget: Budget, facts: Facts, allowed: Allowed) -> str:
     return "" if facts.reached else f"it does not answer, as {budget.rung} needs it"
 
 
-def _pointless(budget: Budget, accusations: Sequence[Accusation]) -> str:
-    """Why a rung would change nothing: no operation is for what was found."""
+def _pointless(budget: Budget, accusations: Sequence[Accusation], facts: Facts) -> str:
+    """Why a rung would change nothing: no operation is for what was found, or each has done what it can."""
+    if budget.rung != "mend":
+        return ""
+    if facts.pending:
+        return "what has drifted is written down, and waits for a boot or a login"
     found = accusations[0].source == "finding" and not any(each.drift for each in accusations)
-    return f"no operation changes {accusations[0].name}" if budget.rung == "mend" and found else ""
+    return f"no operation changes {accusations[0].name}" if found else ""
 
 
 def _tried(known: Known, budget: Budget, now: int) -> int:

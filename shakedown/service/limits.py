@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from shakedown.desired.amounts import of
 from shakedown.desired.models import Service
-from shakedown.service.model import RUNGS, Known
+from shakedown.service.model import LOAD, RUNGS, Known
 from shakedown.text import counted
 
 MENDING_S = 7 * 24 * 3600  # for so long a node on which nothing more was done counts as being mended
@@ -34,16 +34,14 @@ def too_many_named(named: Iterable[str], allowed: int) -> str:
 
 
 def too_many_failed(known: Mapping[str, Known], now: int, allowed: int) -> str:
-    """Why no further node is tried: too many attempts of the last day have failed."""
-    failed = {
-        node
-        for node, its in known.items()
-        for step in its.steps
-        if step.done == "ended"
-        and step.rung in (*RUNGS, "load")
-        and step.outcome == "failed"
-        and now - step.at <= WINDOW_S
-    }
+    """Why no further node is tried: of too many nodes the last attempt of this day has failed."""
+    failed = [node for node, its in known.items() if _last_outcome(its, now - WINDOW_S) == "failed"]
     if len(failed) <= allowed:
         return ""
     return f"attempts on {counted(len(failed), 'node')} have failed within a day, and service.stop_at allows {allowed}"
+
+
+def _last_outcome(known: Known, since: int) -> str:
+    """Of the last attempt that came to its end."""
+    tried = (step for step in reversed(known.steps) if step.done == "ended" and step.rung in (*RUNGS, LOAD))
+    return next((step.outcome for step in tried if step.outcome != "interrupted" and step.at >= since), "")

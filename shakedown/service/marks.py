@@ -60,6 +60,15 @@ def is_ours(node: Node, steps: Sequence[Step]) -> bool:
     return node.drained and drained is not None and drained.done == "drained" and _same(node.reason, drained.why)
 
 
+def only_held(history: History, known: Known) -> bool:
+    """Whether we have drained a node for another one's load alone, and nothing has come up since that would be reason
+    for more."""
+    drained = next((step for step in reversed(known.steps) if step.done in ("drained", "resumed")), None)
+    if drained is None or (drained.done, drained.name) != ("drained", WITNESS):
+        return False
+    return all(each.drift or each.at < drained.at for each in history.accusations)
+
+
 def _same(reason: str, ours: str) -> bool:
     return reason.startswith(OURS) and bool(ours) and reason.strip() == ours.strip()
 
@@ -108,9 +117,8 @@ def marks(
 ) -> list[Mark]:
     """What is to be changed in the scheduler. `nodes`: all that it has; `names`: of these hosts there, as `names_in`
     finds them."""
-    found = [
-        _resumed(host, its, known.get(host, Known()), nodes, names) for host, its in histories.items() if not its.open
-    ]
+    free = {host: its for host, its in histories.items() if not its.open or only_held(its, known.get(host, Known()))}
+    found = [_resumed(host, its, known.get(host, Known()), nodes, names) for host, its in free.items()]
     accused = {host: grave for host, its in histories.items() if (grave := _reason_enough(its))}
     resumed = sum(mark is not None and mark.what == "resume" for mark in found)
     ours = {name for name, node in nodes.items() if node.drained and node.reason.startswith(OURS)}

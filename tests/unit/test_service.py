@@ -277,7 +277,29 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person
     assert next_step(gone, facts=away, allowed=Allowed(("mend",))).kind == "leave", "it may come back by itself"
     tried = (gone, *attempt(200, "power cycle", "failed"), accused(210, name="reachable", drift=False))
     assert next_step(*tried, facts=away).kind == "hand over"
-    assert told(next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)) == ("wait", "power cycle")
+    waits = next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)
+    assert (*told(waits), waits.until) == ("wait", "power cycle", 220)
+    assert told(next_step(gone, facts=away, now=219)) == ("wait", "power cycle"), "somebody else may have booted it"
+
+
+def test_what_the_check_does_not_find_any_more_is_put_under_load_before_anything_is_done() -> None:
+    nothing = Facts(found=frozenset())
+    gone = (accused(100, name="gpu_count", drift=False), accused(100, name="reachable", drift=False))
+    assert told(next_step(*gone, facts=nothing)) == ("load", "load")
+    assert told(next_step(*gone, facts=Facts(found=frozenset({("finding", "gpu_count")})))) == ("rung", "reload driver")
+    cut = (*gone, *attempt(200, "reboot", "interrupted"))
+    assert told(next_step(*cut, facts=nothing)) == ("load", "load"), "it came back after all"
+    shown_again = (*gone, *attempt(200, "load", "failed"), accused(201, name="gpu_count", drift=False))
+    assert told(next_step(*shown_again, facts=nothing)) == ("rung", "reload driver")
+    trial = accused(100, source="trial", name="gemm", drift=False)
+    assert told(next_step(trial, facts=nothing)) == ("rung", "mend"), "no check tells of it"
+    assert told(next_step(accused(100), facts=nothing)) == ("rung", "mend"), "the next boot may bring it back"
+
+
+def test_what_only_waits_for_a_boot_is_not_mended_once_more() -> None:
+    assert told(next_step(accused(100), facts=Facts(pending=True))) == ("rung", "reboot")
+    over = next_step(accused(100), facts=Facts(pending=True), allowed=Allowed(("mend",)))
+    assert over.kind == "hand over" and "waits for a boot" in over.why
 
 
 @pytest.mark.parametrize(
@@ -332,6 +354,8 @@ def test_limits_of_hosts_that_say_different_things() -> None:
     failed = {name: known(*attempt(200, "mend", "failed", node=name)) for name in NODES}
     assert "3 nodes have failed" in limits.too_many_failed(failed, 1000, 1)
     assert limits.too_many_failed(failed, 200_000, 1) == "", "a day later"
+    later = {name: known(*its.steps, *attempt(300, "reboot", node=name)) for name, its in failed.items()}
+    assert limits.too_many_failed(later | {"node1": failed["node1"]}, 1000, 1) == "", "the others were mended since"
 
 
 def in_slurm(name: str = "node1", *states: str, reason: str = "") -> Node:
@@ -383,6 +407,13 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
     assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
     resumed = (drained, *cleared, step(220, "resumed"))
     assert [what for what, _ in marked(BAD, *resumed, nodes=ours)] == ["leave"], "drained by somebody with our words"
+
+
+def test_a_witness_goes_back_though_it_has_drifted_and_not_if_more_has_come_up() -> None:
+    hold = step(200, "drained", name=WITNESS, why="shakedown:service witness for the load of node2")
+    there = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=hold.why)}
+    assert [what for what, _ in marked(accused(100), hold, accused(210), nodes=there)] == ["resume"]
+    assert marked(accused(100), hold, accused(210, name="gpu_count", drift=False, drains=True), nodes=there) == []
 
 
 def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_makes_room() -> None:

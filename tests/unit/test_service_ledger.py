@@ -20,8 +20,8 @@ from shakedown.ledger.export import export
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.report.formats import InService, text_of
+from shakedown.runner.alone import Busy, alone
 from shakedown.runner.child import Commands, shown
-from shakedown.runner.climbing import Busy, alone
 from shakedown.runner.invocation import invocation
 from shakedown.runner.scheduler import after
 from shakedown.service.board import Board
@@ -119,7 +119,8 @@ def test_a_signal_reaches_the_command_that_runs_and_is_known_here(
         threading.Thread(target=end).start()
         assert commands.run([sys.executable, "-c", waits, str(up)]) == 7
     assert commands.interrupted
-    assert commands.run(["/nonexistent"]) == 127
+    assert commands.run([sys.executable, "-c", waits, "/nonexistent/up"]) == 130, "nothing is begun after it"
+    assert Commands("rack.py").run(["/nonexistent"]) == 127
 
 
 def test_only_one_is_at_work_also_when_it_has_left_a_command_behind(
