@@ -59,7 +59,23 @@ def steps_of(node: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(step["done"], step["rung"], step["outcome"]) for step in node["steps"]]
 
 
+INTERRUPTED = [("begun", "mend", ""), ("ended", "mend", "interrupted")]
 MENDED = [("begun", "mend", ""), ("ended", "mend", "done"), ("begun", "load", ""), ("ended", "load", "done")]
+
+
+def interrupted_at(product: Product, site: Path, command: str) -> str:
+    """What `--mend` says that gets SIGINT once it has begun this command."""
+    process = product.start("shakedown", "service", site, "--mend")
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(f"$ {command}"):
+            break
+    process.send_signal(signal.SIGINT)
+    code, text = finish(process, 120)
+    assert code == 130, "".join(said) + text
+    return "".join(said) + text
 
 
 def test_this_machine_is_in_service_only_after_rung_check_and_load(product: Product) -> None:
@@ -75,10 +91,11 @@ def test_this_machine_is_in_service_only_after_rung_check_and_load(product: Prod
     before.write_text(f"nodes = (['@local'], {asked | {'tuning': drifts}!r})\n")
     site.write_text(f"nodes = (['@local'], {asked | {'tuning': {'numa_balancing': None}}!r})\n")
     assert product.drift(before, "--ledger").code == 3
+    text = interrupted_at(product, site, "shakedown")  # Ctrl-C in the middle of the first rung
     ran, nodes = service(product, site, "--mend")
     assert ran.code == 0, ran.text
     node = nodes["@local"]
-    assert (node["standing"], steps_of(node)) == ("in service", MENDED), ran.text
+    assert (node["standing"], steps_of(node)) == ("in service", [*INTERRUPTED, *MENDED]), text + ran.text
     assert (node["passed"]["load"], node["passed"]["others"]) == ("smoke", 0)
 
 
@@ -123,10 +140,17 @@ def test_what_is_interrupted_goes_on_where_it_stopped(rack: RackMaker, product: 
     assert code == 130, text
     _, nodes = service(product, site)
     assert nodes["node2"]["standing"] == "being mended", text
+    assert steps_of(nodes["node2"])[-1][2] == "interrupted", text
+
+    text = interrupted_at(product, site, "pyinfra")  # the load: what it has begun on the nodes is gone with it
+    assert not any("torchrun" in line for node in lab for line in node.processes()), text
+    _, nodes = service(product, site)
+    assert nodes["node2"]["standing"] == "being mended" and nodes["node1"]["steps"] == []
+    assert steps_of(nodes["node2"])[-2:] == [("begun", "load", ""), ("ended", "load", "interrupted")], text
     ran, nodes = service(product, site, "--mend")
     assert ran.code == 0, ran.text
     assert nodes["node2"]["standing"] == "in service"
-    assert ("ended", "load", "done") in steps_of(nodes["node2"])
+    assert steps_of(nodes["node2"])[-2:] == [("begun", "load", ""), ("ended", "load", "done")]
 
 
 @pytest.mark.long
@@ -197,6 +221,24 @@ def test_in_slurm_a_suspect_is_drained_waited_for_mended_and_resumed(cluster: Cl
     assert [step["done"] for step in nodes["node3"]["steps"]] == ["drained", "resumed"], "it bore witness"
     until(lambda: states(cluster) == {"node1": "drained", "node2": "idle", "node3": "idle"}, 60)
     assert "bad fan" in cluster.command("sinfo", "--noheader", "--nodes=node1", "--format=%E"), "somebody else's stays"
+
+
+@pytest.mark.long
+def test_in_slurm_a_load_that_is_interrupted_gives_its_witness_back(cluster: Cluster, product: Product) -> None:
+    lab = cluster.lab
+    site = inventory(lab, product, service={"scheduler": "slurm", "drain": "yes", "at_once": 2})
+    lab["node2"].exec(f"echo 1 > {NUMA}")
+    text = interrupted_at(product, site, "pyinfra")
+    until(lambda: states(cluster) == {"node1": "idle", "node2": "drained", "node3": "idle"}, 60)
+    reason = cluster.command("sinfo", "--noheader", "--nodes=node2", "--format=%200E").strip()
+    assert reason.startswith("shakedown:") and "numa_balancing" in reason, text
+    _, nodes = service(product, site)
+    assert nodes["node2"]["standing"] == "being mended"
+    steps = steps_of(nodes["node2"])
+    assert steps == [("drained", "", ""), *MENDED[:3], ("ended", "load", "interrupted")], text
+    ran, nodes = service(product, site, "--mend")
+    assert ran.code == 0 and nodes["node2"]["standing"] == "in service", ran.text
+    until(lambda: set(states(cluster).values()) == {"idle"}, 60)
 
 
 @pytest.mark.long

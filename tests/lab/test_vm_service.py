@@ -1,4 +1,4 @@
-"""Rungs that only a kernel of its own can show: a reboot that mends, a driver that is loaded anew."""
+"""Rungs that only a kernel of its own can show: a reboot that mends, a driver loaded anew, power that is cut."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.product import Product, smoke
+from tests.lab.product import Product, finish, smoke, until
 from tests.lab.vms import Vm, VmLab
 
 pytestmark = [pytest.mark.xdist_group("virtual machines 1"), pytest.mark.long]
@@ -25,6 +25,13 @@ def product(tmp_path: Path) -> Product:
     return Product(tmp_path)
 
 
+def equip(lab: VmLab) -> None:
+    for vm in lab:
+        vm.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && modprobe amdgpu", timeout=600)
+        vm.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
+        vm.exec(f"chmod 755 {VENV}/bin/python {VENV}/bin/torchrun")
+
+
 def site(lab: VmLab, product: Product, *rungs: str) -> Path:
     data: dict[str, Any] = smoke(venv=VENV, unreachable_s=300, start_timeout_s=900, stall_timeout_s=600)
     data["gpu"] = {"profile": "cpu", "modules": ["amdgpu"]}
@@ -37,26 +44,51 @@ def boot_id(vm: Vm) -> str:
 
 
 def test_a_node_that_needs_a_boot_gets_it_and_is_loaded_afterwards(vm_pair: VmLab, product: Product) -> None:
-    for vm in vm_pair:
-        vm.exec(f"mkdir -p {VENV}/bin && printf '#!/bin/sh\\n' > {VENV}/bin/python && modprobe amdgpu", timeout=600)
-        vm.write(f"{VENV}/bin/torchrun", PROGRAM.read_text())
-        vm.exec(f"chmod 755 {VENV}/bin/python {VENV}/bin/torchrun")
+    equip(vm_pair)
     before = {vm.name: boot_id(vm) for vm in vm_pair}
     inventory = site(vm_pair, product, "reboot")
     ran = product.run("shakedown", "service", inventory, "--mend", "--format", "json", timeout=2 * SLOW)
     nodes = {node["node"]: node for node in json.loads(ran.out)["nodes"]}
+    assert ran.code == 0, ran.text
     for vm in vm_pair:
         assert boot_id(vm) != before[vm.name], ran.text
         assert PARAMETER in vm.exec("cat /proc/cmdline").stdout, ran.text
-        rungs = [(step["rung"], step["outcome"]) for step in nodes[vm.name]["steps"] if step["done"] == "ended"]
-        assert ("reboot", "done") in rungs, ran.text
-    told = [
-        step["at"]
-        for node in nodes.values()
-        for step in node["steps"]
-        if (step["rung"], step["done"]) == ("reboot", "begun")
-    ]
-    assert len(set(told)) == len(told), "one after the other: service.at_once is 1"
+        node = nodes[vm.name]
+        steps = [(step["done"], step["rung"], step["outcome"]) for step in node["steps"]]
+        each = [[("begun", rung, ""), ("ended", rung, "done")] for rung in ("mend", "reboot", "load")]
+        assert steps == [step for both in each for step in both], ran.text
+        assert (node["standing"], node["passed"]["load"], node["passed"]["others"]) == ("in service", "smoke", 1)
+    first, second = ([step["at"] for step in nodes[vm.name]["steps"]] for vm in vm_pair)
+    assert first[-1] < second[0], "one after the other: service.at_once is 1"
+
+
+def test_a_machine_that_hangs_has_its_power_cycled_and_is_loaded_afterwards(vm_pair: VmLab, product: Product) -> None:
+    """The command asks, and the test does what a BMC would."""
+    equip(vm_pair)
+    asked, bmc = product.folder / "asked", product.folder / "bmc"
+    bmc.write_text(f'#!/bin/sh\necho "$1 $2" > {asked}.part && mv {asked}.part {asked}\n')
+    bmc.chmod(0o700)
+    data: dict[str, Any] = smoke(venv=VENV, unreachable_s=300, start_timeout_s=900, stall_timeout_s=600)
+    data["tuning"] = {"numa_balancing": None}
+    allowed = {"rungs": ["power cycle"], "bmc": {"command": [str(bmc), "{node}", "cycle"], "unasked": True}}
+    inventory = vm_pair.inventory(product.folder / "lab.py", data | {"service": allowed})
+    vm = vm_pair["vm1"]
+    before = boot_id(vm)
+    vm.freeze()  # connections are taken, and nobody answers
+    process = product.start("shakedown", "service", inventory, "--mend")
+    until(asked.exists, 900)
+    assert asked.read_text() == "vm1 cycle\n"
+    vm.down()
+    vm.up()
+    code, text = finish(process, SLOW)
+    assert code == 0, text
+    assert boot_id(vm) != before
+    nodes = json.loads(product.run("shakedown", "service", inventory, "--format", "json", timeout=SLOW).out)["nodes"]
+    vm1, vm2 = nodes
+    steps = [(step["done"], step["rung"], step["outcome"]) for step in vm1["steps"]]
+    each = [[("begun", rung, ""), ("ended", rung, "done")] for rung in ("power cycle", "load")]
+    assert (vm1["standing"], steps) == ("in service", [step for both in each for step in both]), text
+    assert (vm2["standing"], vm2["steps"]) == ("in service", []), text
 
 
 def test_a_driver_is_loaded_anew_where_that_is_allowed(vm_pair: VmLab, product: Product) -> None:
