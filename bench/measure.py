@@ -48,13 +48,15 @@ class Outcome:
 def run(argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a command to its end. It leads a session of its own, so that an interrupt here ends all that it started."""
     log = cwd / "output.txt"
+    # An installed program finds itself compiled. Here that is what a run that does not count leaves behind.
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     reader, writer = os.pipe()
     with log.open("wb") as output, os.fdopen(reader, "rb") as told:
         began = time.perf_counter()
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _BETWEEN, str(writer), *argv],
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env={**inherited, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shakedown.state import Image
+if TYPE_CHECKING:  # who only reads a reference has no use for the models of a node
+    from shakedown.state import Image
 
 DEFAULT_REGISTRY = "docker.io"
 _NAME = re.compile(r"[a-zA-Z0-9][\w.-]*(?::\d+)?(?:/[a-z0-9][\w.-]*)*")

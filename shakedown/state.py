@@ -22,7 +22,7 @@ Why = Literal["missing", "not permitted", "timed out", "malformed", "failed"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True, allow_inf_nan=False)
 
 
 class Unreadable(_Part):

@@ -5,36 +5,30 @@ Import this before anything that opens sockets: pyinfra needs gevent's patches.
 
 from __future__ import annotations
 
-from shakedown.runner.lazily import entry_points_once, lazily
+from shakedown.runner import patched  # noqa: F401 - before all that it patches
 
-entry_points_once()
+# isort: split
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
-from gevent import monkey  # noqa: E402
+import pyinfra
+from pyinfra.api import Config, Host, Inventory, State
+from pyinfra.api.connect import connect_all, disconnect_all
+from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError
+from pyinfra.api.operations import run_ops
+from pyinfra.api.state import StateStage
+from pyinfra.context import ctx_config, ctx_inventory, ctx_state
 
-monkey.patch_all()
-lazily("invoke")  # paramiko loads it, and YAML with it, for `Match exec` of an ssh_config alone
-
-import logging  # noqa: E402
-import sys  # noqa: E402
-import traceback  # noqa: E402
-from collections.abc import Callable, Iterator, Sequence  # noqa: E402
-from contextlib import contextmanager  # noqa: E402
-from fnmatch import fnmatch  # noqa: E402
-from itertools import pairwise  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
-
-import pyinfra  # noqa: E402
-from pyinfra.api import Config, Host, Inventory, State  # noqa: E402
-from pyinfra.api.connect import connect_all, disconnect_all  # noqa: E402
-from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError  # noqa: E402
-from pyinfra.api.operations import run_ops  # noqa: E402
-from pyinfra.api.state import StateStage  # noqa: E402
-from pyinfra.context import ctx_config, ctx_inventory, ctx_state  # noqa: E402
-
-from shakedown.runner.inventory import resolved_of, unread_group_data  # noqa: E402
-from shakedown.runner.invocation import invocation  # noqa: E402
-from shakedown.site_files import DEPLOYS  # noqa: E402
+from shakedown.runner.inventory import resolved_of, unread_group_data
+from shakedown.runner.invocation import invocation
+from shakedown.site_files import DEPLOYS
 
 
 class InventoryError(ValueError):
