@@ -99,18 +99,21 @@ def every_digest(image: Image) -> set[str]:
     return {digest for _, _, digest in (entry.partition("@") for entry in image.digests)}
 
 
-def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference) -> str | None:
+def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference, at_least: int = 1) -> str | None:
     """The digest that the nodes which have the reference's tag already hold: what the others should pull, so that a
-    tag which has moved at the registry does not split the nodes. None where no node has one, or they differ. What was
-    built on a node is in no registry, and does not count."""
-    found = {
-        digest
+    tag which has moved at the registry does not split the nodes. None where fewer than `at_least` nodes have one, or
+    they differ. What was built on a node is in no registry, and does not count."""
+    found = [
+        {
+            digest
+            for image in store
+            if _has_tag(image, reference, reference.name)
+            for digest in digests_of(image, [reference.name]) or every_digest(image)
+        }
         for store in stores
-        for image in store
-        if _has_tag(image, reference, reference.name)
-        for digest in digests_of(image, [reference.name]) or every_digest(image)
-    }
-    return found.pop() if len(found) == 1 else None
+    ]
+    known: set[str] = set().union(*found)
+    return known.pop() if len(known) == 1 and sum(map(bool, found)) >= at_least else None
 
 
 def same(images: Mapping[str, Image], names: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -53,14 +55,23 @@ class Registry:
     password: str | None = field(default=None, repr=False)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a registry said to one node."""
+
+    digest: str
+    compressed_bytes: int
+    config: str | None = None  # docker's id of the image
+
+
 @dataclass
 class Answer:
-    """What a registry said about one reference in this run, asked for by one node at a time."""
+    """What a registry said about one reference in this run, asked for by one node at a time. `agreed`: two nodes were
+    told it, so that it is no single node's word."""
 
     lock: RLock = field(default_factory=RLock)
-    digest: str | None = None
-    compressed_bytes: int | None = None
-    config: str | None = None  # docker's id of the image
+    told: Told | None = None
+    agreed: bool = False
     failures: int = 0
     problem: str = ""
 
@@ -85,35 +96,82 @@ def mirror_of(image: Reference, mirror: dict[str, Any]) -> Registry:
     return registry_of(place, f"{prefix}/{image.repository}".lstrip("/"), mirror)
 
 
-def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Answer:
+def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] | None) -> list[Registry]:
+    """Where an image may be pulled from, the registry last. Raises as `registry_of`."""
+    own = registry_of(image.registry, image.repository, access)
+    return [mirror_of(image, mirror), own] if mirror else [own]
+
+
+def ask(
+    state: State,
+    host: Host,
+    image: Reference,
+    digest: str | None,
+    sources: list[Registry],
+    witnesses: Iterable[Host] | None = None,
+) -> Answer:
     """The registry's answer: the one that an earlier node had in this run, or this node's. A mirror is asked where the
-    registry itself gives none."""
+    registry itself gives none. With `witnesses`, other nodes, it is asked until two were told the same."""
     wanted = digest or image.tag or "latest"
     answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", Answer())
     with answer.lock:
-        if answer.digest or answer.failures >= ASKING_TRIES:
+        if answer.told or answer.failures >= ASKING_TRIES:
             return answer
-        for source in reversed(sources):
-            said = _asked(host, source, wanted)
-            if "error" not in said:
-                answer.digest, answer.compressed_bytes = said["digest"], said["compressed_bytes"]
-                answer.config = said.get("config")
-                if "token_server" in said:
-                    server = printable(str(said["token_server"])[:1000], 200)
-                    logger.info(f"{source.registry} has the credentials checked by {server}")
-                logger.info(f"{image.tagged} is {answer.digest}, {format_size(said['compressed_bytes'])} compressed")
-                return answer
-            advice = ADVICE.get(said["error"], "the registry could not be asked")
-            answer.problem = f"{source.registry}: {printable(str(said['detail']), 500)}: {advice}"
-            if said["error"] not in PASSED_BY:
-                break
-        answer.failures += 1
+        found = _told(host, image, wanted, sources)
+        if isinstance(found, str):
+            answer.problem = found
+            answer.failures += 1
+            return answer
+        answer.told = found
+        if witnesses is not None:
+            others = (_witnessed(each, host, image, wanted, sources) for each in islice(witnesses, ASKING_TRIES))
+            answer.told, answer.agreed = by_two(found, others)
+            if not answer.agreed:
+                why = "nodes pull it and do not take it from each other"
+                logger.warning(f"{image.tagged}: no two nodes were told the same of it by its registry: {why}")
+        size = format_size(answer.told.compressed_bytes)
+        logger.info(f"{image.tagged} is {answer.told.digest}, {size} compressed")
         return answer
 
 
-def _asked(host: Host, source: Registry, wanted: str) -> dict[str, Any]:
-    done, output = run_script(host, "registry.py", {**asdict(source), "reference": wanted}, show=False)
-    return said_by_node(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
+def by_two(first: Told, others: Iterable[Told | str]) -> tuple[Told, bool]:
+    """What two nodes were told, of which neither has to be the first, and True; else what the first was told. Those
+    that could not ask (str: why) do not count."""
+    known = [first]
+    for other in others:
+        if other in known:
+            return known[known.index(other)], True
+        if isinstance(other, Told):
+            known.append(other)
+    return first, False
+
+
+def _witnessed(host: Host, like: Host, image: Reference, wanted: str, sources: list[Registry]) -> Told | str:
+    try:
+        return _told(host, image, wanted, sources, like)
+    except Exception as error:  # whatever is wrong with another node is none of this one's
+        return f"{type(error).__name__}: {error}"
+
+
+def _told(host: Host, image: Reference, wanted: str, sources: list[Registry], like: Host | None = None) -> Told | str:
+    """What the registry, or else its mirror, says to one node; or why there is none."""
+    problem = ""
+    for source in reversed(sources):
+        document = {**asdict(source), "reference": wanted}
+        done, output = run_script(host, "registry.py", document, show=False, like=like)
+        said: dict[str, Any] = (
+            said_by_node(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
+        )
+        if "error" not in said:
+            if "token_server" in said:
+                server = printable(str(said["token_server"])[:1000], 200)
+                logger.info(f"{source.registry} has the credentials checked by {server}")
+            return Told(said["digest"], said["compressed_bytes"], said.get("config"))
+        advice = ADVICE.get(said["error"], "the registry could not be asked")
+        problem = f"{source.registry}: {printable(str(said['detail']), 500)}: {advice}"
+        if said["error"] not in PASSED_BY:
+            break
+    return problem
 
 
 def said_by_node(lines: list[str]) -> dict[str, Any]:

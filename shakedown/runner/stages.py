@@ -170,7 +170,8 @@ def _of_the_others(current: Session, arguments: dict[str, Any]) -> dict[str, Any
     found |= {"sharing": _sharing(current, pulls)} if pulls.from_nodes else {}
     images = [state.containers.images for state in current.examination.states.values()]
     stores = [store for store in images if not is_unreadable(store)]
-    digest = agreed_digest(stores, reference)
+    # What one node holds is one node's word, and others would take it from that node: the registry is asked.
+    digest = agreed_digest(stores, reference, at_least=2 if pulls.from_nodes else 1)
     return found | ({"digest": digest} if digest else {})
 
 

@@ -92,6 +92,8 @@ def test_the_nodes_that_pull_later_get_the_digest_that_the_others_hold() -> None
     assert agreed_digest([[one], [], [one]], parse(NAME)) == ONE
     assert agreed_digest([[one], [other]], parse(NAME)) is None
     assert agreed_digest([[], []], parse(NAME)) is None
+    assert agreed_digest([[one], [], [one]], parse(NAME), at_least=2) == ONE
+    assert agreed_digest([[one], []], parse(NAME), at_least=2) is None, "one node's word"
 
 
 LOCAL = {**image("localhost/x:dev", ONE), "id": "sha256:" + "c" * 64}
