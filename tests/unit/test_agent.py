@@ -95,9 +95,10 @@ def test_a_check_leaves_its_verdict_in_every_form(node: Node) -> None:
     assert bad == {name for name, each in found.items() if each["verdict"] != "ok"}
     assert (node.textfile / "shakedown_agent.prom").stat().st_mode & 0o777 == 0o644
 
+    modes = {path.name: path.stat().st_mode & 0o777 for path in node.state.iterdir()}
+    assert modes == {"verdict": 0o644, "verdict.json": 0o600}, "findings quote what root alone may read; nothing beside"
     line = (node.state / "verdict").read_text()
     assert line.split()[0] == told["verdict"] and len(line.split(" ", 3)[3].strip().encode()) <= 80
-    assert sorted(path.name for path in node.state.iterdir()) == ["verdict", "verdict.json"], "nothing beside them"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"schema_version": 99}', '{"schema_version": 1}'])

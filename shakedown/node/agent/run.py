@@ -132,7 +132,7 @@ def write(told: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
         except (Unsafe, OSError) as error:
             told["not_told"].append("no metrics: {}".format(words(error)))
     try:
-        tell.put(state, tell.VERDICT, tell.as_json(told))
+        tell.put(state, tell.VERDICT, tell.as_json(told), 0o600)  # it quotes what root alone may read
         tell.put(state, tell.LINE, tell.verdict_line(told))
         return True
     except (Unsafe, OSError) as error:
