@@ -37,7 +37,7 @@ def _verdict(node: NodeService) -> Verdict:
     if node.standing == "out" or any(not each.drift and each.source != "unread" for each in node.open):
         return Verdict.FAIL
     unread = any(each.source == "unread" for each in node.open)
-    return Verdict.UNKNOWN if unread or not node.open else Verdict.DRIFT
+    return Verdict.UNKNOWN if unread else Verdict.DRIFT
 
 
 def shown(
@@ -62,7 +62,7 @@ def shown(
     elif other:
         standing, since = "out", None
         why = f"by somebody else: {other}" + (f"; {why}" if why else "")
-    elif open_ and begun is not None:
+    elif begun is not None:
         standing, since, rung = "being mended", begun.at, begun.rung
     elif ours:
         standing, since = "out", drained.at if drained else None

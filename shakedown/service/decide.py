@@ -75,7 +75,7 @@ def proposals(
     now: int,
 ) -> list[Proposal]:
     """For each suspect what is next: those that are being mended already come first, so that what was begun ends."""
-    begun = [node for node, its in histories.items() if its.open and its.steps]
+    begun = [node for node, its in histories.items() if its.steps]
     order = [*begun, *(node for node, its in histories.items() if its.open and not its.steps)]
     out = set(limits.busy)
     found = []
@@ -128,7 +128,7 @@ def next_of(
     if ended is None or ended.outcome == "interrupted":
         if last.rung == LOAD and not accused_again:
             return _load(node, history, "it was interrupted")
-        return _climb(node, history, known, facts, allowed, now, again=last.rung)
+        return _climb(node, history, known, facts, allowed, now)
     if last.rung == LOAD:
         tries = _loads_in_a_row(history.steps)
         if not accused_again and tries < LOADS:
@@ -149,9 +149,7 @@ def _load(node: str, history: History, why: str) -> Proposal:
     return Proposal(node, "load", why, LOAD, history.accusations[0].name, tuple(loads))
 
 
-def _climb(
-    node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int, again: str = ""
-) -> Proposal:
+def _climb(node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int) -> Proposal:
     """The next rung that is allowed and has something left of its budget; a person, where there is none."""
     accusations = [each for each in history.accusations if _stands(each, facts)]
     if not accusations:
@@ -163,7 +161,7 @@ def _climb(
             lacking.append(why)
             continue
         tried = _tried(known, budget, now)
-        if tried >= budget.attempts and budget.rung != again:
+        if tried >= budget.attempts:
             lacking.append(f"{budget.rung} was tried {_times(tried)}")
             continue
         rungs = [step.at for step in known.steps if step.done in ("begun", "ended") and step.rung in RUNGS]

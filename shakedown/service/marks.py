@@ -70,7 +70,7 @@ def only_held(history: History, known: Known) -> bool:
 
 
 def _same(reason: str, ours: str) -> bool:
-    return reason.startswith(OURS) and bool(ours) and reason.strip() == ours.strip()
+    return reason.startswith(OURS) and reason.strip() == ours.strip()
 
 
 def theirs(node: Node, steps: Sequence[Step]) -> str:

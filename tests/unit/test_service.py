@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.desired.models import Bmc, Service
+from shakedown.desired.models import Benchmark, Bmc, Service
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.findings import Finding, Verdict
 from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
@@ -22,7 +22,7 @@ from shakedown.service.model import RUNGS, Accusation, Known, Proof, Step
 from shakedown.service.power import PowerError, argv_of, cycle
 from shakedown.service.standing import history
 from shakedown.smoke.gates import Gate
-from shakedown.trials.models import PAIRS, Judged, Matrix, Named, TrialsRecord
+from shakedown.trials.models import AGAIN, PAIRS, Judged, Matrix, Named, TrialsRecord
 from shakedown.trials.workload.registry import trials
 from tests.plans import small
 from tests.reports import HOSTILE
@@ -116,6 +116,9 @@ def test_a_search_a_trial_and_findings_name_and_a_link_drains_nobody() -> None:
         ("node2", "finding", "fleet.bios", False),  # others' words are in it
         ("node3", "unread", "mtu.ens1", False),
     ]
+    flood = [found[1].model_copy(update={"name": f"mtu.ens{number}"}) for number in range(60)]
+    told = said(a_record(findings=[*flood, found[0]]))
+    assert len(told) == 50 and told[0][2] == "gpu_count", "the worst of many"
 
 
 def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_passed_nothing() -> None:
@@ -124,9 +127,12 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
         Judged(trial="gemm", figure="bf16", node=n, part="gpu0", unit="TFLOP/s", values=[1.0], median=1.0, standing=s)
         for n, s in (("node1", "ok"), ("node2", "undecided"), ("node3", "ok"))
     ]  # fmt: skip
-    measured = TrialsRecord(asked=["gemm"], repetitions=1, judged=judged)
+    measured = TrialsRecord(asked=["gemm", "memory"], repetitions=1, judged=judged)
     record = a_record(nodes=nodes, trials=measured, jobs=[], gates=[])
-    assert [(each.node, each.load, each.others) for each in proofs(record)] == [("node1", "gemm", 0)]
+    passed_by = [(each.node, each.load, each.others) for each in proofs(record)]
+    assert passed_by == [("node1", "gemm", 0)], "what was asked for and gave nothing proves nothing"
+    cut = measured.model_copy(update={"incomplete": {"trials": {"node1": "its log was cut"}}})
+    assert proofs(record.model_copy(update={"trials": cut})) == []
     training = Training(group=Group(id="1.1", nodes=("node1", "node2"), purpose="groups"), outcome="pass")
     search = Isolation(
         problem=Problem(nodes=list(NODES)), rounds=[[training]], result=Result(cleared=["node1"], conclusion="one")
@@ -134,6 +140,13 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
     assert [(p.node, p.load, p.others) for p in proofs(a_record(jobs=[], gates=[], isolation=search))] == [
         ("node1", "smoke", 1)
     ]
+    assert search.result is not None
+    shared = search.model_copy(update={"result": search.result.model_copy(update={"systemic": True})})
+    assert proofs(a_record(jobs=[], gates=[], isolation=shared)) == [], "what all share clears nobody"
+    for what in ({"trials": PAIRS}, {"benchmark": Benchmark.model_construct()}):
+        job = a_record().jobs[0].model_copy(update=what)
+        no_training = a_record(jobs=[job], gates=[Gate(name="a", verdict=Verdict.OK, job=job.name)])
+        assert proofs(no_training) == []
     its_own = a_record().jobs[0].model_copy(update={"node": "node1"})
     alone = a_record(jobs=[its_own], gates=[Gate(name="loss", verdict=Verdict.OK, node="node1", job=its_own.name)])
     assert {each.others for each in proofs(alone)} == {0}, "a job for itself is its own word"
@@ -152,7 +165,8 @@ def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> 
     named = Named(kind="sender", what="node2", nodes=["node2"], figure="bandwidth", cells=2, of=2, evidence="slow")
     assert through(whole.model_copy(update={"named": [named]})) == [("node1", 2), ("node3", 2)]
     assert through(whole.model_copy(update={"median": None})) == [], "nothing was read"
-    assert through(incomplete={PAIRS: {"node3": "its log was cut"}}) == [("node1", 2), ("node2", 2)]
+    for kind in (PAIRS, AGAIN):
+        assert through(incomplete={kind: {"node3": "its log was cut"}}) == [("node1", 2), ("node2", 2)]
 
 
 def accused(at: int = 100, node: str = "node1", **more: Any) -> Accusation:
@@ -194,11 +208,19 @@ def test_it_has_to_be_the_load_that_would_have_shown_it() -> None:
     assert open_of(trial, passed(200)) == ["gemm"]
     assert open_of(trial, passed(200, "gemm", 0)) == ["gemm"]
     assert open_of(trial, passed(200, "gemm", 0), passed(300)) == []
+    assert open_of(trial, passed(200), passed(300, "gemm", 0)) == [], "with others, then by itself"
+    memory = accused(100, name="gpu_ecc", drift=False)
+    assert open_of(memory, passed(200, "gemm")) == ["gpu_ecc"], "one of its two loads"
+    assert open_of(memory, passed(200, "gemm"), passed(300, "memory", 0)) == []
+    later = (trial, passed(150), accused(200), passed(300, "gemm", 0))
+    both = history(known(*later), alone=True)
+    assert both.open == {} and not both.witnessed, "of two that fall one fell by the node's own word"
 
 
 def test_what_was_passed_before_a_rung_says_nothing_of_the_node_after_it() -> None:
     trial = accused(100, source="trial", name="gemm", drift=False, drains=True)
-    assert open_of(trial, passed(200, "gemm", 0), step(250, "begun", "reboot"), passed(300)) == ["gemm"]
+    for done in (step(250, "begun", "reboot"), step(250, "taken back")):
+        assert open_of(trial, passed(200, "gemm", 0), done, passed(300)) == ["gemm"]
     again = (trial, passed(200, "gemm", 0), passed(210), accused(300), step(310, "begun", "mend"), passed(400))
     assert open_of(*again) == [], "an earlier accusation that has fallen stays so"
 
@@ -226,6 +248,7 @@ def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
     assert told(next_step(*events)) == ("rung", "mend")
     events += attempt(200, "mend")
     assert told(next_step(*events)) == ("load", "load"), "nothing is found any more: now under load"
+    assert told(next_step(*events, accused(200))) == ("rung", "mend"), "in the second in which it began"
     events.append(accused(210))
     assert told(next_step(*events)) == ("rung", "mend"), "its second attempt"
     events += attempt(300, "mend", "failed")
@@ -252,6 +275,8 @@ def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
     cut = (*reboot, accused(170), step(200, "begun", "reboot"))
     assert told(next_step(*cut)) == ("rung", "reboot"), "its process is gone"
     assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("rung", "reboot")
+    twice = (accused(100), step(200, "begun", "mend"), *attempt(300, "mend", "failed"))
+    assert told(next_step(*twice, accused(310))) == ("rung", "mend"), "the end of the second is not that of the first"
     other_step = step(200, "begun", "reboot", who="ops@elsewhere:7")
     other = next_step(*reboot, accused(170), other_step)
     assert other.kind == "leave" and "ops@elsewhere" in other.why
@@ -263,11 +288,14 @@ def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
 
 
 def test_loads_that_come_to_nothing_end_with_a_person() -> None:
-    events = [accused(100), *attempt(200, "mend")]
+    events: list[Any] = [accused(100), *attempt(200, "mend")]
     for number in range(LOADS):
         assert next_step(*events).kind == "load"
         events += attempt(300 + 10 * number, "load", "failed")
+        assert told(next_step(*events, accused(300 + 10 * number))) == ("rung", "mend"), "accused anew under load"
     assert next_step(*events).kind == "hand over"
+    events += [step(400, "handed over"), step(500, "taken back"), *attempt(510, "load", "failed")]
+    assert next_step(*events).kind == "load", "a person has seen to it: counted anew"
 
 
 def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person() -> None:
@@ -280,6 +308,10 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person
     waits = next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)
     assert (*told(waits), waits.until) == ("wait", "power cycle", 220)
     assert told(next_step(gone, facts=away, now=219)) == ("wait", "power cycle"), "somebody else may have booted it"
+    assert told(next_step(gone, facts=away, now=220)) == ("rung", "power cycle")
+    without = next_step(accused(100, name="gpu_link", drift=False), *attempt(110, "reload driver", "failed"),
+        *attempt(120, "reboot", "failed"), allowed=Allowed(RUNGS))  # fmt: skip
+    assert without.kind == "hand over" and "no service.bmc" in without.why
 
 
 def test_what_the_check_does_not_find_any_more_is_put_under_load_before_anything_is_done() -> None:
@@ -328,6 +360,10 @@ def test_a_node_with_a_job_in_the_scheduler_is_drained_and_waited_for() -> None:
     assert found.kind == "drain"
     (found,) = proposals(histories, its, facts, {"node1": ALL}, Limits(busy={"node8"}), 1000)
     assert found.kind == "leave"
+    its["node2"] = known(accused(node="node2"))
+    histories, facts = {name: history(each) for name, each in its.items()}, dict.fromkeys(its, facts["node1"])
+    found_of = [each.kind for each in proposals(histories, its, facts, dict.fromkeys(its, ALL), Limits(), 1000)]
+    assert found_of == ["drain", "leave"], "one that is drained is out"
 
 
 def test_no_operation_is_tried_for_what_none_changes() -> None:
@@ -343,6 +379,9 @@ def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
     facts, allowed = dict.fromkeys(NODES, Facts()), dict.fromkeys(NODES, ALL)
     found = proposals(histories, its, facts, allowed, Limits(at_once=2), 1000)
     assert [(each.node, each.kind) for each in found] == [("node3", "load"), ("node1", "rung"), ("node2", "leave")]
+    found = proposals(histories, its, facts, allowed, Limits(busy={"node1"}), 1000)
+    kinds = {each.node: each.kind for each in found}
+    assert kinds == {"node3": "leave", "node1": "rung", "node2": "leave"}, "who is out already is gone on with"
 
 
 def test_limits_of_hosts_that_say_different_things() -> None:
@@ -353,9 +392,14 @@ def test_limits_of_hosts_that_say_different_things() -> None:
     assert "2 nodes are named at once" in limits.too_many_named(["node1", "node2"], 1)
     failed = {name: known(*attempt(200, "mend", "failed", node=name)) for name in NODES}
     assert "3 nodes have failed" in limits.too_many_failed(failed, 1000, 1)
+    assert limits.too_many_failed(failed, 1000, 3) == ""
     assert limits.too_many_failed(failed, 200_000, 1) == "", "a day later"
     later = {name: known(*its.steps, *attempt(300, "reboot", node=name)) for name, its in failed.items()}
     assert limits.too_many_failed(later | {"node1": failed["node1"]}, 1000, 1) == "", "the others were mended since"
+    under_load = {name: known(*attempt(200, "load", "failed", node=name)) for name in NODES}
+    assert "3 nodes have failed" in limits.too_many_failed(under_load, 1000, 1)
+    cut = {name: known(*attempt(200, "mend", "interrupted", node=name)) for name in NODES}
+    assert limits.too_many_failed(cut, 1000, 1) == ""
 
 
 def in_slurm(name: str = "node1", *states: str, reason: str = "") -> Node:
@@ -386,6 +430,10 @@ def test_a_suspect_is_drained_and_nobody_elses_reason_is_touched() -> None:
         BAD, nodes={**ours, "node1": in_slurm(), "node9": in_slurm("node9", "DRAIN", reason=reason)}
     )
     assert what == "leave" and "at_once allows 1" in why, "those that are out already count"
+    freed = {"node1": in_slurm(reason=reason), "node9": in_slurm("node9", reason=reason)}
+    assert marked(BAD, step(150, "drained", why=reason), nodes=freed) == [("drain", reason)], "not drained any more"
+    wordless = {"node1": in_slurm("node1", "IDLE", "DRAIN")}
+    assert marked(BAD, step(150, "drained"), nodes=wordless)[0][0] == "leave", "nobody's reason is not ours"
     assert marked(BAD, bounds=Bounds(stopped="too many"))[0] == ("leave", "too many")
     assert marked(BAD, nodes={"node2": in_slurm("node2")})[0][0] == "leave"
 
@@ -403,8 +451,10 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
     names = {"node1": "node1"}
     found = marks({"node1": history(alone["node1"], alone=True)}, alone, ours, names, Bounds())
     assert [each.what for each in found] == ["leave"], "nobody is resumed by its own word"
-    late = step(300, "drained", why=reason)
-    assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
+    for at in (210, 300):
+        late = step(at, "drained", why=reason)
+        assert [what for what, _ in marked(BAD, *cleared, late, nodes=ours)] == ["leave"]
+    assert marked(BAD, drained, *cleared, nodes={"node1": in_slurm(reason=reason)}) == [], "somebody has resumed it"
     resumed = (drained, *cleared, step(220, "resumed"))
     assert [what for what, _ in marked(BAD, *resumed, nodes=ours)] == ["leave"], "drained by somebody with our words"
 
@@ -468,17 +518,25 @@ def test_a_board_says_where_each_node_stands() -> None:
     assert standing(accused()) == "suspect"
     assert standing(accused(), step(200, "begun", "mend")) == "being mended"
     assert standing(accused(), step(200, "handed over")) == "out"
+    assert standing(accused(), step(200, "handed over"), step(300, "taken back")) == "suspect"
     assert standing(scheduled=in_slurm("node1", "IDLE", "DRAIN", reason="bad fan")) == "out"
+    assert standing(scheduled=in_slurm("node1", "DOWN")) == "out"
+    ours = in_slurm("node1", "IDLE", "DRAIN", reason="shakedown:run1 gemm")
+    assert standing(step(50, "drained", why=ours.reason), scheduled=ours) == "out"
     assert standing(accused(), *attempt(200, "mend"), passed(300)) == "in service"
     for events, verdict in (
         ((), Verdict.OK),
         ((accused(),), Verdict.DRIFT),
         ((BAD,), Verdict.FAIL),
+        ((accused(), step(200, "handed over")), Verdict.FAIL),
         ((accused(source="unread", drift=False),), Verdict.UNKNOWN),
     ):
         its = known(*events)
         assert Board([shown("node1", its, history(its))]).verdict == verdict
     assert Board([]).verdict == Verdict.UNKNOWN
+    assert Board([shown("node1", Known(), history(Known()))], ["Slurm does not answer"]).verdict == Verdict.UNKNOWN
+    again = known(accused(100), accused(300))
+    assert shown("node1", again, history(again)).since == 100
 
 
 def test_what_the_ladder_names_is_there() -> None:
@@ -509,6 +567,10 @@ def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: 
     with pytest.raises(PowerError, match=r"ended with 7: (\*\*\*)?0+") as told:
         cycle(bmc.model_copy(update={"command": cut}), "node1", {"PATH": "/usr/bin:/bin"})
     assert "ter2" not in str(told.value)
+    for update, why in (({"command": ["sh", "-c", "kill -9 $$"]}, "ended with -9"), (
+        {"command": ["sleep", "600"], "timeout_s": 0.1}, "took more than 0.1 s")):  # fmt: skip
+        with pytest.raises(PowerError, match=why):
+            cycle(bmc.model_copy(update=update), "node1", {"PATH": "/usr/bin:/bin"})
     for name in ("--all", "../node1", "a b", "node1;reboot"):
         with pytest.raises(PowerError, match="is no name"):
             argv_of(bmc, name)
