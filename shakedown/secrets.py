@@ -94,12 +94,13 @@ class Masker:
         counts = [0, 0, 0, 0, 0]
         text, of_commands = _without_commands(text)
         if self._values is not None:
-            text, counts[0] = self._values.subn(MASK, text)
+            parts = [self._values.subn(MASK, part) for part in text.split(MASK)]
+            text, counts[0] = MASK.join(part for part, _ in parts), sum(count for _, count in parts)
         if "PRIVATE KEY-----" in text:
             text, counts[1] = _PRIVATE_KEY.subn(MASK, text)
         text, counts[2] = _FORMS.subn(MASK, text)
         if "://" in text:
-            text, counts[3] = _USER.subn(lambda found: found[0] if found[0] == MASK else MASK, text)
+            text, counts[3] = _USER.subn(MASK, text)
         if _HINT.search(text):
             lines = text.split("\n")
             for at, line in enumerate(lines):
@@ -112,10 +113,15 @@ class Masker:
 
 def found_in(text: str) -> Iterator[str]:
     """The values of secrets that a text gives away by their names: they are masked wherever else they stand."""
-    for line in text.split("\n"):
+    for line in _without_masks(text).split("\n"):
         yield from (value for begin, end in command_secrets.spans(line) if len(value := line[begin:end]) >= _LONG)
         if _HINT.search(line):
             yield from (value for found in _NAMED.finditer(line) if len(value := _bare_value(found)) >= _LONG)
+
+
+def _without_masks(text: str) -> str:
+    """The text with what nobody takes for a secret, as long, in the place of each mask: "secret:" is a name, too."""
+    return text.replace(MASK, "*" * len(MASK))
 
 
 def _bare_value(found: re.Match[str]) -> str:
@@ -127,7 +133,7 @@ def _bare_value(found: re.Match[str]) -> str:
     if is_option and not found["between"].strip("\\\"', \t") and value.startswith("-"):
         return ""  # the next option
     value = re.sub(r"^(?:Bearer|Basic|Token)\s+", "", value)
-    if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value) or MASK[1:] in value:
+    if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value):
         return ""
     return value
 
@@ -137,7 +143,7 @@ def _without_commands(text: str) -> tuple[str, int]:
     count, lines = 0, text.split("\n")
     for at, line in enumerate(lines):
         said, done = [], 0
-        for begin, end in command_secrets.spans(line):
+        for begin, end in command_secrets.spans(_without_masks(line)):
             said += [line[done:begin], MASK]
             done, count = end, count + 1
         lines[at] = "".join([*said, line[done:]])
@@ -145,10 +151,10 @@ def _without_commands(text: str) -> tuple[str, int]:
 
 
 def _without_values(line: str) -> str:
-    said, done = [], 0
-    for found in _NAMED.finditer(line):
+    said, done, bare = [], 0, _without_masks(line)
+    for found in _NAMED.finditer(bare):
         value = _bare_value(found)
-        if value and (begin := line.index(value, found.start("value"))) >= done:
+        if value and (begin := bare.index(value, found.start("value"))) >= done:
             said += [line[done:begin], MASK]
             done = begin + len(value)
     return "".join([*said, line[done:]])
@@ -185,7 +191,7 @@ def _of_command(document: Sequence[Any]) -> list[tuple[int, str]]:
         secret = assigned if equals else "" if value.startswith("-") else value
         if _OPTION.fullmatch(name) and is_secret(name) and secret and not _SHOWN.fullmatch(secret):
             found.append((at if equals else at + 1, secret))
-    return [(at, value) for at, value in found if value and MASK not in value]
+    return [(at, value) for at, value in found if value]
 
 
 def _masked(document: Any, public: Collection[str], values: Collection[str], name: str = "") -> Any:
@@ -203,5 +209,5 @@ def _masked(document: Any, public: Collection[str], values: Collection[str], nam
     text = _ASSIGNED.sub(lambda found: f"{found[1]}={MASK if is_secret(found[1], public) else found[2]}", document)
     text, _ = _without_commands(_USER.sub(MASK, text))
     for value in values:
-        text = text.replace(value, MASK)
+        text = MASK.join(part.replace(value, MASK) for part in text.split(MASK))
     return text

@@ -17,6 +17,7 @@ LINES = (
     f"docker exec db mysql -p{SECRET}",
     f"$(mariadb -p{SECRET})",
     f"mysql -p'{SECRET} and more' db",
+    f'mysql -p"x\\" {SECRET}" db',
     f"sshpass -p {SECRET} ssh -p 22 host",
     f"sshpass -p{SECRET} scp a b",
     f"sshpass -p '{SECRET} and more' ssh host",
@@ -57,6 +58,7 @@ ORDINARY = (
     "redis-cli -p 6379 ping",
     "tool --max-tokens 4096 --tokenizer-type GPT2",
     "tool --use-token --other",
+    "tool --api-key $TOKEN --password=*** --db-password ${PASSWORD}",
     '["tokens", "secret", "key"]',
     "cp -p a b; mysql --version",
 )

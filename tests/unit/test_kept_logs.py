@@ -103,15 +103,32 @@ def test_files_are_private_whatever_the_umask_and_never_another_file(tmp_path: P
     with pytest.raises(FileExistsError):
         private.create(tmp_path / "link")
     assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(FileExistsError):
+        private.make_folders(tmp_path / "a/b/file")
+
+
+def test_a_folder_that_another_run_makes_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_dir = Path.is_dir
+
+    def made_behind_its_back(path: Path) -> bool:
+        if found := is_dir(path):
+            return found
+        path.mkdir()
+        return False
+
+    monkeypatch.setattr(Path, "is_dir", made_behind_its_back)
+    private.create(tmp_path / "a/file").close()
+    assert (tmp_path / "a/file").is_file()
 
 
 def test_a_umask_that_takes_the_owner_s_rights_away_does_not_count(tmp_path: Path) -> None:
     before = os.umask(0o777)
     try:
-        private.make_folders(tmp_path / "a/b")
+        private.create(tmp_path / "a/b/file").close()
     finally:
         os.umask(before)
     assert (tmp_path / "a/b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a/b/file").stat().st_mode & 0o777 == 0o600
 
 
 def test_names_of_logs_become_files_of_their_node() -> None:

@@ -41,6 +41,10 @@ def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> No
         read_secret(secret(tmp_path / "token", mode=mode))
 
 
+def test_a_long_token_is_one(tmp_path: Path) -> None:
+    assert len(read_secret(secret(tmp_path / "token", b"a" * LIMIT))) == LIMIT
+
+
 CONTENTS = {
     "empty": b"",
     "blank": b" \n",

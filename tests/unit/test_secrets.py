@@ -16,7 +16,7 @@ from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import shown
 from shakedown.runs import JobRecord
-from shakedown.secrets import MASK, is_secret, masked, values_of
+from shakedown.secrets import MASK, Masker, found_in, is_secret, masked, values_of
 from shakedown.smoke.gates import Gate
 from shakedown.smoke.plan import render
 from tests import forks
@@ -111,6 +111,45 @@ def test_a_value_within_another_leaves_nothing_of_either() -> None:
     kept = masked({"A_TOKEN": "abcdef", "B_TOKEN": "abcdefghij", "text": "abcdefghij abcdef"})
     assert kept["text"] == f"{MASK} {MASK}"
     assert masked({"text": "xyzxyz"}, more=["xyzxyz"]) == {"text": MASK}
+    assert Masker(["abcdef", "abcdefghij"]).text("abcdefghij abcdef") == (f"{MASK} {MASK}", 2)
+    assert masked({"files": "A_TOKEN=abc\nB=1"}) == {"files": f"A_TOKEN={MASK}\nB=1"}, "too short to be looked for"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"A_TOKEN={MASK}, as told",
+        f'{{"api_key": "{MASK}"}}',
+        f"tool --password {MASK} --token={MASK}",
+        f"sshpass -p {MASK} ssh host; mysql -p{MASK}",
+        f"Authorization: Bearer {MASK}",
+        f"GET https://{MASK}@host/",
+        "KeyError: 'lm_loss'",
+        "token: ${HF_TOKEN}, HF_TOKEN=null",
+    ],
+)
+def test_what_is_masked_or_no_secret_stays_as_it_is(line: str) -> None:
+    assert Masker(["secret"]).text(line) == (line, 0) and list(found_in(line)) == []
+
+
+def test_a_secret_behind_one_that_is_masked_already_is_masked_too() -> None:
+    said, count = Masker().text(f"skopeo copy --src-creds me:{MASK} --dest-creds me:{VALUE} a b")
+    assert (said.count(MASK), VALUE in said, count) == (2, False, 1)
+    kept = masked({"A_TOKEN": "secret", "B_TOKEN": VALUE, "text": f"secret {VALUE}"})
+    assert kept["text"] == f"{MASK} {MASK}", "a value that stands in the mask's own words"
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["hf_" + "a1" * 12, "ghp_" + "A" * 36, "github_pat_" + "a_" * 15, "glpat-" + "x" * 20, "xoxb-1234567890-abc",
+     "AKIA" + "ABCD" * 4, "sk-proj-" + "a" * 20, "dckr_pat_" + "a" * 20, "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjMifQ.abcdefghijkl"],
+)  # fmt: skip
+def test_what_says_by_its_form_what_it_is_is_masked_without_a_name(form: str) -> None:
+    assert Masker().text(f"cannot log in as '{form}' (401)") == (f"cannot log in as '{MASK}' (401)", 1)
+
+
+def test_of_a_header_the_secret_is_what_follows_its_kind() -> None:
+    assert list(found_in("> Authorization: Bearer abcdef123")) == ["abcdef123"], "it may stand elsewhere alone"
 
 
 @pytest.mark.parametrize("public", [False, True])
