@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import stat
 
-from . import libc
 from .tree import Part, Tree, Unreadable, attempt
 
 TYPE_CHECKING = False
@@ -16,8 +14,6 @@ if TYPE_CHECKING:
 
 KEPT = 50
 _FILE = "/dev/kmsg"
-_READ_ALL, _SIZE = 3, 10  # actions of syslog(2)
-_MOST = 1 << 26  # bytes of it that are taken at once
 
 
 def fault_texts() -> list[str]:
@@ -77,37 +73,13 @@ def _kernel_messages(tree: Tree) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def _at_once(tree: Tree) -> Optional[bytes]:
-    """What the log holds, without the records' numbers: one call instead of a read for each of thousands. None where
-    it cannot be had so: this is not the kernel's own file, or another is not allowed to ask."""
-    try:
-        found = os.stat(tree.path(_FILE))
-    except OSError:
-        return None
-    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != os.makedev(1, 11):
-        return None
-    # Each line gets its priority and time in front. The buffer costs what is written in it.
-    size = 4 * libc.call("klogctl", _SIZE, None, 0)
-    if not 0 < size <= _MOST:
-        return None
-    buffer = bytes(size)
-    got = libc.call("klogctl", _READ_ALL, buffer, size)
-    return buffer[:got] if 0 < got < size // 2 else None  # fuller, it may not have taken the oldest
-
-
-def _may_hold_a_fault(tree: Tree, texts: list[str]) -> bool:
-    """Whether it is worth reading record by record."""
-    whole = attempt(_at_once, tree)
-    return not isinstance(whole, bytes) or names_a_fault(whole.decode("utf-8", "replace"), texts)
-
-
 def read(tree: Tree) -> tuple[Part, dict[str, Any]]:
     """The KernelLog part and its counters. The ring forgets, so the number of faults in it can fall while new ones
     come; the sequence number of the newest one only grows."""
-    texts = fault_texts()
-    text = attempt(_kernel_messages, tree) if _may_hold_a_fault(tree, texts) else ""
+    text = attempt(_kernel_messages, tree)
     if not isinstance(text, str):
         return {"errors": text, "count": text}, {"kernel_log/faults": text}
+    texts = fault_texts()
     # Thousands of messages, and most nodes have no fault among them.
     some = names_a_fault(text, texts)
     faults = [record for record in parse_records(text) if names_a_fault(record[1], texts)] if some else []

@@ -34,7 +34,7 @@ from shakedown.node import (
 )
 from shakedown.node.next_boot import NextBoot
 from shakedown.node.settings import SETTINGS
-from shakedown.node.tree import Tree, Unreadable, attempt
+from shakedown.node.tree import Tree, Unreadable
 from tests.node_trees import pci_config
 
 Write = Callable[[str, str], None]
@@ -293,29 +293,6 @@ def test_routes_and_masks() -> None:
     ]
     assert [interfaces.prefix_length(mask) for mask in ("255.255.252.0", "ffff:ffff:ffff:ffff::", "::")] == [22, 64, 0]
     assert listening.parse(["h", "0: 0100007F:1770 0:0 0A", "1: 0100007F:0016 0:0 01"]) == [6000]
-
-
-@pytest.mark.parametrize("at_once", [b"<6>[ 1.0] all is well", b"<3>[ 2.0] NVRM: Xid 79", None])
-def test_a_log_that_names_no_fault_is_not_read_record_by_record(
-    tree: Tree, write: Write, monkeypatch: pytest.MonkeyPatch, at_once: bytes | None
-) -> None:
-    write("/dev/kmsg", "3,9,1,-;amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\n")
-    monkeypatch.setattr(kernel_log, "_at_once", lambda _: at_once)
-    monkeypatch.setattr(kernel_log, "fault_texts", lambda: ["gpu reset", "xid"])
-    part, counters = kernel_log.read(tree)
-    faults = 0 if at_once and b"well" in at_once else 1
-    assert (part["count"], counters["kernel_log/faults"]) == (faults, faults)
-
-
-def test_only_the_kernel_s_own_log_is_asked_at_once(tree: Tree, write: Write) -> None:
-    write("/dev/kmsg", "3,9,1,-;all is well\n")
-    assert kernel_log._at_once(tree) is None
-    live = attempt(kernel_log._kernel_messages, Tree())
-    whole = attempt(kernel_log._at_once, Tree())
-    if isinstance(whole, bytes) and isinstance(live, str):  # who may not ask has neither
-        said = [message for _, message in kernel_log.parse_records(live) if message and message.isascii()]
-        there = [message for message in said if message.encode() in whole]
-        assert len(there) >= len(said) // 2, "the ring may have gone on meanwhile"
 
 
 def test_kernel_log_faults(tree: Tree, write: Write) -> None:
