@@ -59,8 +59,9 @@ class Nodes:
 
 
 @contextmanager
-def running(count: int, scratch: Path) -> Iterator[Nodes]:
-    """Start `count` nodes (at most 254) with files in `scratch`; they end with the context, or with this process."""
+def running(count: int, scratch: Path, answer: str = "") -> Iterator[Nodes]:
+    """Start `count` nodes (at most 254) with files in `scratch`; they end with the context, or with this process.
+    `answer`: what they say to every command, which they then do not run."""
     if os.geteuid() != 0:
         raise BenchError("the nodes need namespaces of their own: run as root")
     sshd = _sshd()
@@ -68,6 +69,8 @@ def running(count: int, scratch: Path) -> Iterator[Nodes]:
     port = _free_port(addresses)
     for name in ("key", "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", scratch / name], check=True)
+    if answer:
+        (scratch / "answer").write_text(answer)
     host_key = (scratch / "host_key.pub").read_text()
     (scratch / "known_hosts").write_text("".join(f"[{address}]:{port} {host_key}" for address in addresses))
     (scratch / "addresses").write_text("".join(f"{address} {port}\n" for address in addresses))

@@ -39,6 +39,7 @@ from . import (
 )
 from .children import Child, Inline, Together, gather
 from .next_boot import NextBoot
+from .plain_json import written
 from .settings import SETTINGS
 from .tree import Part, Tree, attempt, is_unreadable
 
@@ -192,30 +193,12 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
     return dict({"schema_version": SCHEMA_VERSION, "probe": probe}, **state)
 
 
-def _refuse(value: Any) -> Any:
-    raise TypeError("{} is nothing that JSON has".format(type(value).__name__))
-
-
-def as_json(document: Part) -> str:
-    """The document on one line. The part of `json` that is written in C does it; the rest would cost 10 ms."""
-    try:
-        from _json import encode_basestring_ascii, make_encoder
-
-        return "".join(
-            make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)(document, 0)
-        )
-    except (ImportError, TypeError):  # of another Python than CPython, or a later one
-        import json
-
-        return json.dumps(document, separators=(",", ":"))
-
-
 def main(arguments: list[str]) -> None:
     options = dict(zip(arguments[::2], arguments[1::2]))
     tree = Tree(options.get("--root", "/"))
     asked = options.get("--ask", "").split()
     document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), asked)
-    sys.stdout.write(as_json(document) + "\n")
+    sys.stdout.write(written(document) + "\n")
 
 
 if __name__ == "__main__":

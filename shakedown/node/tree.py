@@ -165,9 +165,9 @@ class Tree:
     def recorded(self, subject: str) -> Any:
         """What a system call would have returned, for a tree that is not the live one."""
         if self._recorded is None:
-            import json
+            from .plain_json import parse
 
-            self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
+            self._recorded = parse(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
         if subject not in self._recorded:
             raise Unreadable("missing", "recorded.json: " + subject)
         return self._recorded[subject]

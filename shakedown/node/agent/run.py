@@ -14,6 +14,7 @@ import sys
 import time
 
 from ..__main__ import node_state
+from ..plain_json import parse
 from ..safe_files import Busy, Unsafe, locks, sound
 from ..tree import Tree, explain
 from . import compiled, plain, tell
@@ -35,40 +36,10 @@ def read_config(path: str) -> Dict[str, Any]:
     content = sound(folder or "/").read_own(name, LIMIT)
     if content is None:
         raise FileNotFoundError(2, "nothing was compiled for this node", path)
-    document = parsed(content.decode("utf-8"))
+    document = parse(content.decode("utf-8"))
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         raise ValueError("made by another version of shakedown: run deploy/agent.py again")
     return document
-
-
-class Plain:
-    """What JSON's scanner asks of its context: nothing but plain values."""
-
-    strict = True
-    object_hook = object_pairs_hook = None
-    parse_float, parse_int = float, int
-
-    @staticmethod
-    def parse_constant(name: str) -> float:
-        raise ValueError(name)
-
-
-def parsed(text: str) -> Any:
-    """A document of JSON. The part of `json` that is written in C does it; the rest would cost 7 ms. Raises
-    ValueError."""
-    try:
-        from _json import make_scanner
-    except ImportError:  # another Python than CPython
-        import json
-
-        return json.loads(text)
-    try:
-        value, end = make_scanner(Plain)(text.strip(), 0)  # type: ignore[arg-type]  # a context, as json's decoder is one
-    except StopIteration:
-        raise ValueError("no JSON") from None
-    if end != len(text.strip()):
-        raise ValueError("more than one document")
-    return value
 
 
 def look(document: Dict[str, Any], tree: Tree) -> Tuple[List[Any], Dict[str, Any]]:

@@ -3,7 +3,7 @@ journal. Each is written whole or not at all, and nowhere where another user cou
 
 from __future__ import annotations
 
-from ..__main__ import as_json as dumped
+from ..plain_json import written
 from ..safe_files import sound
 
 TYPE_CHECKING = False
@@ -101,4 +101,4 @@ def escaped(text: str) -> str:
 
 def as_json(told: Dict[str, Any]) -> str:
     kept = {name: value for name, value in told.items() if name != "said"}
-    return dumped(kept) + "\n"
+    return written(kept) + "\n"
