@@ -55,29 +55,14 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
     """
     found: dict[Problem, list[str]] = defaultdict(list)
     resolved = Resolved({}, {})
+    before: HostLayers | None = None
     for host in hosts:
-        imported, problems = _import_cvs(host.layers)
-        lacking = {"smoke"} if problems else set()  # sections that a file was to bring
-        if imported is not None:
-            resolved.notes.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
-        merged, more = merge_host(host, imported)
-        problems += more
+        if before is None or (host.layers, host.user) != (before.layers, before.user):  # most are as the one before
+            merged, state, problems = _of_host(host, resolved.notes)
+        before = host
         resolved.merged[host.name] = merged
-        try:
-            resolved.states[host.name] = DesiredState.model_validate(asked(merged.values))
-        except ValidationError as error:
-            # What a placeholder or an unknown profile leads to is not a second error.
-            reported = tuple(problem.path for problem in problems)
-            sections = lacking | {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
-            problems += [
-                problem
-                for problem in _validation_problems(error, merged)
-                if not problem.path.startswith(reported)
-                and not (problem.value == "nothing" and problem.path.split(".")[0] in sections)
-            ]
-            problems += _beside(problems, _contradictions(_usable(merged), merged))
-        else:
-            problems += _contradictions(resolved.states[host.name], merged)
+        if state is not None:
+            resolved.states[host.name] = state
         for problem in problems:
             found[problem].append(host.name)
     for name, problem in _over_the_hosts(resolved.states, whole, to_train):
@@ -90,6 +75,30 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
             ]
         )
     return resolved
+
+
+def _of_host(host: HostLayers, notes: dict[str, None]) -> tuple[Merged, DesiredState | None, list[Problem]]:
+    """A host's layers merged, its desired state where it is valid, and what is wrong; remarks go to the notes."""
+    imported, problems = _import_cvs(host.layers)
+    lacking = {"smoke"} if problems else set()  # sections that a file was to bring
+    if imported is not None:
+        notes.update(dict.fromkeys(f"{imported.name}: {remark}" for remark in imported.remarks))
+    merged, more = merge_host(host, imported)
+    problems += more
+    try:
+        state = DesiredState.model_validate(asked(merged.values))
+    except ValidationError as error:
+        # What a placeholder or an unknown profile leads to is not a second error.
+        reported = tuple(problem.path for problem in problems)
+        sections = lacking | {path.split(".")[0] for path in reported if path in ("gpu.profile", "rdma.family")}
+        problems += [
+            problem
+            for problem in _validation_problems(error, merged)
+            if not problem.path.startswith(reported)
+            and not (problem.value == "nothing" and problem.path.split(".")[0] in sections)
+        ]
+        return merged, None, problems + list(_beside(problems, _contradictions(_usable(merged), merged)))
+    return merged, state, problems + _contradictions(state, merged)
 
 
 def asks(host: HostLayers) -> bool:

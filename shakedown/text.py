@@ -72,13 +72,19 @@ def file_name(name: str) -> str:
     return f"{_UNSAFE.sub('_', name).lstrip('.-')[:60]}~{digest}"
 
 
-def load_json(text: str | bytes, limit: int, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The document, its objects made by `pairs` where that is given. Raises ValueError for what is no JSON, is nested
+def load_json(
+    text: str | bytes,
+    limit: int,
+    pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
+    **numbers: Any,
+) -> Any:
+    """The document, its objects made by `pairs` where that is given, and its `numbers` by the functions that json.loads
+    has for them. Raises ValueError for what is no JSON, is nested
     too deeply, or is longer than `limit` (characters or bytes, whichever the text is in)."""
     if len(text) > limit:
         raise ValueError(f"{len(text)} long, where at most {limit} are taken")
     try:
-        return json.loads(text, object_pairs_hook=pairs)
+        return json.loads(text, object_pairs_hook=pairs, **numbers)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -86,6 +92,7 @@ def load_json(text: str | bytes, limit: int, pairs: Callable[[list[tuple[str, An
 DEEPEST = 64  # levels of a document; the probe's has six
 LONGEST = 256 << 10  # characters of one text in it; a longer one is cut
 _LARGEST = 1 << 64  # of a number: the largest counters of the kernel are below
+_SURE = 19  # characters of a whole number that is below in any case
 
 
 def sound(value: Any, path: str = "") -> Any:
@@ -111,25 +118,37 @@ def _sound(value: Any, path: str, depth: int) -> Any:
     return value
 
 
-_ODD_NUMBER = re.compile(r'[0-9]{20}|(?:^|":|[,\[]) {0,4}-?[0-9][0-9.]{0,40}[eE]|NaN|Infinity')
-
-
 def load_sound(text: str, limit: int) -> Any:
-    """A document of JSON as `sound` leaves it. One whose text can hold nothing unsound is not walked through for it."""
-    document = load_json(text, limit)
-    # Without a backslash a text of it stands there as it is; no number without an exponent and with 19 digits is
-    # too large; the time of day has 17 of them. What has more than 41 characters has 20 digits in a row.
+    """A document of JSON as `sound` leaves it. One that can hold nothing unsound is not walked through for it."""
+    odd: list[str] = []  # numbers that are worth a closer look
+
+    def whole(digits: str) -> int:
+        if len(digits) > _SURE:
+            odd.append(digits)
+        return int(digits)
+
+    def real(digits: str) -> float:
+        value = float(digits)
+        if not -_LARGEST <= value <= _LARGEST:  # which is also false of NaN
+            odd.append(digits)
+        return value
+
+    document = load_json(text, limit, parse_int=whole, parse_float=real, parse_constant=real)
+    # Without a backslash a text of it stands there as it is.
     plain = text.isascii() and text.isprintable() and "\\" not in text and len(text) <= LONGEST
-    return shallow(document) if plain and not _ODD_NUMBER.search(text) else sound(document)
+    return shallow(document) if plain and not odd else sound(document)
+
+
+_NESTED = (dict, list)
 
 
 def shallow(document: Any) -> Any:
-    """The document, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of its own. Raises
-    ValueError."""
-    level = [document]
-    for _ in range(DEEPEST):
-        inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
-        level = [item for items in inner for item in items if isinstance(item, dict | list)]
+    """A document of JSON, if it is nested no deeper than DEEPEST levels: what walks one later has no limit of its own.
+    Raises ValueError."""
+    level: list[Any] = [[document]]
+    for _ in range(DEEPEST + 1):
+        inner = (each.values() if type(each) is dict else each for each in level)
+        level = [item for items in inner for item in items if type(item) in _NESTED]
         if not level:
             return document
     raise ValueError("nested too deeply")

@@ -75,7 +75,8 @@ def bind(state: State) -> None:
 
 
 def _made_bounded(connector: BaseConnector) -> BaseConnector:
-    made = _bounded(type(connector))(connector.state, connector.host)
+    made = object.__new__(_bounded(type(connector)))
+    vars(made).update(vars(connector))  # its __init__ would look for each of pyinfra's keys in the host's data again
     for inner in ("local", "ssh"):  # what @docker and its like go through
         if isinstance(getattr(made, inner, None), BaseConnector):
             setattr(made, inner, _made_bounded(getattr(made, inner)))

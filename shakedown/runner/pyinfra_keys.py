@@ -91,17 +91,32 @@ def _near_others(key: str) -> bool:
 def _of_wrong_type(host: Host, layers: Sequence[Layer]) -> list[Problem]:
     """Values that pyinfra would end on: of each key the one that holds, the last."""
     holding = {key: (layer.name, value) for layer in layers for key, value in layer.values.items()}
-    kinds = get_type_hints(host.connector_cls.data_cls)
-    kinds |= {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
+    kinds = _kinds(host.connector_cls.data_cls)  # type: ignore[arg-type]  # it is hashable, as every class
     wrong = []
     for key in holding.keys() & kinds.keys():
         where, value = holding[key]
-        try:
-            raise_if_bad_type(value, kinds[key], ValueError, "")
-        except ValueError:
+        if not (_fits_as_another if isinstance(value, str | int | float) else _fits)(value, kinds[key]):
             name = getattr(kinds[key], "__name__", str(kinds[key]))
             wrong.append(Problem(where, key, _shown(key, value), f"a value of type {name}", (host.name,)))
     return wrong
+
+
+@cache
+def _kinds(data: type) -> dict[str, Any]:
+    """The types of all keys that a connector with such data reads."""
+    return get_type_hints(data) | {name: kind for name, kind in all_global_arguments() if name.startswith("_")}
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    try:
+        raise_if_bad_type(value, kind, ValueError, "")
+    except ValueError:
+        return False
+    return True
+
+
+_fits_as_another = lru_cache(maxsize=4096, typed=True)(_fits)
+"""The same of a plain value: hosts by the thousand have the same ones."""
 
 
 def _shown(key: str, value: object) -> str:
