@@ -54,9 +54,11 @@ def _ask_ahead(current: Session) -> None:
     if not there or connected(current.state).allocation is not None:  # that one has been given
         return
     try:
-        allocation_of(desired, "shakedown").ask(there)
+        out = allocation_of(desired, "shakedown").ask(there)
+        why = {name: f"Slurm gives it to no job: {state}" for name, state in out.items()}
     except (SlurmError, ValueError) as error:
-        current.shared["slurm: takes"] = dict.fromkeys(there, f"Slurm would not take this run's jobs: {error}")
+        why = dict.fromkeys(there, f"Slurm would not take this run's jobs: {error}")
+    current.shared["slurm: takes"] = why
 
 
 def _goes_to_slurm(desired: DesiredState) -> bool:

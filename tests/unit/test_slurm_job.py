@@ -114,8 +114,21 @@ def test_what_slurm_would_refuse_is_told_with_its_key_and_nothing_is_submitted(s
 
 def test_nodes_that_are_out_of_service_are_not_asked_about(slurm):
     slurm.put("scontrol", NODES.replace("State=IDLE", "State=IDLE+DRAIN"))
-    allocation().ask(["node1.rack", "node2.rack"])
+    why = "idle+drain"
+    assert allocation().ask(["node1.rack", "node2.rack"]) == {"node1.rack": why, "node2.rack": why}
     assert slurm.asked() == []
+
+
+@pytest.mark.parametrize(("most", "enough"), [("1-01:00:00", True), ("00:59:00", False), ("UNLIMITED", True)])
+def test_a_time_limit_above_the_partitions_is_told_ahead(slurm, most, enough):
+    slurm.put("scontrol", f'[ "$3" = partition ] && echo "PartitionName=p MaxTime={most} MinNodes=0" && exit\n{NODES}')
+    asked = allocation(partition="p", time_min=60)
+    if enough:
+        assert asked.ask(["node1.rack"]) == {}
+    else:
+        with pytest.raises(SlurmError, match=r"slurm.time_min is 60, and jobs of the partition p have at most 59 min"):
+            asked.ask(["node1.rack"])
+    assert allocation(partition="p", time_min=60, options=["--qos=long"]).ask(["node1.rack"]) == {}
 
 
 def test_an_answer_of_sbatch_that_is_lost_leaves_no_job_behind(slurm):

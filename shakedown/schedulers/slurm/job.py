@@ -123,14 +123,34 @@ class Allocation:
         gpus = min((node.gpus for node in found), default=0)
         return self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
 
-    def ask(self, among: Sequence[str]) -> None:
-        """Whether Slurm would take this job, now or later; nothing is submitted. Nodes that are out of service are not
-        asked about: `allocate` names them. Raises SlurmError, whose text names the key that it is about."""
-        found = [node for node in nodes.read(self._names[name] for name in among) if not (node.drained or node.down)]
-        if found:
-            gres = None if self._wanted.gres else self._gres(found)
-            argv = self._argv([node.name for node in found], self._title, [f"--gres={gres}"] if gres else [])
+    def ask(self, among: Sequence[str]) -> dict[str, str]:
+        """Whether Slurm would take a job over these nodes, now or later; nothing is submitted. Returns those that it
+        would not give, each with why, and asks about the others. Raises SlurmError, whose text names the key that it
+        is about."""
+        of_slurm = {self._names[name]: name for name in among}
+        found = [node for node in nodes.read(of_slurm) if node.name in of_slurm]
+        out = {of_slurm[node.name]: node.why_not(True) for node in found if node.drained or node.down}
+        there = [node for node in found if of_slurm[node.name] not in out]
+        if there:
+            self._ask_for_time()
+            gres = None if self._wanted.gres else self._gres(there)
+            argv = self._argv([node.name for node in there], self._title, [f"--gres={gres}"] if gres else [])
             commands.run(*argv, "--test-only", stdin="#!/bin/sh\n")
+        return out
+
+    def _ask_for_time(self) -> None:
+        """--test-only does not tell a time limit above the partition's. One QOS may have more, which is to be named."""
+        partition, wanted = self._wanted.partition, self._wanted.time_min
+        if partition is None or wanted is None or any("qos" in option for option in self._wanted.options):
+            return
+        said = commands.run("scontrol", "--oneliner", "show", "partition", partition)
+        most = re.search(r"\sMaxTime=(?:(\d+)-)?(\d+):(\d+):(\d+)(?=\s|$)", said)  # or UNLIMITED
+        if most is None:
+            return
+        days, hours, minutes, seconds = (int(part or 0) for part in most.groups())
+        if wanted > (limit := days * 1440 + hours * 60 + minutes + seconds / 60):
+            why = f"slurm.time_min is {wanted}, and jobs of the partition {partition} have at most {limit:g} minutes"
+            raise SlurmError(f"{why}; a QOS that has more is named in slurm.options, as --qos=long")
 
     def _argv(self, names: Sequence[str], title: str, own: Sequence[str]) -> list[str]:
         return [
