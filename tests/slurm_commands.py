@@ -23,7 +23,7 @@ def label(rank, name, child):
                 sys.stdout.write("%d: %s" % (rank, line.decode())), sys.stdout.flush()
 children = []
 for rank, name in enumerate(NodeSet(options["nodelist"])):
-    env = dict(os.environ, SLURM_JOB_ID=options["jobid"], SLURM_STEP_ID="0", SLURMD_NODENAME=str(name))
+    env = dict(os.environ, SLURM_JOB_ID=options["jobid"], SLURM_STEP_ID=str(os.getpid()), SLURMD_NODENAME=str(name))
     children.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env))
     threading.Thread(target=label, args=(rank, str(name), children[-1])).start()
 for line in sys.stdin.buffer:
