@@ -12,7 +12,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
+from pyinfra.api.state import State
 from pyinfra.context import host
 
 from shakedown.facts.images import ImageDigests
@@ -101,7 +103,11 @@ def pull(
             yield from _trust(source.registry, source.ca)
     sharing = sharing if engine == "docker" else None
     wish = Wish(image, wanted, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once, sharing)
-    yield FunctionCommand(fetch, (wish,), {})
+
+    def pulled(state: State, host: Host) -> bool:  # no argument of the command: pyinfra can only print plain values
+        return fetch(state, host, wish)
+
+    yield FunctionCommand(pulled, (), {})
 
 
 def _trust(registry: str, authority: str) -> Commands:
