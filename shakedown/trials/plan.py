@@ -25,6 +25,7 @@ from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
 from shakedown.trials.rounds import Pair
+from shakedown.trials.workload.meeting import secret_of
 from shakedown.trials.workload.registry import TOOL, trials
 
 EMBEDDED = "gpt-small"
@@ -157,7 +158,9 @@ def plan_between(
         name: {**request, "place": place, "gpus": gpus_of(draft.desired[name], states[name])}
         for place, name in enumerate(desired)
     }
-    return _complete(draft, requests, total, {SECRET_FILE: f"MEETING_SECRET={secrets.token_hex(32)}\n"})
+    secret = secrets.token_hex(32)
+    own = {name: secret if place == 0 else secret_of(secret, place) for place, name in enumerate(desired)}
+    return _complete(draft, requests, total, own)
 
 
 def _common(wanted: Trials) -> dict[str, Any]:
@@ -181,7 +184,7 @@ def _draft(
 
 
 def _complete(
-    draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float, more: Mapping[str, str] | None = None
+    draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float, secret: Mapping[str, str] | None = None
 ) -> LaunchPlan:
     smoke = draft.smoke
     known = recipes().get(smoke.recipe)
@@ -203,7 +206,8 @@ def _complete(
         if "rounds" in request:
             meeting = {"address": address, "port": port, "own": endpoint.address, "secret_in": SECRET_FILE}
             request = {**request, **meeting, "rails": hcas[name].names[:rails], "gid_index": hcas[name].gid_index}
-        files = {**node.files, **(more or {}), REQUEST: json.dumps(request)}
+        meets = {SECRET_FILE: f"MEETING_SECRET={secret[name]}\n"} if secret else {}
+        files = {**node.files, **meets, REQUEST: json.dumps(request)}
         nodes.append(node.model_copy(update={"files": files, "logs": [LOG]}))
     limit = seconds + START_S
     return LaunchPlan(

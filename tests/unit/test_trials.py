@@ -422,11 +422,12 @@ def test_the_secret_of_a_meeting_is_in_no_record_and_no_command() -> None:
     desired = dict.fromkeys(nodes, wanted)
     found = {name: states.bare(number) for number, name in enumerate(nodes, 1)}
     made = plan.plan_between(desired, found, "run", [[(0, 1)], [(0, 2)], [(1, 2)]], plan.Trials(), {})
-    secret = made.nodes[0].files["meeting"].partition("=")[2].strip()
-    assert len(secret) == 64 and all(secret in node.files["meeting"] for node in made.nodes)
+    known = [node.files["meeting"].partition("=")[2].strip() for node in made.nodes]
+    assert {len(secret) for secret in known} == {64} and len(set(known)) == 3, "each node has its own"
     shown = masked_model(made).model_dump_json()
-    assert secret not in shown and "MEETING_SECRET=(secret" in shown
-    assert all(secret not in " ".join(node.command) + str(node.environment) for node in made.nodes)
+    assert not any(secret in shown for secret in known) and "MEETING_SECRET=(secret" in shown
+    commands = " ".join(" ".join(node.command) + str(node.environment) for node in made.nodes)
+    assert not any(secret in commands for secret in known)
     request = json.loads(made.nodes[1].files["request.json"])
     assert (request["own"], request["place"], request["rails"]) == (made.nodes[1].address, 1, [])
     assert request["address"] == made.nodes[0].address != request["own"]

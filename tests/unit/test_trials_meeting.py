@@ -15,11 +15,16 @@ import pytest
 from shakedown.trials import trials
 from shakedown.trials.workload import meeting as meetings
 from shakedown.trials.workload.link import Link, LinkError
-from shakedown.trials.workload.meeting import Keeper, Meeting, MeetingError
+from shakedown.trials.workload.meeting import Keeper, Meeting, MeetingError, secret_of
 from shakedown.trials.workload.registry import Measured, Place
 
 SAMPLES = Path(__file__).parents[1] / "data/trials"
 SECRET = "5e" * 32
+PAIR = "perftest/0/0/0-1"
+
+
+def joined(port: int, place: int) -> Meeting:
+    return Meeting("127.0.0.1", port, SECRET if place == 0 else secret_of(SECRET, place), place, 60)
 
 
 @contextmanager
@@ -30,16 +35,34 @@ def kept(secret: str = SECRET) -> Iterator[int]:
     try:
         yield keeper.port
     finally:
-        Meeting("127.0.0.1", keeper.port, secret, 60).ask("add", "through", 1)
+        Meeting("127.0.0.1", keeper.port, secret, 0, 60).ask("add", "through")
         serving.join(60)
 
 
 def test_nodes_that_know_the_secret_meet() -> None:
     with kept() as port:
-        first, second = (Meeting("127.0.0.1", port, SECRET, 60) for _ in range(2))
-        first.ask("set", "port", "20001")
-        assert second.wait("port", 60) == "20001" and second.wait("nothing", 0.01) is None
-        assert [first.ask("add", "n", 2), second.ask("add", "n", 3)] == [2, 5]
+        first, second = joined(port, 0), joined(port, 1)
+        first.ask("set", f"{PAIR}/port", "20001")
+        assert second.wait(f"{PAIR}/port", 60) == "20001" and second.wait(f"{PAIR}/nothing", 0.01) is None
+        assert [first.ask("add", f"{PAIR}/n", 2), second.ask("add", f"{PAIR}/n", 3)] == [2, 5]
+
+
+def test_a_third_node_cannot_read_or_spoil_what_two_tell_each_other_nor_be_counted_twice() -> None:
+    with kept() as port:
+        first, other = joined(port, 0), joined(port, 2)
+        first.ask("set", f"{PAIR}/port", "20001")
+        assert [first.ask("add", "begin"), first.ask("add", "begin", 1000), other.ask("add", "begin")] == [1, 1, 2]
+        for words in (
+            ("set", f"{PAIR}/port", "1"),
+            ("get", f"{PAIR}/port"),
+            ("delete", f"{PAIR}/port"),
+            ("set", "begin", "9"),
+        ):
+            with pytest.raises(MeetingError, match="broke off"):
+                joined(port, 2).ask(*words)
+        with pytest.raises(MeetingError, match="no meeting at"):  # in another node's name
+            Meeting("127.0.0.1", port, secret_of(SECRET, 2), 1, 0.1)
+        assert (first.ask("get", f"{PAIR}/port"), first.ask("get", "begin")) == ("20001", "2")
 
 
 def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,12 +70,12 @@ def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest
     with kept() as port, socket.create_connection(("127.0.0.1", port)) as silent:
         with socket.create_connection(("127.0.0.1", port)) as stranger:
             stranger.recv(100)
-            stranger.sendall(b'0000 ffff\n["add", "through", 1000]\n["set", "port", "1"]\n')
+            stranger.sendall(b'0 0000 ffff\n["add", "through", 1000]\n["set", "port", "1"]\n')
             with contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(100) == b""
         with pytest.raises(MeetingError, match="no meeting at"):
-            Meeting("127.0.0.1", port, "another", 0.1)
-        node = Meeting("127.0.0.1", port, SECRET, 60)
+            Meeting("127.0.0.1", port, "another", 0, 0.1)
+        node = joined(port, 0)
         assert node.ask("get", "through") is None and node.ask("count", "") == 0
         silent.settimeout(60)
         assert len(silent.recv(100)) == 33 and silent.recv(100) == b"", "who says nothing is let go"
@@ -62,22 +85,22 @@ def test_a_node_cannot_fill_the_memory_of_the_first_one(monkeypatch: pytest.Monk
     monkeypatch.setattr(meetings, "KEPT", 1000)
     with kept() as port:
         for _ in range(20):  # what is taken away or told anew does not count twice
-            with_room = Meeting("127.0.0.1", port, SECRET, 60)
-            with_room.ask("set", "a", "x" * 300)
-            with_room.ask("set", "b", "x" * 300)
-            assert with_room.ask("delete", "b") is True
+            with_room = joined(port, 0)
+            with_room.ask("set", f"{PAIR}/a", "x" * 300)
+            with_room.ask("set", f"{PAIR}/b", "x" * 300)
+            assert with_room.ask("delete", f"{PAIR}/b") is True
         with pytest.raises(MeetingError):
             for number in range(20):
-                with_room.ask("set", f"c{number}", "x" * 100)
-        other = Meeting("127.0.0.1", port, SECRET, 60)
-        assert other.ask("get", "a") == "x" * 300 and other.ask("count", "") < 10
+                with_room.ask("set", f"{PAIR}/c{number}", "x" * 100)
+        other = joined(port, 0)
+        assert other.ask("get", f"{PAIR}/a") == "x" * 300 and other.ask("count", "") < 10
         for number in range(20):
-            other.ask("delete", f"c{number}")
+            other.ask("delete", f"{PAIR}/c{number}")
 
 
 def test_a_node_tells_nothing_to_who_listens_there_and_does_not_know_the_secret() -> None:
     with kept("of somebody else") as port, pytest.raises(MeetingError, match="no meeting at"):
-        Meeting("127.0.0.1", port, SECRET, 0.1)
+        Meeting("127.0.0.1", port, SECRET, 0, 0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         said: list[bytes] = []
 
@@ -92,7 +115,7 @@ def test_a_node_tells_nothing_to_who_listens_there_and_does_not_know_the_secret(
         pretending = threading.Thread(target=pretend)
         pretending.start()
         with pytest.raises(MeetingError, match="does not know the secret"):
-            Meeting("127.0.0.1", listener.getsockname()[1], SECRET, 0.0)
+            Meeting("127.0.0.1", listener.getsockname()[1], SECRET, 0, 0.0)
         pretending.join(60)
         assert said[1] == b"" and SECRET.encode() not in said[0]
 
@@ -103,7 +126,7 @@ def test_torch_has_its_store_there() -> None:
     from shakedown.trials.workload.store import MeetingStore
 
     with kept() as port:
-        own = [MeetingStore(Meeting("127.0.0.1", port, SECRET, 60), "round 3", 60) for _ in range(2)]
+        own = [MeetingStore(joined(port, place), PAIR, 60) for place in range(2)]
         first, second = (PrefixStore("gloo", each) for each in own)
         first.set("address", b"\x00\xff1234")
         second.wait(["address"], timedelta(seconds=60))
@@ -134,8 +157,8 @@ def pair(port: int, limit_s: float = 30) -> list[list[Measured] | Exception]:
     found: list[list[Measured] | Exception] = [[], []]
 
     def measure(rank: int) -> None:
-        meeting = Meeting("127.0.0.1", port, SECRET, 60)
-        link = Link(meeting, "perftest/0/0", rank, "127.0.0.1", f"dev{rank}", 1, limit_s, {})
+        meeting = joined(port, rank)
+        link = Link(meeting, PAIR, rank, "127.0.0.1", f"dev{rank}", 1, limit_s, {})
         try:
             found[rank] = list(trials()["perftest"].function(Place("pair", None, link=link)))
         except LinkError as error:

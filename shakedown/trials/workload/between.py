@@ -86,7 +86,7 @@ def main(request: dict[str, Any]) -> None:
     """All rounds from the first one on that this process is to take."""
     voice, trial = Voice(), trials()[request["trial"]]
     place = place_of("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
-    meeting = Meeting(request["address"], request["port"], os.environ.pop(SECRET), request["start_s"])
+    meeting = Meeting(request["address"], request["port"], os.environ.pop(SECRET), request["place"], request["start_s"])
     for number in range(request["from"], len(request["rounds"])):
         take_round(meeting, request, number, place, voice)
         voice.say({"round": number})

@@ -2,10 +2,13 @@
 
     meeting.py ADDRESS PORT NODES SECONDS     keep it, on the address that the others use
 
-Only who knows the trial's secret takes part. Both ends show that they know it (HMAC-SHA256 over a fresh number of
-each) before anything else is read, so a stranger on the network can neither see nor change what nodes tell each other;
-who connects and says nothing is let go after `SHAKE_S`. The secret comes by the environment, which other users of a
-node cannot read.
+Each node has a secret of its own, made of the trial's, which the first node has. Both ends show that they know it
+(HMAC-SHA256 over a fresh number of each) before anything else is read, so a stranger on the network can neither see nor
+change what nodes tell each other; who connects and says nothing is let go after `SHAKE_S`. The secret comes by the
+environment, which other users of a node cannot read.
+
+What two nodes tell each other stands under keys that name them, `TRIAL/PASS/ROUND/A-B/...`, and no third node reads or
+changes it. Under any other key nodes are counted, each once.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import socket
 import sys
@@ -27,6 +31,14 @@ STRANGERS = 256  # connections that have not shown yet that they belong here, at
 LINE = 1 << 20
 KEPT = 512 << 20  # characters of all that is kept: a node that is broken must not fill the first one's memory
 ANSWER_S = 60.0  # no question takes long: what has to be waited for is asked for again
+
+
+_OF_PAIR = re.compile(r"[^/]*/\d+/\d+/(\d+)-(\d+)/")
+
+
+def secret_of(secret: str, place: int) -> str:
+    """A node's own, made of the trial's."""
+    return hmac.new(secret.encode(), f"place {place}".encode(), hashlib.sha256).hexdigest()
 
 
 class MeetingError(RuntimeError):
@@ -54,7 +66,7 @@ class Keeper:
     """The table, and who may ask it."""
 
     def __init__(self, address: str, port: int, secret: str) -> None:
-        self._secret, self._table, self._lock = secret.encode(), dict[str, str](), threading.Lock()
+        self._secret, self._table, self._lock = secret, dict[str, str](), threading.Lock()
         self._unknown, self._size = threading.BoundedSemaphore(STRANGERS), 0
         self._listener = socket.create_server((address, port), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
@@ -79,29 +91,40 @@ class Keeper:
         with connection:
             try:
                 try:
-                    known = self._belongs(connection, kept)
+                    place = self._belongs(connection, kept)
                 finally:
                     self._unknown.release()
-                while known:
+                while place is not None:
                     asked = json.loads(_line(connection, time.monotonic() + 86400, kept, LINE))
-                    connection.sendall(json.dumps(self._answer(*asked)).encode() + b"\n")
+                    connection.sendall(json.dumps(self._answer(place, *asked)).encode() + b"\n")
             except (OSError, ValueError, TypeError):
                 return
 
-    def _belongs(self, connection: socket.socket, kept: bytearray) -> bool:
+    def _belongs(self, connection: socket.socket, kept: bytearray) -> int | None:
+        """The place of the node at the other end; None: it is a stranger."""
         own = secrets.token_hex(16)
         connection.settimeout(SHAKE_S)
         connection.sendall(f"{own}\n".encode())
-        other, _, proof = _line(connection, time.monotonic() + SHAKE_S, kept, 256).partition(" ")
-        if not hmac.compare_digest(proof.encode(), _proof(self._secret, "node", own, other).encode()):
-            return False
-        connection.sendall(f"{_proof(self._secret, 'keeper', own, other)}\n".encode())
-        return True
+        place, other, proof = _line(connection, time.monotonic() + SHAKE_S, kept, 256).split(" ")
+        secret = secret_of(self._secret, int(place)).encode()
+        if not hmac.compare_digest(proof.encode(), _proof(secret, "node", own, other).encode()):
+            return None
+        connection.sendall(f"{_proof(secret, 'keeper', own, other)}\n".encode())
+        return int(place)
 
-    def _answer(self, what: str, key: str, value: Any = None) -> Any:
+    def _answer(self, place: int, what: str, key: str, value: Any = None) -> Any:
+        pair = _OF_PAIR.match(key)
+        if pair and str(place) not in pair.groups():
+            raise ValueError(f"{key} is not node {place}'s")
         with self._lock:
+            if not pair and what == "add":
+                return self._count(key, place)
             if what == "get":
                 return self._table.get(key)
+            if what == "count":
+                return len(self._table)
+            if not pair:
+                raise ValueError(f"{key} is nobody's own")
             if what == "set":
                 self._keep(key, str(value))
             elif what == "add":
@@ -111,9 +134,13 @@ class Keeper:
                 gone = self._table.pop(key, None)
                 self._size -= len(key) + len(gone) if gone is not None else 0
                 return gone is not None
-            elif what == "count":
-                return len(self._table)
             return None
+
+    def _count(self, key: str, place: int) -> int:
+        if f"{key} {place}" not in self._table:
+            self._keep(f"{key} {place}", "1")
+            self._keep(key, str(int(self._table.get(key, "0")) + 1))
+        return int(self._table[key])
 
     def _keep(self, key: str, value: str) -> None:
         before = self._table.get(key)
@@ -124,10 +151,12 @@ class Keeper:
 
 
 class Meeting:
-    """A node's end. Raises MeetingError where nobody who knows the secret answers in time."""
+    """A node's end. `secret`: the trial's on the first node, on others their own. Raises MeetingError where nobody who
+    knows it answers in time."""
 
-    def __init__(self, address: str, port: int, secret: str, seconds: float) -> None:
-        self._lock, self._kept = threading.Lock(), bytearray()
+    def __init__(self, address: str, port: int, secret: str, place: int, seconds: float) -> None:
+        self._lock, self._kept, self._place = threading.Lock(), bytearray(), place
+        secret = secret if place else secret_of(secret, place)
         until, why = time.monotonic() + seconds, "no answer"
         while True:
             try:
@@ -145,7 +174,7 @@ class Meeting:
         self._kept.clear()
         try:
             other, own = _line(connection, until, self._kept, 256), secrets.token_hex(16)
-            connection.sendall(f"{own} {_proof(secret, 'node', other, own)}\n".encode())
+            connection.sendall(f"{self._place} {own} {_proof(secret, 'node', other, own)}\n".encode())
             answer = _line(connection, until, self._kept, 256)
             if not hmac.compare_digest(answer.encode(), _proof(secret, "keeper", other, own).encode()):
                 raise OSError("who listens there does not know the secret of this trial")
@@ -175,7 +204,7 @@ class Meeting:
     def together(self, name: str, nodes: int, seconds: float) -> None:
         """Wait until so many have come this far, so that no more pairs measure at once than were meant to; no longer
         than that for one that is missing."""
-        self.ask("add", name, 1)
+        self.ask("add", name)
         until = time.monotonic() + seconds
         while int(self.ask("get", name)) < nodes and time.monotonic() < until:
             time.sleep(0.02)

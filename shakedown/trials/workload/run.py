@@ -204,8 +204,8 @@ def between(request: dict[str, Any]) -> None:
         while at < len(request["rounds"]):
             at = _rounds_from(at, {**request, **more}, rail["name"])
     with contextlib.suppress(MeetingError):
-        meeting = Meeting(request["address"], request["port"], os.environ.get(SECRET, ""), request["limit_s"])
-        meeting.ask("add", "through", 1)
+        secret, limit_s = os.environ.get(SECRET, ""), request["limit_s"]
+        Meeting(request["address"], request["port"], secret, request["place"], limit_s).ask("add", "through")
     if keeper is not None:
         keeper.watch(lambda _document: None)
 
