@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Service
 from shakedown.examination import Examination
-from shakedown.findings import Verdict
+from shakedown.findings import FixedBy, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger
 from shakedown.runner.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
@@ -86,7 +86,7 @@ class Picture:
             waits=node is not None and node.allocated and not ours and service.drain == "yes",
             drainable=not service.scheduler or ours or service.drain == "yes",
             found=None if state is None else self._found(host),
-            pending=bool(drifted) and all(each.pending for each in drifted),
+            pending=bool(drifted) and all(each.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for each in drifted),
         )
 
     def _found(self, host: str) -> frozenset[tuple[str, str]]:

@@ -168,7 +168,7 @@ def test_a_node_that_does_not_answer_has_its_power_cycled_by_the_sites_command(
     site = inventory(lab, product, service=allowed)
     lab["node2"].down()
     process = product.start("shakedown", "service", site, "--mend", "--format", "json")
-    until(asked.exists, 120)
+    until(asked.exists, 300)  # once it has not answered for two minutes
     lab["node2"].up()  # what a BMC does
     code, text = finish(process, 240)
     assert asked.read_text() == "node2 cycle hunter2-of-the-bmc\n"

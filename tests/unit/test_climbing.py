@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from shakedown.examination import Examination, Reading
-from shakedown.findings import Finding, Verdict
+from shakedown.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runner import climbing
@@ -137,7 +137,9 @@ def test_what_waits_for_a_boot_is_rebooted_and_loaded_node_by_node_though_all_ha
     lab.keep("drift", NODES)
 
     def written(hosts: Sequence[str]) -> None:
-        lab.found.update({host: [finding(host, "cmdline", reboot_pending=True)] for host in hosts})
+        lab.found.update(
+            {host: [finding(host, "cmdline", remedy=Remedy(text="reboot", by=FixedBy.REBOOT))] for host in hosts}
+        )
 
     def booted(hosts: Sequence[str]) -> None:
         lab.found.update({host: [] for host in hosts})
