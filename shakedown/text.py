@@ -41,6 +41,8 @@ def printable(text: str, limit: int | None = None, *, lines: bool = False) -> st
 
 
 def _one_line(text: str) -> str:
+    if text.isascii() and text.isprintable():  # as most are: nothing is to be looked for
+        return text
     return _CONTROLS.sub("\ufffd", text.replace("\n", " "))
 
 

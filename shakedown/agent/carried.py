@@ -2,7 +2,8 @@
 
 A check is written once, against pydantic's models and for the controller's Python. What travels is the text of these
 very modules without annotations and docstrings, and of what they import only what they use. Their imports of pydantic
-and dataclasses lead to `shakedown/node/agent/plain.py`, those of recipes, profiles and models of the desired state to
+and dataclasses lead to `shakedown/node/agent/plain.py`, those of what a standard module costs more to load than to use
+to `lean.py` and `regex.py` beside it, those of recipes, profiles and models of the desired state to
 what is compiled of them (`shakedown/node/agent/compiled.py`).
 """
 
@@ -18,11 +19,16 @@ from shakedown.transport.program import ROOT, Bare
 
 _PLAIN = "shakedown.node.agent.plain"
 _COMPILED = "shakedown.node.agent.compiled"
+_LEAN = "shakedown.node.agent.lean"
 # Where a node finds what these modules define.
 LEADS_TO = {
     "pydantic": _PLAIN,
     "dataclasses": _PLAIN,
     "enum": _PLAIN,
+    "functools": _LEAN,
+    "importlib": _LEAN,
+    "fnmatch": _LEAN,
+    "re": "shakedown.node.agent.regex",
     "shakedown.desired.models": _COMPILED,
     "shakedown.desired.profiles": _COMPILED,
     "shakedown.smoke.recipe": _COMPILED,
@@ -58,6 +64,15 @@ class _Plain(Bare):
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             return None
         return self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | list[ast.AST]:
+        """A module by its name, which the place that it leads to then has."""
+        return [
+            ast.ImportFrom(where.rpartition(".")[0], [ast.alias(where.rpartition(".")[2], each.asname or each.name)], 0)
+            if (where := LEADS_TO.get(each.name))
+            else ast.Import([each])
+            for each in node.names
+        ]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
         module = node.module or ""

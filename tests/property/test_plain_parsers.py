@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.node import cmdline, pci, sysctl, verbs
+from shakedown.node.settings import SETTINGS
 
 ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
 
@@ -52,3 +53,9 @@ def test_assignments_of_grub(line):
         except ValueError:
             pass
     assert cmdline.parse_grub_defaults([line]) == expected
+
+
+@given(pieces("net", "ipv4", ".", "/", "a", "_", "é", "@", ":", "-", "0", "\n", " "))
+def test_keys_of_sysctl(detail):
+    setting = SETTINGS["sysctl"]
+    assert setting.is_about(detail) == (re.match("(?:" + setting.details + r")\Z", detail, re.ASCII) is not None)
