@@ -115,10 +115,11 @@ def format_and_output(kind: type, none: str | None = None) -> Callable[[Command]
         @functools.wraps(function)
         def chosen(*args: Any, form: str | None, output: Path | None, **given: Any) -> Any:
             from shakedown.report import formats
-            from shakedown.report.files import SUFFIXES, format_for
 
             known = formats.names(kind)
             if form is None and output is not None:
+                from shakedown.report.files import SUFFIXES, format_for
+
                 form = format_for(output, known)
                 if form is None:
                     endings = ", ".join(suffix for suffix, name in SUFFIXES.items() if name in known)

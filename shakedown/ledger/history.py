@@ -11,9 +11,8 @@ from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
 from shakedown.findings import Verdict
 from shakedown.ledger import schema
-from shakedown.ledger.parts import plain
 from shakedown.ledger.store import Ledger
-from shakedown.ledger.words import line, name
+from shakedown.ledger.words import line, name, plain
 
 LIMIT = 20  # runs, unless asked for more
 STAYS = 50  # places of a part at most, the newest

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.ledger.key import digest
+from shakedown.ledger.words import plain
 from shakedown.text import printable
 
 if TYPE_CHECKING:
@@ -33,11 +34,6 @@ class Part(BaseModel):
     def number(self) -> str:
         """The serial as it is looked for."""
         return plain(self.serial)
-
-
-def plain(serial: str) -> str:
-    """A number without what tools write into it differently: case, colons, 0x and zeros in front."""
-    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
 
 
 def parts_of(state: NodeState) -> list[Part]:

@@ -14,13 +14,13 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, NoSuchModu
 from shakedown import private
 from shakedown.findings import Verdict
 from shakedown.ledger import schema
-from shakedown.ledger.key import Earlier, Key
 from shakedown.ledger.migrations import MIGRATIONS, Migration, migrate, version_of
 from shakedown.ledger.place import LedgerError, Place, place_of
 from shakedown.ledger.words import name as kept_name
 
 if TYPE_CHECKING:  # who only asks has no use for them
     from shakedown.ledger.entry import Entry
+    from shakedown.ledger.key import Earlier, Key
     from shakedown.runs import RunDirectory, RunRecord
     from shakedown.state import NodeState
 
@@ -91,6 +91,8 @@ class Ledger:
     def earlier(self, key: Key, before: str | None = None, limit: int = 1000) -> list[Earlier]:
         """The passed jobs of the same identity, of every epoch, the newest `limit`, the oldest of them first. `before`
         is a run's id: only what had ended when that run began. None where there is no ledger yet."""
+        from shakedown.ledger.key import Earlier
+
         jobs, figures = schema.jobs, schema.figures
         if not self.exists():
             return []

@@ -12,6 +12,11 @@ def line(value: object, limit: int = schema.TEXT) -> str:
     return printable(text.encode("utf-8", "replace").decode(), limit)
 
 
+def plain(serial: str) -> str:
+    """A number without what tools write into it differently: case, colons, 0x and zeros in front."""
+    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
+
+
 def name(value: object) -> str:
     """A name, by which things are also looked for."""
     return line(value, schema.NAME)

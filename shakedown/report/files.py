@@ -9,11 +9,13 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shakedown import private
 from shakedown.report.formats import Run, text_of
-from shakedown.runs import RunDirectory
+
+if TYPE_CHECKING:  # a drift check has no use for all that a run has
+    from shakedown.runs import RunDirectory
 
 FILES = {"html": "report.html", "junit": "junit.xml", "prometheus": "metrics.prom", "markdown": "report.md"}
 """Format -> its file in the run directory."""

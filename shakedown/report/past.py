@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from shakedown.baselines.model import short
 from shakedown.findings import Verdict
 from shakedown.hosts import named
 from shakedown.report.terminal import COLOURS, table
@@ -118,6 +117,8 @@ def _when(at: datetime) -> str:
 def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """What earlier runs say of each figure: their centre with its error, how far one run is off it, and what the next
     one must not be worse than."""
+    from shakedown.baselines.model import short  # who looks back has no use for it
+
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in rows:
         found, unit = row.baseline, row.unit

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Literal
 
-from shakedown.baselines.model import Direction
+from pydantic import BaseModel, ConfigDict
 
 GREATEST = 1e15  # of any metric in its unit: far more than a machine has, and little enough to be summed up
 
@@ -16,7 +16,7 @@ class Metric(BaseModel):
 
     name: str
     unit: str
-    direction: Direction
+    direction: Literal["at least", "at most"]  # `Direction` of baselines.model, whose models are no part of a unit
     source: str  # the field of `Iteration`
     zero: bool = True  # whether 0 is a value that a line can have: what is printed is rounded
 

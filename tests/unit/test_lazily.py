@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 WORK = """
 import sys
 from shakedown.runner.lazily import lazily
@@ -33,6 +35,16 @@ once = len(opened)
 assert once and metadata.entry_points(group="console_scripts", name="shakedown") and len(opened) == once
 """
 
+LOADS = """
+import sys
+sys.argv[0] = "shakedown"
+from shakedown.cli import main
+try:
+    main()
+finally:
+    print("loaded:", *sys.modules)
+"""
+
 
 def test_entry_points_are_read_once_and_are_the_same() -> None:
     done = subprocess.run([sys.executable, "-c", READ], capture_output=True, text=True)
@@ -42,3 +54,15 @@ def test_entry_points_are_read_once_and_are_the_same() -> None:
 def test_a_module_is_loaded_by_the_first_who_asks_for_something_of_it() -> None:
     done = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [["show", "127.0.0.1,", "127.0.0.1"], ["drift", "127.0.0.1,"]])
+def test_who_reads_nodes_loads_nothing_of_runs_and_trainings(command: list[str]) -> None:
+    there = [*command, "--data", "gpu=cpu", "--data", "ssh_port=1"]  # where nobody listens
+    done = subprocess.run([sys.executable, "-c", LOADS, *there], capture_output=True, text=True)
+    *_, last = done.stdout.splitlines()
+    loaded = set(last.split())
+    assert {"loaded:", "gevent.monkey", "shakedown.resolve"} <= loaded, done.stderr
+    needless = {"shakedown.runs", "shakedown.smoke.gates", "shakedown.trials.models", "shakedown.report.page", "numpy"}
+    needless |= {"shakedown.state", "rich"} if command[0] == "show" else set()
+    assert not needless & loaded
