@@ -135,7 +135,7 @@ def _of_role(
             standing, why = "named", f"slower than every peer in each window by {_LAST_BY:.0%} or more"
         elif standing == "undecided":
             level = "undecided" if level == "fail" else None
-        if level is None or standing not in ("named", "undecided"):
+        if level is None:
             continue
         found[name] = Slow(
             node=name,

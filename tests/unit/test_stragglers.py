@@ -16,6 +16,7 @@ from shakedown.isolation.hints import of_stragglers
 from shakedown.smoke.gates import read_log
 from shakedown.smoke.gates.stragglers import no_straggler
 from shakedown.smoke.judgement import stragglers_of
+from shakedown.stragglers import reading
 from shakedown.stragglers.judge import Layout, judged
 from shakedown.stragglers.model import Limits, Measured, Stragglers, Window
 from shakedown.stragglers.reading import MAX_WINDOWS, WindowReader
@@ -64,7 +65,37 @@ def test_the_ladder(factor: float, level: str | None) -> None:
     assert {each.node: each.level for each in its.slow} == ({"c": level} if level else {})
     assert verdict(its) is (Verdict.FAIL if level == "fail" else Verdict.OK)
     told = "\n".join(lines(its))
-    assert ("c needs" in told and "windows 3-14" in told) == bool(level)
+    assert ("c needs" in told and "windows 3-14, in every one" in told) == bool(level)
+    assert bool(told) == bool(level), "nothing is said where nobody is slow"
+
+
+def test_the_slowest_comes_first() -> None:
+    its = found({"a": 1, "b": 1, "c": 1.5, "d": 1.15, "e": 1, "f": 1, "g": 4})
+    assert [each.node for each in its.slow] == ["g", "c", "d"] and its.own[0].node == "g"
+
+
+def test_of_a_node_s_roles_the_worst_counts_and_what_is_sure_before_what_is_not() -> None:
+    """Tensor rank 0 of d is slow among ranks that scatter, too few windows for that; its rank 1 beside equals."""
+    of_role = {"a": (0.9, 1.0), "b": (1.0, 1.0), "c": (1.12, 1.0), "d": (1.7, 4.0)}
+    measured, layout = fleet(dict.fromkeys(of_role, 1.0), ranks=2, tensor=2)
+    given = {
+        name: Measured(own=tuple(
+            each.model_copy(update={"own": each.own * of_role[name][each.rank % 2]})
+            for each in its.own if each.first < 13
+        ))
+        for name, its in measured.items() if its
+    }  # fmt: skip
+    (slow,) = judged(given, layout, Limits()).slow
+    assert (slow.node, slow.level, slow.role) == ("d", "fail", "tensor rank 1")
+
+
+def test_only_windows_that_all_ranks_have_are_compared() -> None:
+    measured, layout = fleet({"a": 1, "b": 1, "c": 3, "d": 1, "e": 1})
+    less = {name: Measured(own=each.own[:2] + each.own[3:]) for name, each in measured.items() if each}
+    (slow,) = judged(measured | {"b": less["b"]}, layout, Limits()).slow
+    assert (slow.node, slow.windows) == ("c", "3-6, 9-14")
+    two = {name: Measured(own=each.own[:2]) for name, each in measured.items() if each}
+    assert [each.node for each in judged(two, layout, Limits()).slow] == ["c"], "two are enough"
 
 
 def test_who_is_last_in_each_of_many_windows_is_named_however_few_peers_scatter() -> None:
@@ -87,6 +118,15 @@ def test_what_cannot_be_compared_is_unknown() -> None:
     measured, layout = fleet({"a": 1, "b": 1, "c": 1, "d": 1, "e": 1})
     silent = judged(measured | {"b": None}, layout, Limits())
     assert verdict(silent) is Verdict.UNKNOWN and "of b " in silent.unknown
+    many, wide = fleet(dict.fromkeys("abcdefghijkl", 1.0))
+    without = judged(many | dict.fromkeys("abcdefgh"), wide, Limits())
+    assert "of a, b, c, d, e, f, g, h told" in without.unknown
+    halves, pairs = fleet({"a": 1, "b": 1, "c": 3, "d": 1, "e": 1}, ranks=2)
+    assert halves["b"]
+    half = Measured(own=tuple(each for each in halves["b"].own if each.rank == 2))
+    some = judged(halves | {"b": half}, pairs, Limits())
+    assert [each.node for each in some.slow] == ["c"] and "not every rank of b told" in some.unknown
+    assert "not known: not every rank of b told" in "\n".join(lines(some))
     one = {name: Measured(own=each.own[:1]) for name, each in measured.items() if each}
     assert "1 window of all ranks" in judged(one, layout, Limits()).unknown
     assert verdict(judged({}, layout, Limits())) is Verdict.UNKNOWN
@@ -142,16 +182,25 @@ def test_megatron_tells_of_all_ranks_in_two_halves_and_of_two_otherwise() -> Non
     assert not its.slow and "3 reports" in its.unknown and "98% apart" in its.unknown
 
 
-def test_lines_of_anybody_are_bounded() -> None:
+def test_lines_of_anybody_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = WindowReader()
     line = "own time: rank 3 of 8, steps 5 to 6, 28.595 ms each, waiting 7.116 ms\n"
     odd = [line.replace("28.595", "0.000"), line.replace("3 of", "9999999 of"), line[:-4], line.replace("5 to", "7 to")]
+    odd += ["x" * (1 << 20) + line]
     for each in [*odd, "x" * 100 + line, "own time: \x1b[31mrank\n", "^^^^ Top 4 Ranks with highest Etpt(TF): 1/1,\n"]:
         reader.line(each)
     assert [each.own for each in reader.measured().own] == [28.595] and not reader.measured().reported
     for each in [line] * (MAX_WINDOWS + 1):
         reader.line(each)
     assert (len(reader.measured().own), reader.measured().beyond) == (MAX_WINDOWS, 2)
+    idle = WindowReader()
+    for each in MEGATRON.format(low="0.00").splitlines(keepends=True):
+        idle.line(each)
+    assert {each.rank for each in idle.measured().reported} == set(range(8)) - {5}, "no throughput is no time"
+    monkeypatch.setattr(reading, "MAX_WINDOWS", 2)
+    for each in MEGATRON.format(low="150.00").splitlines(keepends=True) * 4:
+        idle.line(each)
+    assert len(idle.measured().extremes) == 2
 
 
 def test_real_ranks_tell_all_of_their_time(tmp_path: Path) -> None:
