@@ -13,12 +13,14 @@ import pytest
 from shakedown.node import safe_files
 from shakedown.node.agent import remedies, tell
 from shakedown.node.device_access import ACCESS
+from shakedown.node.setting import Failed
 from shakedown.node.settings import SETTINGS
 from shakedown.node.tree import Tree
 from shakedown.operations import devices
 from shakedown.operations.record import FOLDER, Step
 from shakedown.operations.rollback import _settings
 from tests.node_trees import make_tree
+from tests.sent_scripts import NOBODY
 from tests.states import desired
 from tests.unit.test_agent import Node, needs_root, program
 
@@ -86,10 +88,31 @@ def test_what_somebody_keeps_changing_is_left_to_a_person(node: Tuned) -> None:
         "the first"
     )
     times = json.loads((node.state / tell.REMEDIED).read_text())
-    (node.state / tell.REMEDIED).write_text(
-        json.dumps({name: [at - 90000 for at in found] for name, found in times.items()})
-    )
-    assert node.put_back()[0][1] == "numa_balancing 1 -> 0", "tomorrow is another day"
+    for shift in (-90000, 90000):  # tomorrow is another day, and what is yet to come was not today
+        moved = {name: [at + shift for at in found] for name, found in times.items()}
+        (node.state / tell.REMEDIED).write_text(json.dumps(moved))
+        (node.tree / NUMA).write_text("1\n")
+        assert node.put_back()[0][1] == "numa_balancing 1 -> 0"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"numa_balancing": 3}', '{"numa_balancing": ["now"]}'])
+def test_where_nobody_knows_how_often_nothing_is_put_back_and_the_check_counts(node: Tuned, content: str) -> None:
+    assert node.put_back() == []
+    (node.state / tell.REMEDIED).write_text(content)
+    (node.tree / NUMA).write_text("1\n")
+    ((name, did, left),) = node.put_back()
+    assert (name, did) == ("numa_balancing", "") and left.endswith("remedied.json makes no sense: remove it")
+    assert node.finding("numa_balancing")["verdict"] == "drift" and (node.tree / NUMA).read_text().strip() == "1"
+
+
+@needs_root
+def test_a_record_that_another_user_could_have_written_is_none(node: Tuned) -> None:
+    (node.tree / NUMA).write_text("1\n")
+    node.put_back()
+    os.chown(node.state / "before/numa_balancing.json", NOBODY, NOBODY)
+    (node.tree / NUMA).write_text("2\n")
+    assert [(did, "nobody" in left) for _, did, left in node.put_back()] == [("", True)]
+    assert (node.tree / NUMA).read_text().strip() == "2"
 
 
 def test_nothing_is_put_back_unasked_nor_what_jobs_would_notice(node: Tuned) -> None:
@@ -131,6 +154,17 @@ def test_only_what_the_operations_call_safe_is(node: Tuned) -> None:
     nobody = Finding("boot.settings")
     nobody.remedy = None
     assert not remedies.is_safe(nobody)
+
+
+def test_a_value_that_none_may_have_or_that_jobs_notice_is_never_written(node: Tuned) -> None:
+    for key, value in (("numa_balancing", "7"), ("mtu.ens1", "9000")):
+        with pytest.raises(Failed, match="is not put back by the agent"):
+            remedies.differing(Tree(str(node.tree)), key, value)
+
+
+def test_a_module_that_the_kernel_has_built_in_is_not_loaded() -> None:
+    remedy = type("Remedy", (), {"operation": "tuning.modules", "arguments": {"modules": ["ib-core", "amdgpu"]}})()
+    assert remedies.pairs(remedy, ["amdgpu"]) == [("module.ib_core", "loaded")]
 
 
 def test_records_are_where_the_operations_keep_theirs() -> None:

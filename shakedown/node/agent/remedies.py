@@ -64,7 +64,12 @@ def is_safe(finding: Any) -> bool:
 
 def _each(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], state: str) -> Iterator[Did]:
     now = time.time()
-    times = past(state, now)
+    try:
+        times = past(state, now)
+    except (Failed, Unsafe, OSError) as error:  # how often that was may be too often
+        for each in wanted:
+            yield {"finding": each.name, "did": "", "left": reason(error)}
+        return
     for finding in wanted:
         done = times.setdefault(finding.name, [])
         try:
@@ -87,13 +92,16 @@ def reason(error: BaseException) -> str:
 
 
 def past(state: str, now: float) -> Dict[str, List[float]]:
-    """When each finding was mended within the last day. A file that makes no sense counts for nothing but itself."""
+    """When each finding was mended within the last day. Raises Failed where nobody can say, Unsafe, OSError."""
     try:
         content = sound(state).read_own(tell.REMEDIED, LIMIT)
     except FileNotFoundError:
         content = None
-    said = json.loads((content or b"{}").decode())
-    return {name: [at for at in times if now - DAY_S < at <= now] for name, times in said.items()}
+    try:
+        said = json.loads((content or b"{}").decode())
+        return {name: [at for at in times if now - DAY_S < at <= now] for name, times in said.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise Failed("{}/{} makes no sense: remove it".format(state, tell.REMEDIED)) from None
 
 
 class Change:
