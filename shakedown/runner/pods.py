@@ -22,8 +22,7 @@ def pods_of(desired: Mapping[str, DesiredState], title: str) -> Pods:
         raise ValueError(
             "kubernetes.image is needed where jobs run in pods: the pods' image, with all that the job needs"
         )
-    runtimes = {each.smoke.runtime for each in desired.values() if each.smoke}
-    if runtimes != {"process"}:
+    if any(each.smoke and each.smoke.runtime != "process" for each in desired.values()):  # trials alone need no section
         raise ValueError('smoke.runtime has to be "process" where jobs run in pods: the pod is the container')
     wanted = Wanted(
         image=section.image,

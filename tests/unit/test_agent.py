@@ -16,7 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from shakedown.agent.compile import compiled, text
 from shakedown.desired import DesiredState
 from shakedown.node import safe_files
-from shakedown.node.agent.run import BUSY
+from shakedown.node.agent.run import BUSY, parsed
+from shakedown.node.agent.session import as_login
+from shakedown.node.tree import Tree
 from shakedown.report.formats.prometheus import LABELS, NAMES
 from shakedown.state import Account
 from tests.agents import PYTHON, unpacked
@@ -124,6 +126,60 @@ def test_two_checks_do_not_run_at_once(node: Node, monkeypatch: pytest.MonkeyPat
     assert node.check().returncode == BUSY and not node.state.exists()
     os.close(held)
     assert node.check().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "group", "opens"),
+    [
+        ("0660", "root", "render", True),
+        ("0660", "root", "root", False),
+        ("0640", "root", "render", False),
+        ("0666", "root", "root", True),
+        ("0664", "root", "root", False),
+        ("0606", "root", "render", False),  # the group decides
+        ("0066", "ada", "render", False),  # the owner decides
+        ("0600", "ada", "ada", True),
+    ],
+)
+def test_who_could_open_a_device_file_in_a_new_session(
+    tmp_path: Path, mode: str, owner: str, group: str, opens: bool
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nada:x:1000:44::/home/ada:/bin/sh\n")
+    (tmp_path / "etc/group").write_text("render:x:109:bob,ada\nusers:x:44:\nother:x:50:bob,adam\n")
+
+    def session(user: str) -> dict[str, Any]:
+        kfd = {"mode": mode, "owner": owner, "group": group, "openable": "as root"}
+        devices = {"kfd": kfd, "dri": [], "infiniband": {"unreadable": "missing", "detail": ""}}
+        state: dict[str, Any] = {"account": {}, "limits": {}, "devices": devices}
+        as_login(Tree(str(tmp_path)), state, user)
+        return state
+
+    state = session("ada")
+    assert state["account"]["at_login"] == ["render", "users"] and state["account"]["home"] == "/home/ada"
+    assert state["devices"]["kfd"]["openable"] is opens
+    assert session("root")["devices"]["kfd"]["openable"] == "as root", "as it was read"
+
+
+def test_no_secret_is_compiled_for_a_node() -> None:
+    smoke = {"recipe": "gpt-small", "environment": {"HF_TOKEN": "hf_sesame_open"}}
+    wanted = desired("cpu", None, smoke=smoke)
+    assert "hf_sesame_open" not in text(compiled("node01", wanted, ACCOUNT, "f" * 64))
+
+
+@needs_root
+def test_a_verdict_that_cannot_be_left_is_no_check(node: Node) -> None:
+    node.state.mkdir()
+    os.chown(node.state, NOBODY, NOBODY)
+    done = node.check()
+    assert done.returncode == 1 and "no verdict file: " in done.stdout and not list(node.state.iterdir())
+
+
+def test_a_compiled_document_with_more_behind_it_is_none() -> None:
+    assert parsed(' {"a": 1}\n') == {"a": 1}
+    for said in ('{"a": 1} {"a": 2}', "", '{"a": NaN}'):
+        with pytest.raises(ValueError, match=r".*"):
+            parsed(said)
 
 
 LAID: dict[str, Callable[[Path, Path], Any]] = {

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from shakedown.runner.pods import pods_of
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
 from shakedown.schedulers.kubernetes.pods import Pods, Wanted
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
+from tests.states import desired
 
 WANTED = Wanted(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
 
@@ -58,6 +61,39 @@ def test_each_node_has_its_pod_and_commands_run_there(pods: Pods, server: Cluste
         assert not done
     pods.end()
     assert server.all("v1/pods") == []
+
+
+def test_pods_are_made_as_the_desired_state_says_and_what_none_can_be_is_refused(
+    server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
+    section = {"image": "registry.lab/small:1", "namespace": "jobs", "gpu_resource": "amd.com/gpu"}
+    small = {"recipe": "gpt-small", "runtime": "process"}
+
+    def of(smoke: dict[str, Any] = small, **other: Any) -> Pods:
+        one = desired("cpu", None, smoke=smoke, kubernetes={**section, "node": "n1"})
+        two = desired("cpu", None, smoke=small, kubernetes={**section, **other})
+        return pods_of({"node1.rack": one, "n2": two}, "run")
+
+    made = of()
+    made.allocate(["node1.rack", "n2"])
+    specs = [pod["spec"] for pod in server.all("v1/pods")]
+    assert {spec["containers"][0]["image"] for spec in specs} == {"registry.lab/small:1"}
+    terms = [spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] for spec in specs]
+    assert [term["nodeSelectorTerms"][0]["matchFields"][0]["values"] for term in terms] == [["n1"], ["n2"]]
+    made.end()
+    for other, why in (
+        ({"image": "another"}, "kubernetes.image has to be the same"),
+        ({"context": "b"}, "context has"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            of(**other)
+    for runtime in ({}, {"runtime": "container"}):
+        with pytest.raises(ValueError, match=r"smoke\.runtime has to be"):
+            of({"recipe": "gpt-small", **runtime})
+    with pytest.raises(ValueError, match=r"kubernetes\.image is needed"):
+        pods_of({"n1": desired("cpu", None, smoke=small)}, "run")
+    assert "n1" in pods_of({"n1": desired("cpu", None, kubernetes=section)}, "run"), "trials need no smoke run"
 
 
 def test_a_node_that_others_keep_out_gets_none_and_nothing_is_left(pods: Pods, server: Cluster) -> None:
