@@ -90,6 +90,27 @@ def test_congestion_control_is_read_from_the_driver_s_own_folder(tmp_path: Path)
     assert device["lossless"]["pfc"] == [3]
 
 
+@pytest.mark.parametrize("open_one", [False, True])
+def test_a_folder_that_is_closed_to_this_user_is_told_as_that_unless_another_one_tells(
+    tmp_path: Path, open_one: bool
+) -> None:
+    class Closed(Tree):
+        def names(self, path: str, in_order: bool = True) -> list[str]:
+            if path.startswith("/sys/kernel/debug"):
+                raise PermissionError(13, "Permission denied", path)
+            return super().names(path, in_order)
+
+    folder = tmp_path / "sys/kernel/config/bnxt_re/bnxt_re0/ports/1/cc"
+    folder.mkdir(parents=True)
+    (folder / ("ecn_enable" if open_one else "unheard_of")).write_text("1\n")
+    found = lossless.read(Closed(str(tmp_path)), "bnxt_re0", "0000:01:00.0", {"unreadable": "missing", "detail": "x"})
+    assert found["pfc"] == found["trust"] == {"unreadable": "missing", "detail": "x"}, "no interface is known"
+    if open_one:
+        assert found["congestion"] == {"ecn_enable": 1}
+    else:
+        assert found["congestion"]["unreadable"] == "not permitted" and "mlx5" in found["congestion"]["detail"]
+
+
 def test_a_driver_without_such_a_folder_is_told_as_that(tmp_path: Path) -> None:
     make_tree(tmp_path, gpu="mi300x", nic="ainic")
     congestion = rdma.read(Tree(str(tmp_path)))[0][0]["lossless"]["congestion"]
@@ -120,6 +141,13 @@ PORT = "rdma.4.lossless"
         ("rdma_dscp", {"dscp": {"26": 3}}, {f"{PORT}.dscp": {"26": 4}}, "fail", {"bnxt_re4": {"26": 4}}),
         ("rdma_dscp", {"dscp": {"26": 3}}, {f"{PORT}.trust": ["pcp"]}, "fail", {"bnxt_re4": "trusts pcp"}),
         ("rdma_dscp", {"dscp": {"26": 3}}, {f"{PORT}.trust": ["dscp", "pcp"]}, "ok", None),
+        ("rdma_dscp", {"dscp": {"26": 3}}, {f"{PORT}.trust": []}, "fail", {"bnxt_re4": "trusts nothing"}),
+        ("rdma_dscp", {"dscp": {"26": 3}}, {f"{PORT}.dscp": unreadable("missing")}, "unknown", None),
+        ("rdma_pfc", {"pfc": [3]}, {"rdma": unreadable("timed out")}, "unknown", None),
+        ("rdma_pfc", {}, {"rdma": unreadable("timed out")}, None, None),
+        ("rdma_pfc", {"pfc": [3]}, {"rdma": []}, "unknown", None),
+        ("rdma_pfc", {}, {f"rdma.{index}.lossless": unreadable("missing") for index in range(8)}, None, None),
+        ("rdma_pfc", {"pfc": [3]}, {f"{PORT}.pfc": [], "rdma.4.link_layer": "InfiniBand"}, "ok", [3]),
         ("rdma_dscp", {}, {f"{PORT}.dscp": {}}, "warn", {"bnxt_re4": {}}),
         ("rdma_congestion", {"congestion": {"enable_cc": 1}}, {}, "ok", {"enable_cc": 1}),
         (
