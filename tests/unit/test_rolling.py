@@ -58,6 +58,7 @@ def test_without_max_failed_a_batch_that_failed_as_a_whole_stops_it() -> None:
     assert plan.why_stop(made, "this") == ""
     assert plan.why_stop(made, "this", ["node03"]) == ""  # one node alone may be broken
     assert "(node01)" in plan.why_stop(begun("1", node01="failed"), "this", ["node01"])
+    assert plan.why_stop(begun("1", node01="failed"), "this") == "", "before the first batch"
 
 
 def test_done_is_done_unless_something_else_is_asked_for_now() -> None:
@@ -76,6 +77,8 @@ def test_how_far_it_came_is_said_in_a_line() -> None:
     stopped = made.model_copy(update={"resumes": "first", "stopped": "too many"})
     assert stopped.words() == "in batches of 1, going on with first: 1 done, 1 failed (b); stopped: too many"
     assert not stopped.complete
+    turns[1].status = "under way"
+    assert not Rolling(batch="1", turns=turns).complete, "killed in its last batch"
 
 
 def test_a_run_that_was_killed_in_a_batch_has_that_batch_again() -> None:
