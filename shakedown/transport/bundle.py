@@ -17,7 +17,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -52,6 +52,10 @@ class Bundle:
 
     def archive(self) -> str:
         """The files as a compressed tar archive in base64 text, the same for the same files."""
+        return self._archive
+
+    @cached_property
+    def _archive(self) -> str:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
             for name, data in sorted(self.files.items()):
