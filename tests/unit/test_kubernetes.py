@@ -13,8 +13,8 @@ from shakedown.desired.models import Service
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
 from shakedown.runner.scheduler import carry_out, scheduled
-from shakedown.schedulers.kubernetes import nodes
-from shakedown.schedulers.kubernetes.client import KubernetesError, Server
+from shakedown.schedulers.kubernetes import client, nodes
+from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
 from shakedown.service.marks import Mark, drain_of
 from shakedown.service.model import Accusation, Known
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
@@ -84,6 +84,9 @@ def test_what_one_kubelet_says_costs_its_own_node_alone(api: Server, server: Clu
         ({"spec": {"containers": [{"resources": {"requests": {"rdma/hca": "1"}}}]}}, True),
         ({"spec": {"containers": [{"name": "a"}], "resourceClaims": [{"name": "gpus"}]}}, True),
         ({"spec": {"containers": [{"resources": {"limits": {"cpu": "4", "hugepages-2Mi": "1Gi"}}}]}}, False),
+        ({"spec": {"containers": [{"resources": {"limits": {"kubernetes.io/batch-cpu": "4"}}}]}}, False),
+        ({"spec": {"containers": [], "initContainers": [{"resources": {"limits": {"amd.com/gpu": "1"}}}]}}, True),
+        ({"metadata": {"ownerReferences": [{"kind": "Node", "name": "node01"}]}}, False),
     ],
 )
 def test_which_pods_are_somebody_s_job(api: Server, server: Cluster, parts: dict[str, Any], busy: bool) -> None:
@@ -114,6 +117,69 @@ def test_a_mark_is_set_and_taken_away_and_others_stay(api: Server, server: Clust
         "ShakedownSuspect": "False",
     }
     assert not one(api, "node01").why_not()
+
+
+def test_a_condition_keeps_the_time_since_which_it_is_so(api: Server, server: Cluster) -> None:
+    before, ready = "2026-01-01T00:00:00Z", {"type": "Ready", "status": "True"}
+    suspect = {"type": "ShakedownSuspect", "status": "True", "lastTransitionTime": before}
+    server.node("node01", status={"conditions": [ready, suspect]})
+
+    def since() -> str:
+        found = server.read("v1/nodes", "node01")["status"]["conditions"]
+        return str({each["type"]: each for each in found}["ShakedownSuspect"]["lastTransitionTime"])
+
+    nodes.drain(api, "node01", REASON)
+    assert since() == before
+    nodes.resume(api, "node01", "cleared")
+    assert since() > before
+
+
+def test_what_kubernetes_itself_taints_is_nobody_s_mark(api: Server, server: Cluster) -> None:
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    server.node("node01", spec={"unschedulable": True, "taints": [taint]})
+    assert one(api, "node01").why_not() == "cordoned"
+
+
+class Raced(Server):
+    """A server on which somebody else is quicker so many times."""
+
+    def __init__(self, lost: int) -> None:
+        self.name, self.lost, self.read, self.sent = "lab", lost, 0, list[str]()
+
+    def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+        if method == "read_node":
+            self.read += 1
+            return {"metadata": {"resourceVersion": str(self.read)}}
+        self.sent.append(arguments[1]["metadata"]["resourceVersion"])
+        if len(self.sent) <= self.lost:
+            raise Conflict("409")
+        return {}
+
+
+def test_a_change_is_made_of_what_stands_there_now_and_nobody_else_s_is_lost(api: Server, server: Cluster) -> None:
+    raced = Raced(2)
+    raced.change("read_node", "patch_node", "node01", lambda now: {"spec": {}})
+    assert raced.sent == ["1", "2", "3"], "each time by the version that was read"
+    with pytest.raises(Conflict):
+        Raced(99).change("read_node", "patch_node", "node01", lambda now: {"spec": {}})
+    server.node("node01")
+    server.refuse("patch /api/v1/nodes/node01", 409, "the object has been modified")
+    with pytest.raises(Conflict, match="409 the object has been modified"):
+        nodes.drain(api, "node01", REASON)
+
+
+def test_a_list_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Paged(Server):
+        def __init__(self) -> None:
+            self.name, self.pages = "lab", ["second", "third", ""]
+
+        def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+            return {"items": [{"page": options.get("_continue")}], "metadata": {"continue": self.pages.pop(0)}}
+
+    assert Paged().items("list_node") == [{"page": None}, {"page": "second"}, {"page": "third"}]
+    monkeypatch.setattr(client, "MOST", 1)
+    with pytest.raises(KubernetesError, match="more than 1 objects"):
+        Paged().items("list_node")
 
 
 def test_a_cordon_is_never_taken_away(api: Server, server: Cluster) -> None:

@@ -63,6 +63,11 @@ def test_marks_flags_and_gpus():
     assert one("IDLE", "gpu:fake1:1(S:0),gpu:fake2:1(S:0)").gpus == 2
     assert one("IDLE", "gpu:8,nic:2").gpus == 8 and one("IDLE", "gpu:mi300x:8(S:0-1)").gpus == 8
     assert one("IDLE").partitions == ["a", "b"] and one("IDLE").gpus == 0
+    (held,) = nodes.of_text("NodeName=n1 State=IDLE CPUAlloc=1")
+    assert held.allocated and not held.idle, "a job holds a CPU, whatever the state says"
+    unset = {"set": False, "infinite": False, "number": 7}
+    (free,) = nodes.of_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE"], "alloc_cpus": unset}]}))
+    assert free.idle
 
 
 def test_states_in_json_in_all_their_shapes():
@@ -113,15 +118,26 @@ def test_what_a_node_says_of_its_system_is_not_its_state():
     assert nodes.of_text(text.replace("OS=Linux ", f"OS={forged} ")) == before and before[1].drained
 
 
-def test_a_build_without_json_is_asked_for_text(program):
+@pytest.mark.parametrize("said", ["unrecognized option '--json'", "error: Unable to find plugin: serializer/json"])
+def test_a_build_without_json_is_asked_for_text(program, said):
     program(
         "scontrol",
-        f"""case "$1" in --json) echo "scontrol: unrecognized option '--json'" >&2; exit 1;; esac
+        f"""case "$1" in --json) echo "scontrol: {said}" >&2; exit 1;; esac
 cat {DATA}/22.05.8.txt""",
     )
     assert len(nodes.read()) == 4
     with pytest.raises(Absent, match="node9"):
         nodes.read(["node1", "node9"])
+
+
+def test_a_node_that_slurm_does_not_have_is_absent_and_a_name_that_is_none_is_not_asked_for(program):
+    program("scontrol", 'echo "Node node9 not found"; exit 1')
+    with pytest.raises(Absent, match="Node node9 not found"):
+        commands.run("scontrol", "show", "node", "node9")
+    for name in ("node1,node2", "-a", "node[1-3]", "a b", "../x"):
+        with pytest.raises(SlurmError, match=r"is no name that a node has in Slurm; slurm\.node gives it"):
+            commands.update_nodes([name], "State=DRAIN")
+    assert commands.names("(null)") == commands.names("None assigned") == []
 
 
 def test_a_command_that_hangs_is_ended_and_named_with_its_remedy(program):
