@@ -138,6 +138,11 @@ def test_what_kubernetes_itself_taints_is_nobody_s_mark(api: Server, server: Clu
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     server.node("node01", spec={"unschedulable": True, "taints": [taint]})
     assert one(api, "node01").why_not() == "cordoned"
+    pressed = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
+    server.node("node02", spec={"taints": [pressed]})
+    found = one(api, "node02")
+    assert found.down and not found.drained, "ready by its kubelet, and no pod would come"
+    assert found.why_not() == "not ready: node.kubernetes.io/disk-pressure"
 
 
 class Raced(Server):

@@ -23,8 +23,11 @@ CONDITION = "ShakedownSuspect"
 # Resources of a node that are devices have a domain, and not one of these: GPUs, NICs, whatever a site calls them.
 _NO_DEVICES = ("kubernetes.io/", "requests.", "limits.")
 _OVER = frozenset({"Succeeded", "Failed"})
-# Taints that Kubernetes sets itself for what conditions say, and that nobody has to be named for.
+# Taints that Kubernetes sets itself for what conditions say, and that nobody has to be named for. Some say what is read
+# elsewhere; with any other one (disk-pressure, network-unavailable, out-of-service) no pod comes, whatever Ready is
+# (kubernetes.io/docs/reference/labels-annotations-taints, read 2026-11).
 _BY_CONDITION = "node.kubernetes.io/"
+_SAID_ELSEWHERE = {f"{_BY_CONDITION}{word}" for word in ("not-ready", "unreachable", "unschedulable")}
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 Text = Annotated[str, BeforeValidator(lambda value: printable(value, 500) if isinstance(value, str) else value)]
@@ -53,7 +56,7 @@ class Node(BaseModel):
 
     @property
     def down(self) -> bool:
-        """Whether it cannot take jobs now: its kubelet does not say that it is ready."""
+        """Whether it cannot take jobs now: its kubelet does not say that it is ready, or Kubernetes lets none come."""
         return not self.ready
 
     @property
@@ -139,15 +142,16 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     taints = [each for each in _part(found, "spec", "taints") if isinstance(each, dict)]
     conditions = {each.get("type"): each for each in _part(found, "status", "conditions") if isinstance(each, dict)}
     devices, wrong = _devices(_field(found, "status", "allocatable"))
-    ready = conditions.get("Ready", {}).get("status") == "True" and not wrong
+    refusing = [each for each in taints if each.get("effect") in ("NoSchedule", "NoExecute")]
+    keys = [str(each.get("key")) for each in refusing]
+    held = [each for each in keys if each.startswith(_BY_CONDITION) and each not in _SAID_ELSEWHERE]
+    ready = conditions.get("Ready", {}).get("status") == "True" and not wrong and not held
     ours = any(each.get("key") == OUT for each in taints)
     cordoned = _field(found, "spec", "unschedulable") is True
     tainted = [
         f"{each.get('key')}={each.get('value') or ''}:{each.get('effect')}"
-        for each in taints
-        if each.get("effect") in ("NoSchedule", "NoExecute")
-        and each.get("key") != OUT
-        and not str(each.get("key")).startswith(_BY_CONDITION)
+        for each in refusing
+        if each.get("key") != OUT and not str(each.get("key")).startswith(_BY_CONDITION)
     ]
     busy = sorted(jobs.get(name or "", []))
     states = [word for word, is_so in (("not ready", not ready), ("cordoned", cordoned)) if is_so]
@@ -155,7 +159,11 @@ def _made(found: dict[str, Any], jobs: dict[str, list[str]]) -> Node:
     reason = _field(found, "metadata", "annotations", REASON) if ours else ""
     about = conditions.get("Ready", {})
     if not ready and not reason:
-        reason = wrong or f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
+        reason = (
+            wrong
+            or ", ".join(held)
+            or f"{about.get('reason') or 'no condition Ready'} {about.get('message') or ''}".strip()
+        )
     listed = [each for each in _part(found, "status", "addresses") if isinstance(each, dict)]
     addresses = {each.get("type"): each.get("address") for each in listed}
     try:
