@@ -98,8 +98,7 @@ def parts_of(ledger: Ledger, nodes: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with ledger.reading() as connection:
         for node in nodes:
-            sets = _sets(connection, node)
-            found[node] = [change for (at, new), (_, old) in pairwise(sets) for change in _changes(at, new, old)]
+            found[node] = [each for changed in pairwise(_sets(connection, node)) for each in _changes(*changed)]
     return found
 
 
@@ -107,13 +106,17 @@ _SETS = 6  # of parts, the newest
 
 
 def _sets(connection: Connection, node: str) -> list[tuple[int, Mapping[tuple[str, str], str]]]:
-    """The sets of parts that a node had, the newest first, with when each was seen first."""
+    """The sets of parts that a node had, the newest first, with when each was seen first after the one before it: a
+    part may come back."""
     nodes, parts = schema.nodes, schema.parts
-    seen = select(nodes.c.equipment, func.min(nodes.c.started).label("first"), func.max(nodes.c.started).label("last"))
-    seen = seen.where(nodes.c.node == name(node), nodes.c.equipment.is_not(None)).group_by(nodes.c.equipment)
-    rows = connection.execute(seen.order_by(func.max(nodes.c.started).desc()).limit(_SETS)).all()
+    last = func.max(nodes.c.started)
+    seen = select(nodes.c.equipment, last).where(nodes.c.node == name(node), nodes.c.equipment.is_not(None))
+    rows = connection.execute(seen.group_by(nodes.c.equipment).order_by(last.desc()).limit(_SETS)).all()
     found: list[tuple[int, Mapping[tuple[str, str], str]]] = []
-    for equipment, first, _ in rows:
+    for at, (equipment, until) in enumerate(rows):
+        before = rows[at + 1][1] if at + 1 < len(rows) else 0
+        its = nodes.c.node == name(node), nodes.c.equipment == equipment, nodes.c.started > before
+        first = connection.execute(select(func.min(nodes.c.started)).where(*its)).scalar_one_or_none() or until
         held: dict[tuple[str, str], str] = defaultdict(str)
         asked = select(parts.c.kind, parts.c.slot, parts.c.serial, parts.c.firmware)
         for kind, slot, serial, firmware in connection.execute(asked.where(parts.c.equipment == equipment)):
@@ -122,7 +125,10 @@ def _sets(connection: Connection, node: str) -> list[tuple[int, Mapping[tuple[st
     return found
 
 
-def _changes(at: int, new: Mapping[tuple[str, str], str], old: Mapping[tuple[str, str], str]) -> list[str]:
+def _changes(
+    newer: tuple[int, Mapping[tuple[str, str], str]], older: tuple[int, Mapping[tuple[str, str], str]]
+) -> list[str]:
+    (at, new), (_, old) = newer, older
     day = time.strftime("%Y-%m-%d", time.gmtime(at))
     return [
         f"{day} {' '.join(filter(None, place))}: {new.get(place) or 'gone'} (was {old.get(place) or 'not there'})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -16,14 +17,16 @@ import pytest
 from sqlalchemy import Connection, NullPool, create_engine, select, text
 
 from shakedown.findings import Finding, Verdict
-from shakedown.ledger import schema
+from shakedown.ledger import export, schema
 from shakedown.ledger.entry import entry_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.keep import keep
 from shakedown.ledger.migrations import MIGRATIONS
+from shakedown.ledger.parts import parts_of
 from shakedown.ledger.place import LedgerError, place_of
 from shakedown.ledger.service import known_of, write
+from shakedown.ledger.service import parts_of as changes_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
@@ -165,6 +168,13 @@ def test_a_part_is_followed_to_another_slot_and_node(ledger: Ledger, tmp_path: P
     assert [(row.at.hour, row.node) for row in found.runs] == [
         (4, "node01"), (3, "node02"), (2, "node02"), (1, "node01"), (0, "node01"),
     ]  # fmt: skip
+    few = history(ledger, Asked(part=SERIAL, limit=3)).runs
+    assert [row.at.hour for row in few] == [4, 3, 2], "the newest, wherever it sat"
+    ledger.add(a_run(root, 25, states=swapped))
+    ledger.add(a_run(root, 45, states=here))
+    (change,) = changes_of(ledger, ["node01"])["node01"]
+    assert change.startswith(f"2026-11-03 gpu 0000:04:00.0: {SERIAL} "), "on the day on which it came back"
+    assert f"(was {spare} " in change
     assert history(ledger, Asked(part="b83f:d203:0002:0000")).stays[0].kind == "nic"
     assert history(ledger, Asked(part="CN0NODE02")).stays[0].node == "node02"
     assert history(ledger, Asked(part="no such")).runs == []
@@ -189,6 +199,45 @@ def test_history_of_a_node_a_recipe_and_a_time(ledger: Ledger, tmp_path: Path) -
     (row,) = history(ledger, Asked(node="node01", recipe=RECIPE, limit=1)).runs
     assert (row.node_part, row.jobs[0].figures) == ("trained", {"throughput_per_gpu": 400.0})
     assert row.kept_at.endswith(str(runs[1].path))
+
+
+def test_a_run_s_jobs_are_told_and_judged_each_by_itself(tmp_path: Path) -> None:
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    run = a_run(tmp_path / "runs", 1)
+    record = run.load()
+    (together,) = record.jobs
+    alone = [together.model_copy(update={"node": name}) for name in STATES]
+    record.jobs = [together, *alone]
+    record.gates += [Gate(name="loss", verdict=Verdict.FAIL, node="node01", job=alone[0].name)]
+    record.findings = [Finding(name="advice", node="node01", verdict=Verdict.WARN)]
+    ledger.add(run, record)
+
+    def jobs(**asked: Any) -> dict[str, str]:
+        (row,) = history(ledger, Asked(**asked)).runs
+        return {job.job: job.verdict for job in row.jobs}
+
+    assert jobs() == {"together": "ok"}
+    assert jobs(node="node01") == {"together": "ok", alone[0].name: "fail"}
+    key = key_of(together, STATES)
+    assert key is not None and len(ledger.earlier(key)) == 1, "another job's failure is not this one's"
+    assert history(ledger, Asked()).runs[0].wrong == "loss", "advice is not wrong"
+
+
+def test_an_export_in_pages_has_each_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    runs = [a_run(tmp_path / "runs", number) for number in (1, 2, 3)]
+    for run in runs:
+        ledger.add(run)
+    monkeypatch.setattr(export, "_PAGE", 2)
+    assert [json.loads(line)["run_id"] for line in export.export(ledger)] == [run.path.name for run in runs]
+
+
+def test_what_has_no_number_of_its_own_is_no_part() -> None:
+    whole = parts_of(healthy(1))
+    blank = parts_of(with_(healthy(1), {"system.board_serial": "To Be Filled By O.E.M."}))
+    assert {part.kind for part in whole} - {part.kind for part in blank} == {"board"}
+    virtual = parts_of(with_(healthy(1), {"rdma.0.physical_function": "0000:05:00.0"}))
+    assert len(virtual) == len(whole) - 1, "a virtual function is its card's"
 
 
 def test_several_writers_at_once_lose_nothing(ledger: Ledger, tmp_path: Path) -> None:
@@ -321,6 +370,7 @@ def test_a_ledger_that_cannot_be_written_is_told_with_the_remedy(
         tmp_path / "noise": "not a database",
         "mysql://me:sesame@host/x": "mysql: no such database is known",
         "postgresql://me@host/x?password=sesame": "password in the URL",
+        "postgresql://me@host/x?sslPassword=sesame": "sslPassword in the URL",
     }.items():
         monkeypatch.setenv("SHAKEDOWN_LEDGER", str(place))
         said = keep(run, record, STATES, {})

@@ -60,9 +60,14 @@ def test_what_a_run_says_comes_back_in_order_and_is_exported(tmp_path: Path) -> 
         book.write(ledger, each)
     assert book.known_of(ledger, ["node2"], now)["node2"].steps == tuple(taken)
     assert book.under_way(ledger, now) == {"node2"}, "it has not been under load since"
+    assert book.under_way(ledger, now + 3) == set(), "long ago"
     book.write(ledger, step(now + 3, "ended", "load", node="node2", outcome="done"))
     assert book.under_way(ledger, now) == set()
+    book.write(ledger, step(now + 4, "begun", "mend", node="node2"))
+    book.write(ledger, step(now + 5, "handed over", node="node2"))
+    assert book.under_way(ledger, now) == set(), "a person has it"
     assert book.newest_run(ledger, "node2", 1795420801) == later["run_id"]
+    assert book.newest_run(ledger, "node2", now + 1) == ""
     rows = [json.loads(line) for line in export(ledger)]
     assert [len(row["accusations"]) for row in rows] == [1, 0] and [len(row["proofs"]) for row in rows] == [2, 3]
     with ledger.writing() as connection:
