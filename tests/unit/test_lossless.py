@@ -111,6 +111,15 @@ def test_a_folder_that_is_closed_to_this_user_is_told_as_that_unless_another_one
         assert found["congestion"]["unreadable"] == "not permitted" and "mlx5" in found["congestion"]["detail"]
 
 
+def test_a_driver_that_tells_no_flow_control_is_not_one_that_has_it_off(tmp_path: Path) -> None:
+    class Recorded(Tree):
+        def recorded(self, name: str) -> Any:
+            return {"ens1": {"pfc": None, "dscp": {}, "trust": None}}
+
+    part = lossless.read(Recorded(str(tmp_path)), "bnxt_re0", "0000:01:00.0", "ens1")
+    assert part["pfc"]["unreadable"] == "missing" and part["dscp"] == {}
+
+
 def test_a_driver_without_such_a_folder_is_told_as_that(tmp_path: Path) -> None:
     make_tree(tmp_path, gpu="mi300x", nic="ainic")
     congestion = rdma.read(Tree(str(tmp_path)))[0][0]["lossless"]["congestion"]

@@ -287,6 +287,7 @@ def test_the_ledger_keeps_what_did_not_stand_out(tmp_path: Path) -> None:
     for node in values:
         made = plan.plan_alone(states.desired(gpu="cpu"), state, node, "run", ["gemm"], plan.Trials())
         run.jobs.append(JobRecord(node=node, trials="trials", plan=made))
+    run.jobs.append(JobRecord(node="node1", plan=made))  # a training, which no trial's figures are of
     run.finished_at = now()
     kept = entry_of(run, dict.fromkeys(values, state), RunDirectory(tmp_path), {})
     assert [(row["job"], row["metric"], row["value"]) for row in kept.figures] == [
