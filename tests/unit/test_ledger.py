@@ -144,6 +144,7 @@ def test_a_baseline_has_the_passed_runs_that_ended_before(ledger: Ledger, tmp_pa
     assert [earlier.epoch == key.epoch for earlier in found] == [True, False]
     assert found[0].at == datetime(2026, 11, 1, 1, tzinfo=UTC)
     assert len(ledger.earlier(key)) == 3
+    assert [each.run_id for each in ledger.earlier(key, limit=1)] == [runs[4].path.name], "the newest"
     assert [each.run_id for each in ledger.earlier(key, before="20261101T020000-ffffff")] == [runs[0].path.name]
     other = key_of(job.model_copy(update={"node": "node01"}), STATES)
     assert other is not None and ledger.earlier(other) == []
