@@ -65,6 +65,22 @@ def test_a_third_node_cannot_read_or_spoil_what_two_tell_each_other_nor_be_count
         assert (first.ask("get", f"{PAIR}/port"), first.ask("get", "begin")) == ("20001", "2")
 
 
+def test_a_node_is_counted_whatever_another_one_has_counted_itself_under() -> None:
+    with kept() as port:
+        joined(port, 2).ask("add", "begin 1")
+        node = joined(port, 1)
+        assert [node.ask("add", "begin"), node.ask("get", "begin"), node.ask("get", "begin 1")] == [1, "1", "1"]
+
+
+def test_strangers_who_say_nothing_keep_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meetings, "SHAKE_S", 600.0)
+    monkeypatch.setattr(meetings, "STRANGERS", 2)
+    with kept() as port, contextlib.ExitStack() as silent:
+        for _ in range(4):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        assert joined(port, 1).ask("add", "begin") == 1
+
+
 def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meetings, "SHAKE_S", 0.5)
     with kept() as port, socket.create_connection(("127.0.0.1", port)) as silent:
@@ -82,7 +98,7 @@ def test_a_stranger_changes_nothing_and_keeps_nobody_waiting(monkeypatch: pytest
 
 
 def test_a_node_cannot_fill_the_memory_of_the_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meetings, "KEPT", 1000)
+    monkeypatch.setattr(meetings, "KEPT", 4000)
     with kept() as port:
         for _ in range(20):  # what is taken away or told anew does not count twice
             with_room = joined(port, 0)
@@ -92,8 +108,12 @@ def test_a_node_cannot_fill_the_memory_of_the_first_one(monkeypatch: pytest.Monk
         with pytest.raises(MeetingError):
             for number in range(20):
                 with_room.ask("set", f"{PAIR}/c{number}", "x" * 100)
+        with pytest.raises(MeetingError):
+            for number in range(40):
+                joined(port, 2).ask("add", f"{number}")
+        assert joined(port, 1).ask("add", "begin") == 1  # the room of the others
         other = joined(port, 0)
-        assert other.ask("get", f"{PAIR}/a") == "x" * 300 and other.ask("count", "") < 10
+        assert other.ask("get", f"{PAIR}/a") == "x" * 300 and other.ask("count", "") < 20
         for number in range(20):
             other.ask("delete", f"{PAIR}/c{number}")
 

@@ -13,6 +13,7 @@ changes it. Under any other key nodes are counted, each once.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
@@ -23,13 +24,16 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 SECRET = "SHAKEDOWN_MEETING_SECRET"
 SHAKE_S = 10.0
 STRANGERS = 256  # connections that have not shown yet that they belong here, at once
 LINE = 1 << 20
-KEPT = 512 << 20  # characters of all that is kept: a node that is broken must not fill the first one's memory
+KEPT = 512 << 20  # bytes of all that is kept, about: a node that is broken must not fill the first one's memory
+SHARE = 2  # of that a single node gets the half: it must not take the room of all others either
+ENTRY = 256  # bytes that a key costs besides its characters
 ANSWER_S = 60.0  # no question takes long: what has to be waited for is asked for again
 
 
@@ -66,8 +70,11 @@ class Keeper:
     """The table, and who may ask it."""
 
     def __init__(self, address: str, port: int, secret: str) -> None:
-        self._secret, self._table, self._lock = secret, dict[str, str](), threading.Lock()
-        self._unknown, self._size = threading.BoundedSemaphore(STRANGERS), 0
+        self._secret, self._lock = secret, threading.Lock()
+        self._table: dict[str, tuple[str, int]] = {}  # under keys of two nodes: what is told, and which node told it
+        self._counted: dict[str, set[int]] = {}  # under other keys: the nodes that have come this far
+        self._sizes = Counter[int]()  # what each node has told
+        self._strangers: dict[socket.socket, None] = {}  # the oldest first
         self._listener = socket.create_server((address, port), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
 
@@ -75,14 +82,19 @@ class Keeper:
         """Until so many have said that they are through, or the time is over."""
         until = time.monotonic() + seconds
         self._listener.settimeout(0.2)
-        while time.monotonic() < until and int(self._table.get("through", "0")) < nodes:
+        while time.monotonic() < until and len(self._counted.get("through", ())) < nodes:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
                 continue
-            if not self._unknown.acquire(blocking=False):
-                connection.close()
-                continue
+            with self._lock:
+                if len(self._strangers) >= STRANGERS:
+                    # Whoever belongs here shows it at once: who has not done so for the longest time makes room.
+                    oldest = next(iter(self._strangers))
+                    del self._strangers[oldest]
+                    with contextlib.suppress(OSError):
+                        oldest.shutdown(socket.SHUT_RDWR)
+                self._strangers[connection] = None
             threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
         time.sleep(1)  # for the last answer to arrive
 
@@ -93,7 +105,8 @@ class Keeper:
                 try:
                     place = self._belongs(connection, kept)
                 finally:
-                    self._unknown.release()
+                    with self._lock:
+                        self._strangers.pop(connection, None)
                 while place is not None:
                     asked = json.loads(_line(connection, time.monotonic() + 86400, kept, LINE))
                     connection.sendall(json.dumps(self._answer(place, *asked)).encode() + b"\n")
@@ -117,37 +130,50 @@ class Keeper:
         if pair and str(place) not in pair.groups():
             raise ValueError(f"{key} is not node {place}'s")
         with self._lock:
-            if not pair and what == "add":
-                return self._count(key, place)
-            if what == "get":
-                return self._table.get(key)
-            if what == "count":
-                return len(self._table)
             if not pair:
-                raise ValueError(f"{key} is nobody's own")
+                return self._of_all(place, what, key)
+            told = self._table.get(key, (None, place))[0]
+            if what == "get":
+                return told
             if what == "set":
-                self._keep(key, str(value))
+                self._keep(place, key, str(value))
             elif what == "add":
-                self._keep(key, str(int(self._table.get(key, "0")) + int(value)))
-                return int(self._table[key])
+                self._keep(place, key, str(int(told or "0") + int(value)))
+                return int(self._table[key][0])
             elif what == "delete":
-                gone = self._table.pop(key, None)
-                self._size -= len(key) + len(gone) if gone is not None else 0
-                return gone is not None
+                self._forget(key)
+                return told is not None
             return None
 
-    def _count(self, key: str, place: int) -> int:
-        if f"{key} {place}" not in self._table:
-            self._keep(f"{key} {place}", "1")
-            self._keep(key, str(int(self._table.get(key, "0")) + 1))
-        return int(self._table[key])
+    def _of_all(self, place: int, what: str, key: str) -> Any:
+        """Under a key that is no two nodes' own there are only nodes that are counted, each once."""
+        if what == "count":
+            return len(self._table) + len(self._counted)
+        nodes = self._counted.get(key, set())
+        if what == "get":
+            return str(len(nodes)) if nodes else None
+        if what != "add":
+            raise ValueError(f"{key} is nobody's own")
+        if place not in nodes:
+            self._pay(place, key)
+            self._counted.setdefault(key, set()).add(place)
+        return len(self._counted[key])
 
-    def _keep(self, key: str, value: str) -> None:
-        before = self._table.get(key)
-        size = self._size + len(value) + (len(key) if before is None else -len(before))
-        if size > KEPT:
+    def _keep(self, place: int, key: str, value: str) -> None:
+        self._forget(key)
+        self._pay(place, key + value)
+        self._table[key] = value, place
+
+    def _pay(self, place: int, told: str) -> None:
+        size = len(told) + ENTRY
+        if self._sizes.total() + size > KEPT or self._sizes[place] + size > KEPT // SHARE:
             raise ValueError("too much is told")
-        self._table[key], self._size = value, size
+        self._sizes[place] += size
+
+    def _forget(self, key: str) -> None:
+        if key in self._table:
+            value, place = self._table.pop(key)
+            self._sizes[place] -= len(key) + len(value) + ENTRY
 
 
 class Meeting:
