@@ -27,6 +27,8 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def product(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Product:
     cluster.wait_until_idle()
+    for node in cluster.lab:  # a run whose controller or node was lost keeps its folder there
+        node.exec("rm -rf /root/.cache/shakedown/runs")
     monkeypatch.setenv("SLURM_CONF", str(cluster.conf))
     return Product(tmp_path)
 
