@@ -36,6 +36,17 @@ for child in children:
 """
 """srun of a step whose nodes are all this machine: input goes to each, output comes with the rank's label."""
 
+SCONTROL = f"""#!{sys.executable}
+import os, sys
+from ClusterShell.NodeSet import NodeSet
+if sys.argv[1] != "--oneliner":
+    sys.exit("scontrol: unrecognized option")
+for row in open(os.environ["HOME"] + "/rows"):
+    if len(sys.argv) == 4 or row.partition(" ")[0][len("NodeName="):] in NodeSet(sys.argv[4]):
+        print(row, end="")
+"""
+"""scontrol of a build without JSON that shows nodes."""
+
 
 class Programs:
     """Puts programs of Slurm's names first in PATH."""
@@ -52,6 +63,11 @@ class Programs:
         path = self.folder / "bin" / name
         path.write_text(script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def nodes(self, rows: str) -> None:
+        """scontrol, as it shows these nodes."""
+        (self.folder / "home/rows").write_text(rows)
+        self.put("scontrol", SCONTROL)
 
     def asked(self) -> list[str]:
         """What the programs have noted, one line each: `echo ... >> $HOME/asked`."""

@@ -4,6 +4,7 @@ slurmctld of each said of four slurmd, one idle, one drained, one down, one with
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,9 +20,14 @@ REASON = "GPU 3: XGMI errors, State=IDLE? see ticket [17] = 5"
 
 
 @pytest.fixture
-def program(tmp_path, monkeypatch):
+def programs(tmp_path, monkeypatch):
+    return Programs(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def program(programs):
     """Put a program of Slurm's name first in PATH: a shell script."""
-    return Programs(tmp_path, monkeypatch).put
+    return programs.put
 
 
 @pytest.mark.parametrize("file", ["22.05.8.json", "22.05.8.txt", "24.11.5.json", "24.11.5.txt"])
@@ -111,11 +117,31 @@ def test_a_reason_cannot_move_the_terminal():
     assert reason == "gone NodeName=node1 State=DOWN"
 
 
-def test_what_a_node_says_of_its_system_is_not_its_state():
+FORGED = "x RealMemory=1 State=IDLE Partitions=other Reason=fine [root@2026-01-01T00:00:00] Gres=gpu:99 CPUAlloc=9"
+
+
+@pytest.mark.parametrize("field", ["Arch=x86_64", "Version=22.05.8", "OS=Linux "])
+def test_what_a_node_says_of_itself_is_not_its_state(field):
     text = (DATA / "22.05.8.txt").read_text()
-    forged = "Linux RealMemory=1 State=IDLE Partitions=other Reason=fine [root@2026-01-01T00:00:00] Gres=gpu:99"
-    before = nodes.of_text(text)
-    assert nodes.of_text(text.replace("OS=Linux ", f"OS={forged} ")) == before and before[1].drained
+    before, word = nodes.of_text(text), field.partition("=")[0]
+    after = nodes.of_text(text.replace(field, f"{word}={FORGED} "))
+    assert [each.model_copy(update={"version": "22.05.8"}) for each in after] == before and before[1].drained
+    unclear = nodes.of_text(text.replace(field, f"{word}={FORGED} CoresPerSocket=1 "))[1]
+    assert unclear.down and unclear.drained and unclear.reason == REASON
+
+
+@pytest.mark.parametrize("name", ["node1", "node9"])
+def test_a_node_cannot_pass_for_another_by_a_line_end(program, name):
+    text = (DATA / "22.05.8.txt").read_text()
+    rows = text.splitlines(keepends=True)
+    said = [row.replace("OS=Linux ", f"OS=Linux\nNodeName={name} State=IDLE ") for row in rows[:2]] + rows[2:]
+    home = Path(os.environ["HOME"])
+    for which, its in {"all": said, "node[1-2]": said[:2], **{f"node{n + 1}": [said[n]] for n in range(4)}}.items():
+        (home / which).write_text("".join(its))
+    program("sinfo", "printf 'node%d\n' 1 2 3 4")
+    program("scontrol", """[ $1 = --oneliner ] && exec cat "$HOME/${4:-all}"; echo "unrecognized option" >&2; exit 1""")
+    for found in (nodes.read(), nodes.read(["node1", "node2"])):
+        assert found == nodes.of_text(text)[: len(found)]
 
 
 @pytest.mark.parametrize("said", ["unrecognized option '--json'", "error: Unable to find plugin: serializer/json"])
@@ -166,13 +192,13 @@ def test_slurm_does_not_get_what_a_job_must_not_have(program, monkeypatch):
 
 
 @pytest.fixture
-def controller(program):
+def controller(programs):
     """A scontrol that says what 22.05.8 said, of four nodes more that are free."""
     idle = (DATA / "22.05.8.txt").read_text().splitlines()[0]
     more = "\n".join(idle.replace("node1", f"node{number}").replace("=main", "=spare") for number in (5, 6))
     reserved = idle.replace("node1", "node7").replace("State=IDLE", "State=IDLE+RESERVED")
     text = f"{(DATA / '22.05.8.txt').read_text()}{more}\n{reserved} ReservationName=sd"
-    program("scontrol", f"[ $1 = --json ] && echo \"unrecognized option\" >&2 && exit 1\ncat <<'EOF'\n{text}\nEOF")
+    programs.nodes(f"{text}\n")
 
 
 def test_an_inventory_has_the_free_nodes_and_names_the_others(controller, capsys):

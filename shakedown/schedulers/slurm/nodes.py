@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -121,15 +122,14 @@ def read(names: Iterable[str] = ()) -> list[Node]:
     """The nodes, all or those named, in Slurm's own order. Raises SlurmError, and Absent for a name that Slurm does not
     have."""
     wanted = list(names)
-    which = ["show", "nodes", *([commands.as_list(wanted)] if wanted else [])]
     try:
-        found = of_json(commands.run("scontrol", "--json", *which))
+        found = of_json(commands.run("scontrol", "--json", *_which(wanted)))
     except Unknown:
-        found = of_text(commands.run("scontrol", "--oneliner", *which))
+        found = _of_listing(wanted)
     except SlurmError as error:
         if "json" not in str(error).split(": ", 1)[-1].lower():
             raise
-        found = of_text(commands.run("scontrol", "--oneliner", *which))  # a build without its JSON serializer
+        found = _of_listing(wanted)  # a build without its JSON serializer
     there = {node.name for node in found}
     if absent := [name for name in wanted if name not in there]:  # 24.11 leaves them out of its JSON without a word
         raise commands.Absent(f"Slurm has no node {', '.join(absent)}; what it has is shown by: scontrol show nodes")
@@ -203,10 +203,37 @@ def _of_json(found: Any) -> dict[str, Any]:
 # A field of a line of `scontrol -o show nodes`; the reason goes to the last "[who@when]", since anything may stand in
 # it, another node's reason too.
 _FIELD = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
-# What a node says of itself when it registers, which may look like fields: it ends at the last place where the field
-# that follows could begin.
-_OWN_WORD = re.compile(r"(?<=\s)OS=.*(?=\sRealMemory=\d)", re.DOTALL)
+# What a node says of itself when it registers (Arch, Version, OS) may look like fields: of the first of them the end is
+# where CoresPerSocket begins, of the others the last place where the field that follows could begin.
+_HEAD = re.compile(r".*(?=\sRealMemory=\d)", re.DOTALL)
+_MIDDLE = re.compile(r"\sCoresPerSocket=\d")
+_AT_ITS_END = re.compile(r"\s(?:Version=(\S*)|OS=).*", re.DOTALL)
+_BEGIN = re.compile(r"^NodeName=(\S*)", re.MULTILINE)
 _REASON = re.compile(r"\sReason=(.*) \[([^\s\[\]@]*)@([0-9T:-]{10,30}|Unknown)\](?=\s|$)", re.DOTALL)
+
+
+def _which(wanted: list[str]) -> list[str]:
+    return ["show", "nodes", *([commands.as_list(wanted)] if wanted else [])]
+
+
+def _of_listing(wanted: list[str]) -> list[Node]:
+    """From the text for a person. Where what a node says of itself has a line end, and behind it what looks like
+    another node, each is asked for alone: all of that answer is then the node's."""
+    text = commands.run("scontrol", "--oneliner", *_which(wanted))
+    begun = _BEGIN.findall(text)
+    if len(wanted) != 1 and (not wanted or sorted(begun) == sorted(set(wanted))):
+        with contextlib.suppress(SlurmError):
+            return of_text(text)
+    there = wanted or commands.run("sinfo", "--noheader", "--Node", "--format=%N").split()
+    return [_alone(name) for name in dict.fromkeys(there)]
+
+
+def _alone(name: str) -> Node:
+    text = commands.run("scontrol", "--oneliner", *_which([name]))
+    node = _made(_of_line(" ".join(text.split("\n"))))
+    if node.name != name:
+        raise commands.Absent(f"Slurm has no node {name}: asked for it, it told of {node.name}")
+    return node
 
 
 def of_text(text: str) -> list[Node]:
@@ -229,8 +256,23 @@ def _lines(text: str) -> Iterator[str]:
         yield " ".join(parts)
 
 
+def _without_own_words(line: str) -> tuple[str, bool]:
+    """A record without what the node says of itself, and whether it is clear which fields are Slurm's."""
+    head = _HEAD.match(line)
+    if head is None:
+        return line, True
+    name, _, rest = head[0].partition(" ")
+    tail, middle = line[head.end() :], list(_MIDDLE.finditer(f" {rest}"))
+    if len(middle) != 1:
+        return name + tail, False
+    fields = f" {rest}"[middle[0].start() :]
+    if version := _AT_ITS_END.search(fields):
+        fields = f"{fields[: version.start()]} Version={version[1] or ''}"
+    return name + fields + tail, True
+
+
 def _of_line(line: str) -> dict[str, Any]:
-    line = _OWN_WORD.sub("", line, count=1)
+    line, clear = _without_own_words(line)
     reason = _REASON.search(line)
     if reason is None and (begin := re.search(r"\sReason=(.*)$", line)):
         reason = begin
@@ -242,7 +284,7 @@ def _of_line(line: str) -> dict[str, Any]:
     return {
         "name": known.get("NodeName"),
         "address": known.get("NodeAddr"),
-        "states": _states([known.get("State")]),
+        "states": _states([known.get("State"), None if clear else "INVALID_REG"]),
         "reason": told[0].strip(),
         "reason_by": told[1] if len(told) > 1 else "",
         "reason_at": _local(told[2]) if len(told) > 2 else None,
