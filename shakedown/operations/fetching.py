@@ -46,9 +46,9 @@ def fetch(state: State, host: Host, wish: Wish) -> bool:
     from a node that is a request for the manifest: docker knows its configuration by then, and holds it under the
     digest that it has seen itself.
 
-    Nodes share what two of them were told by the registry: one alone could name what it likes."""
+    Nodes go by, and share, what two of them were told by the registry: one alone could name what it likes."""
     others = (each for each in state.inventory if each is not host and each.connected)
-    answer = ask(state, host, wish.image, wish.digest, wish.sources, others if wish.sharing else None)
+    answer = ask(state, host, wish.image, wish.digest, wish.sources, others)
     told = answer.told
     if told is None and wish.digest is None:
         host.log_styled(f"{wish.image.tagged}: no digest: {answer.problem}", fg="red", log_func=logger.error)

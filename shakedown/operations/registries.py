@@ -67,10 +67,11 @@ class Told:
 @dataclass
 class Answer:
     """What a registry said about one reference in this run, asked for by one node at a time. `agreed`: two nodes were
-    told it, so that it is no single node's word."""
+    told it, so that it is no single node's word; what only `by` was told holds for that one alone."""
 
     lock: RLock = field(default_factory=RLock)
     told: Told | None = None
+    by: str = ""
     agreed: bool = False
     failures: int = 0
     problem: str = ""
@@ -103,32 +104,30 @@ def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] 
 
 
 def ask(
-    state: State,
-    host: Host,
-    image: Reference,
-    digest: str | None,
-    sources: list[Registry],
-    witnesses: Iterable[Host] | None = None,
+    state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry], witnesses: Iterable[Host]
 ) -> Answer:
-    """The registry's answer: the one that an earlier node had in this run, or this node's. A mirror is asked where the
-    registry itself gives none. With `witnesses`, other nodes, it is asked until two were told the same."""
+    """The registry's answer: the one that two nodes had in this run, or else this node's. A mirror is asked where the
+    registry itself gives none. `witnesses`: other nodes, of which up to three are asked until two were told the same:
+    no single one decides what the others
+    run. A node that cannot ask goes by what another was told."""
     wanted = digest or image.tag or "latest"
     answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", Answer())
     with answer.lock:
-        if answer.told or answer.failures >= ASKING_TRIES:
+        if answer.agreed or answer.by == host.name or answer.failures >= ASKING_TRIES:
             return answer
         found = _told(host, image, wanted, sources)
         if isinstance(found, str):
             answer.problem = found
             answer.failures += 1
             return answer
-        answer.told = found
-        if witnesses is not None:
-            others = (_witnessed(each, host, image, wanted, sources) for each in islice(witnesses, ASKING_TRIES))
-            answer.told, answer.agreed = by_two(found, others)
-            if not answer.agreed:
-                why = "nodes pull it and do not take it from each other"
-                logger.warning(f"{image.tagged}: no two nodes were told the same of it by its registry: {why}")
+        if answer.told is not None:
+            return Answer(told=found, by=host.name)
+        others = list(islice(witnesses, ASKING_TRIES))
+        answer.told, answer.agreed = by_two(found, (_witnessed(each, host, image, wanted, sources) for each in others))
+        answer.by = host.name
+        if others and not answer.agreed:
+            why = "each node goes by what it is told itself, and takes nothing from another"
+            logger.warning(f"{image.tagged}: no two nodes were told the same of it by its registry: {why}")
         size = format_size(answer.told.compressed_bytes)
         logger.info(f"{image.tagged} is {answer.told.digest}, {size} compressed")
         return answer

@@ -41,13 +41,15 @@ class Rack:
     def get_host(self, name: str) -> Any:
         return self.nodes[name]
 
-    def run(self, host: Any, script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
+    def run(self, host: Any, script: str, document: dict[str, Any], **how: Any) -> tuple[bool, Any]:
         if script == "pull.py":
             self.had.append((host.name, "registry" if document["room_bytes"] else "manifest", document["digest"]))
             return True, SimpleNamespace(stderr_lines=[])
         told = self.told[host.name]
-        if isinstance(told, str):
+        if isinstance(told, str) and how["like"]:
             raise OSError(told)
+        if isinstance(told, str):
+            return False, SimpleNamespace(stderr=told)
         said = {"digest": told[0], "compressed_bytes": 5, "config": told[1]}
         return True, SimpleNamespace(stdout_lines=[json.dumps(said)])
 
@@ -56,7 +58,9 @@ class Rack:
         return True, "took it"
 
 
-def played(rack: Rack, monkeypatch: pytest.MonkeyPatch, *nodes: str, digest: str | None = None) -> Rack:
+def played(
+    rack: Rack, monkeypatch: pytest.MonkeyPatch, *nodes: str, digest: str | None = None, shares: bool = True
+) -> Rack:
     """The nodes fetch the image, one after the other."""
     monkeypatch.setattr(registries, "run_script", rack.run)
     monkeypatch.setattr(fetching, "run_script", rack.run)
@@ -66,7 +70,7 @@ def played(rack: Rack, monkeypatch: pytest.MonkeyPatch, *nodes: str, digest: str
         inventory = rack
 
     image, state = parse("registry.lab/train:v1"), State()
-    sharing = Sharing(2, lambda _giver, _receiver: "198.18.0.1", lambda _image: [])
+    sharing = Sharing(2, lambda _giver, _receiver: "198.18.0.1", lambda _image: []) if shares else None
     source = Registry("registry.lab", "train")
     wish = Wish(image, digest, [source], "docker", None, 3, 60, 60, None, sharing)
     for node in nodes:
@@ -96,6 +100,15 @@ def test_two_nodes_outvote_the_first_that_names_another_image(
 def test_what_no_second_node_was_told_is_pulled_by_each(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]) -> None:
     rack = played(Rack(a=(TRUE, CONFIG), **told), monkeypatch, "a", "b")
     assert rack.had == [("a", "registry", TRUE), ("b", "registry", TRUE)]
+
+
+@pytest.mark.parametrize("more", [{"c": (TRUE, CONFIG)}, {}])
+@pytest.mark.parametrize("shares", [True, False])
+def test_one_node_cannot_choose_what_the_others_pull(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], shares: bool
+) -> None:
+    rack = played(Rack(a=(LIE, CONFIG), b=(TRUE, CONFIG), **more), monkeypatch, "a", "b", shares=shares)
+    assert [digest for node, _, digest in rack.had if node == "b"][-1] == TRUE
 
 
 def test_the_image_of_a_pinned_digest_is_no_single_node_s_word_either(monkeypatch: pytest.MonkeyPatch) -> None:
