@@ -115,6 +115,7 @@ class JobRecord(BaseModel):
     trials: str = ""  # the kind of a job of trials; empty: it trains
     benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
+    ended_by: str = ""  # the kind of the failure that ended it (shakedown.smoke.job.Failure): it says whose that is
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
     iterations: Annotated[list[Iteration], FailFast()] = []
     figures: Figures | None = None

@@ -59,6 +59,8 @@ COMMANDS = {
     "init": "site",
 }
 
+_STREAMS = ("parse", "watch", "ledger")  # without a reader these have nothing left to do
+
 
 def unusable(message: object) -> NoReturn:
     """End with 2: what was given cannot be used, and nothing was done."""
@@ -188,7 +190,8 @@ def _as_written(name: str) -> click.Command:
 @click.group(cls=Commands, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shakedown")
 @click.option("--log-format", type=click.Choice(["console", "json"]), default="console", help="of the tool's own log")
-def main(log_format: str) -> None:
+@click.pass_context
+def main(context: click.Context, log_format: str) -> None:
     """Bring AMD Instinct GPU nodes into a declared state, prove it, and let them train together.
 
     \b
@@ -197,4 +200,8 @@ def main(log_format: str) -> None:
     shakedown run inventories/rack.py          bring-up: the same as pyinfra ... deploy/megatron.py -y
     shakedown judge train.log --expect throughput_per_gpu=380
     """
+    if context.invoked_subcommand not in _STREAMS:
+        from shakedown.broken_pipe import go_on_without_a_reader
+
+        go_on_without_a_reader()
     configure(log_format)

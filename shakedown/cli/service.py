@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -74,15 +74,29 @@ def service(
     asked = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
     try:
         with to_its_end(state) as keep:
-            found = asked.first(state, keep, acts or bool(taken), taken)
+            try:
+                if not ledger.exists():
+                    none = "there is none yet: only what is read now counts"
+                    click.echo(f"shakedown: ledger {ledger.place.name}: {none}", err=True)
+                found = asked.first(state, keep, acts or bool(taken), taken)
+            except LedgerError as error:  # in words, and no traceback
+                _unread(error)
         if acts:
             found = asked.act(found, mend, drain)
-    except (LedgerError, Busy) as error:
+    except LedgerError as error:
+        _unread(error)
+    except Busy as error:
         click.echo(f"shakedown: {error}", err=True)
-        sys.exit(1 if isinstance(error, Busy) else 4)
+        sys.exit(1)
     board: Any = found.board()
     write(InService(board, show_all), form)
     if dry:
         for line in asked.told(found, mend, drain):
             click.echo(line, err=form != "table")
     sys.exit(130 if asked.commands.interrupted else board.verdict.exit_code)
+
+
+def _unread(error: Exception) -> NoReturn:
+    """Without the ledger nobody knows what stands against a node."""
+    click.echo(f"shakedown: {error}", err=True)
+    sys.exit(4)

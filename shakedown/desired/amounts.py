@@ -17,7 +17,7 @@ def _written(value: object) -> object:
 
 def _amount(text: str) -> str:
     if not _AMOUNT.fullmatch(text) or (text.endswith("%") and float(text[:-1]) > 100):
-        raise ValueError('a number of nodes, or a share of them as "10%"')
+        raise ValueError('a number of nodes, or a share of them as "10%", at most "100%"')
     return text
 
 

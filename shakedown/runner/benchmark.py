@@ -14,7 +14,7 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session, session
-from shakedown.runner.training import show_notes
+from shakedown.runner.training import ended_by, show_notes
 from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.plan import launch_plan
@@ -139,6 +139,7 @@ def _job_record(current: Session, name: str, job: Job | None) -> JobRecord:
     evidence.exit_codes[name] = node.exit_code
     evidence.stopped = None if job.result.completed else job.result.reason
     evidence.left[name] = node.left
+    kept.ended_by = ended_by(job.result)
     kept.logs = {name: [current.relative(path) for path in node.logs]}
     return kept
 

@@ -16,5 +16,7 @@ def earlier_of(path: Path) -> Rolling:
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
     if record.rolling is None:
-        raise ValueError(f"{path}: it was no run in batches, so there is nothing to go on with")
+        raise ValueError(
+            f"{path}: it was no run in batches (--batch), so there is nothing to go on with: leave out --resume"
+        )
     return record.rolling

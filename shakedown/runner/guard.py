@@ -8,6 +8,7 @@ process; unless the command line names a deploy of this project it does nothing 
 * no hosts, and hosts that were never examined, do not exit with 0;
 * an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
 * options under which one distributed job cannot run (--serial, --no-wait) are refused;
+* output that is piped into what ends early, such as head, does not end a run in its middle;
 * Ctrl-C does not exit with 0, nor does a run whose record could not be written.
 """
 
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from shakedown.broken_pipe import go_on_without_a_reader
 from shakedown.runner.deploys import own_deploys
 from shakedown.runner.invocation import INTERRUPTED, USAGE, install_signal_handlers, invocation
 
@@ -58,6 +60,7 @@ def _arm() -> None:
                 "them. Leave the option out; --parallel bounds how many are worked on at once."
             )
     install_signal_handlers()
+    go_on_without_a_reader()
     context.with_resource(_told())
     atexit.register(_leave)
 

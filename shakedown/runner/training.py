@@ -24,7 +24,7 @@ from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, job_name
+from shakedown.smoke.job import Event, Job, JobResult, job_name
 from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
@@ -230,7 +230,9 @@ def keep(current: Session, job: Job) -> JobRecord:
     evidence = current.evidence[job.name]
     if job.result is None:
         evidence.stopped = job.error or "the run ended before the job did"
+        kept.ended_by = "interrupted" if invocation.interrupted else ""
     else:
+        kept.ended_by = ended_by(job.result)
         kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
         evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
         evidence.started = job.result.started_at is not None
@@ -241,6 +243,11 @@ def keep(current: Session, job: Job) -> JobRecord:
         evidence.timing = job.result.timing
         invocation.interrupted |= job.result.outcome == "interrupted"
     return kept
+
+
+def ended_by(result: JobResult) -> str:
+    """The kind of the failure that ended a job; empty: none did."""
+    return result.first_failure.kind if result.first_failure else ""
 
 
 def came_to(current: Session, node: str) -> Verdict:

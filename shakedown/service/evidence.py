@@ -90,11 +90,14 @@ def _searched(record: RunRecord) -> Iterator[Accusation]:
 
 
 def _judged(record: RunRecord) -> Iterator[Accusation]:
-    """Gates that name a node: of trials, and of jobs that it had for itself."""
+    """Gates that name a node: of trials, and of jobs that it had for itself, but those that somebody stopped."""
+    of_nobody = {job.name for job in record.jobs if ladder().is_of_nobody(job.ended_by)}
     for gate in record.gates:
         if gate.node is None or gate.verdict != Verdict.FAIL:
             continue
         trial = gate.job in _TRIALS
+        if gate.job in of_nobody and not trial:
+            continue
         text = line(gate.evidence or f"{gate.actual} where {gate.wanted} is wanted")
         yield Accusation(node=gate.node, source="trial" if trial else "gate", name=gate.name, what=text, drains=trial)
 

@@ -67,6 +67,10 @@ class Ladder(_Part):
         """Whether it speaks against the node at all."""
         return not _matches(self.nobody.names, accusation)
 
+    def is_of_nobody(self, ended_by: str) -> bool:
+        """Whether what ended a job that a node had for itself says nothing of that node."""
+        return f"ended {ended_by}" in self.nobody.names
+
     def of(self, accusation: Accusation) -> Entry:
         """The entry of an accusation; the last one holds for all."""
         return next((each for each in self.entry if _matches(each.names, accusation)), self.entry[-1])

@@ -102,6 +102,10 @@ def test_a_search_a_trial_and_findings_name_and_a_link_drains_nobody() -> None:
     assert said(a_record(gates=[gate.model_copy(update={"verdict": Verdict.UNKNOWN})])) == []
     own = gate.model_copy(update={"name": "loss", "job": "node3"})
     assert said(a_record(gates=[own])) == [("node3", "gate", "loss", False)], "of a job that it had for itself"
+    for ended_by, its in (("interrupted", []), ("busy", []), ("exit", [("node3", "gate", "loss", False)])):
+        job = JobRecord(node="node3", ended_by=ended_by)
+        gates = [own.model_copy(update={"job": job.name})]
+        assert said(a_record(gates=gates, jobs=[job])) == its, "what somebody stopped says nothing of the node"
     found = [
         Finding(name="gpu_count", node="node1", verdict=Verdict.FAIL, wanted=8, actual=7),
         Finding(name="thp", node="node1", verdict=Verdict.DRIFT, wanted="never", actual="always"),

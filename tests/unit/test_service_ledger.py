@@ -147,3 +147,15 @@ def test_only_one_is_at_work_also_when_it_has_left_a_command_behind(
 
 def test_a_step_is_bounded_whatever_was_said() -> None:
     assert len(Step(node="node1", at=1, done="ended", why="x" * 9000).why) <= 500
+
+
+def test_a_ledger_that_cannot_be_read_is_told_in_words_and_no_node_is_in_service(tmp_path: Path) -> None:
+    site, book_of_sorts = tmp_path / "site.py", tmp_path / "ledger"
+    site.write_text("r = (['@local'], {'gpu': 'cpu'})\n")
+    book_of_sorts.write_text("no database\n")
+    command = [sys.executable, "-c", "from shakedown.cli import main; main()", "service", str(site)]
+    environment = {**os.environ, "SHAKEDOWN_LEDGER": str(book_of_sorts), "SHAKEDOWN_RUNS": str(tmp_path / "runs")}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 4, done.stderr
+    assert f"shakedown: ledger {book_of_sorts}: " in done.stderr and "Traceback" not in done.stderr
+    assert "in service" not in done.stdout

@@ -1,0 +1,27 @@
+"""A command whose output nobody reads any more does its work, and ends with the exit code that it has otherwise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = "import sys; from shakedown.cli import main; sys.argv[0] = 'shakedown'; main()"
+
+
+def test_a_reader_that_goes_changes_no_exit_code(tmp_path: Path) -> None:
+    site = tmp_path / "site.py"
+    site.write_text("r = (['@local'], {'gpu': 'cpu'})\n")
+    log = tmp_path / "train.log"
+    log.write_text("no iteration\n")
+    for arguments, code in ((["show", site, "@local"], 0), (["judge", log], 1)):
+        began = subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=tmp_path,
+        )
+        assert began.stdout is not None and began.stderr is not None
+        began.stdout.close()
+        began.stderr.close()
+        assert began.wait(60) == code
