@@ -19,6 +19,7 @@ LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     ("shakedown.command_secrets", "shakedown.text"),
     (
+        "shakedown.broken_pipe",
         "shakedown.ledger.schema",
         "shakedown.log",
         "shakedown.peers",

@@ -223,9 +223,12 @@ def test_what_the_server_refuses_is_told_with_what_to_do(
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, "http://127.0.0.1:1")))
     with pytest.raises(ValueError, match=r"did not answer: .*see: kubectl get nodes"):
         hosts.kubernetes()
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ValueError, match="KUBECONFIG names the file"):
-        hosts.kubernetes()
+    (tmp_path / "torn").write_text("clusters: [")
+    (tmp_path / "odd").write_text("{current-context: c, contexts: 3}")
+    for name in ("none", "torn", "odd"):
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / name))
+        with pytest.raises(ValueError, match="KUBECONFIG names the file"):
+            hosts.kubernetes()
 
 
 def test_the_way_back_into_service_asks_and_marks_a_cluster(
