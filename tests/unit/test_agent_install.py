@@ -16,8 +16,9 @@ import pytest
 from shakedown.agent import program
 from shakedown.agent.compile import compiled
 from shakedown.desired.models import Agent
+from shakedown.node.assets import agent as script
 from shakedown.operations import agent
-from tests.sent_scripts import NOBODY, run
+from tests.sent_scripts import NOBODY, PYTHON, run
 from tests.states import desired, healthy
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the agent is root's")
@@ -46,6 +47,15 @@ def act(place: Path, document: dict[str, Any]) -> tuple[int, str]:
 def removal(place: Path) -> dict[str, Any]:
     paths = [f"{place}/etc/agent.json", f"{place}/etc/agent.timer", f"{place}/none/verdict"]
     return {"do": "remove", "home": f"{place}/lib/agent", "paths": paths, "folders": [f"{place}/etc", f"{place}/none"]}
+
+
+def test_what_the_timer_runs_is_behind_no_link_of_another_user(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "python3").symlink_to(PYTHON)
+    os.chown(place, NOBODY, NOBODY)
+    monkeypatch.setattr(script, "PYTHONS", ())
+    monkeypatch.setattr(script, "MORE", ())
+    monkeypatch.setattr("sys.executable", f"{place}/python3")
+    assert script.python() == os.path.realpath(PYTHON)
 
 
 def test_it_is_installed_runs_and_goes_without_a_trace(place: Path) -> None:

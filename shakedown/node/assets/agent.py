@@ -56,9 +56,10 @@ def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
 
 
 def python() -> str:
-    """An interpreter of the distribution that is new enough, and that nobody but root can exchange."""
-    for path in (*PYTHONS, *MORE, sys.executable or ""):
-        if not path.startswith("/") or not os.path.exists(path):
+    """An interpreter of the distribution that is new enough, and that nobody but root can exchange. This very one goes
+    by its own path: a link to it may be another user's."""
+    for path in (*PYTHONS, *MORE, os.path.realpath(sys.executable or "/")):
+        if not os.path.isfile(path):
             continue
         real = os.path.realpath(path)
         try:
