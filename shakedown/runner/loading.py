@@ -6,6 +6,7 @@ from shakedown.runner.child import Commands
 from shakedown.runner.service import Picture
 from shakedown.service.decide import Proposal
 from shakedown.service.evidence import SMOKE
+from shakedown.service.model import LOAD
 from shakedown.service.standing import History
 from shakedown.trials.models import PAIRS
 
@@ -39,6 +40,10 @@ def witnesses(picture: Picture, proposal: Proposal) -> list[str] | str:
     groups, out = picture.examination.groups, picture.out
     # Those that are well come first, and like with like, as far as there are such.
     fit.sort(key=lambda host: (bool(picture.histories[host].open), groups.get(host) != groups.get(proposal.node)))
+    # Each load has the next ones bear witness: the same node in all of them could keep this one out by itself.
+    steps = picture.histories[proposal.node].steps
+    turn = least * sum(step.done == "begun" and step.rung == LOAD for step in steps) % max(len(fit), 1)
+    fit = fit[turn:] + fit[:turn]
     if len(fit) < least:
         return f"a load needs {least} other nodes that are well and free, and there are {len(fit)}"
     if not picture.services[proposal.node].scheduler:

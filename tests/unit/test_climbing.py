@@ -83,7 +83,7 @@ class Lab(Commands):
         if name == "reboot" and came_to is None:
             self.boots.update({host: self.boots[host] + 1 for host in hosts})
         if not self.interrupted:
-            self.keep("drift" if name == "drift" else "run", hosts, trained=name == "load")
+            self.keep("drift" if name == "drift" else "run", hosts, trained=name == "load" and not came_to)
         return came_to or 0
 
     def keep(self, kind: Any, hosts: Sequence[str], trained: bool = False) -> None:
@@ -177,6 +177,15 @@ def test_an_interrupted_rung_is_closed_so_and_gone_on_with(lab: Lab) -> None:
     lab.interrupted, lab.hooks = False, {"run": lambda hosts: lab.found.pop(hosts[0]) and None}
     lab.climb().run(lab.look())
     assert lab.steps("node2")[2:] == [*begun_and("done", "mend"), *begun_and("done", "load")]
+
+
+def test_a_witness_that_spoils_each_load_does_not_keep_a_node_out(lab: Lab) -> None:
+    lab.found = {"node2": [finding("node2")]}
+    lab.keep("drift", NODES)
+    lab.hooks = {"run": lambda _: lab.found.clear(), "load": lambda hosts: int("node1" in hosts)}
+    lab.climb().run(lab.look())
+    assert lab.steps("node2")[2:] == [*begun_and("failed", "load"), *begun_and("done", "load")]
+    assert not lab.look().histories["node2"].open
 
 
 def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
