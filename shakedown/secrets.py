@@ -77,7 +77,8 @@ _PRIVATE_KEY = re.compile(
     rf"-----BEGIN [A-Z ]{{0,40}}PRIVATE KEY-----.{{0,{KEY_LIMIT}}}?(?:-----END [A-Z ]{{0,40}}-----|\Z)", re.DOTALL
 )
 _SHOWN = re.compile(
-    r"\(?(?:secret: )?not shown\)?|\*{3,}|<[^>]{0,40}>|\$\{?\w+\}?|(?i:null|none|true|false)|[\d.]{1,8}"
+    rf"\(?(?:secret: )?not shown\)?|\*{{3,}}|<[^>]{{0,40}}>|{command_secrets.VARIABLE}|"
+    r"(?i:null|none|true|false)|[\d.]{1,8}"
 )
 _HINT = re.compile(r"(?i)token|key|secret|pass|credential|bearer|auth|cookie|pwd|pat[\W_]")  # lines worth a closer look
 

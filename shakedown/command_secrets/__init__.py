@@ -24,8 +24,10 @@ _QUOTE = re.compile(r"""\\{0,8}["']""")
 _BETWEEN = re.compile(r"(?:[\s\x00`]|\\u0000)+")  # words; `\u0000` is JSON's for NUL
 _BARE = re.compile(r"""(?:(?!\\u0000|\\{0,8}["'])(?:\\.|[^\s\x00`\\]|\\))+""", re.DOTALL)
 _ENDS = re.compile(r"(?:\|\|?|&&?|;)")
+# The name of a variable in the place of its value. A password may begin as one: `$ecret1`.
+VARIABLE = r"\$\{\w+\}?|\$[A-Z_][A-Z0-9_]*"
 _HARMLESS = re.compile(
-    r"\*{3,}|<[^>]{0,40}>|\$\{?\w+\}?|\$\(.*|.*not shown.*|[\d.]{1,21}:[\d:]{1,12}(?:/\w{1,5})?|[\[\]{},:]*"
+    rf"\*{{3,}}|<[^>]{{0,40}}>|{VARIABLE}|" r"\$\(.*|.*not shown.*|[\d.]{1,21}:[\d:]{1,12}(?:/\w{1,5})?|[\[\]{},:]*"
 )
 _NAMES_SOMETHING = {"--name", "--hostname", "--network", "--host", "--user", "-h", "-u", "--link", "--service"}
 

@@ -132,6 +132,11 @@ def test_what_is_masked_or_no_secret_stays_as_it_is(line: str) -> None:
     assert Masker(["secret"]).text(line) == (line, 0) and list(found_in(line)) == []
 
 
+@pytest.mark.parametrize("before", ["password=", "tool --password ", "sshpass -p ", "curl -u me:"])
+def test_a_password_that_begins_as_a_variable_is_masked(before: str) -> None:
+    assert Masker().text(f"{before}$ecret1") == (before + MASK, 1)
+
+
 def test_a_secret_behind_one_that_is_masked_already_is_masked_too() -> None:
     said, count = Masker().text(f"skopeo copy --src-creds me:{MASK} --dest-creds me:{VALUE} a b")
     assert (said.count(MASK), VALUE in said, count) == (2, False, 1)
