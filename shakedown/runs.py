@@ -154,6 +154,7 @@ class RunRecord(BaseModel):
     jobs: Annotated[list[JobRecord], FailFast()] = []  # in the order in which they were begun
     diagnosis: Diagnosis | None = None  # what it died of and where that began; None: it did not, or nobody can say
     kind: Literal["run", "drift"] = "run"  # drift: a check that changed nothing, with no job to be judged
+    ended_by: str = ""  # the error that ended the run before its end, where that was none of a node
     not_in_ledger: str = ""  # why the ledger could not be written at the end of the run
     trials: TrialsRecord | None = None
     isolation: Isolation | None = None  # the search for bad nodes, where there was one

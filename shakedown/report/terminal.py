@@ -317,6 +317,8 @@ def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
 
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"
+    if record.ended_by:
+        yield safe(f"ended by {record.ended_by}")
     yield from (escape(line) for line in words.lines(record.diagnosis))
     if record.rolling is not None:
         yield safe(record.rolling.words())

@@ -217,6 +217,7 @@ class Session:
             return
         self.record.finished_at = self.record.finished_at or now()
         self.record.verdict = self.verdict() if verdict is None else verdict
+        self.record.ended_by = invocation.error
         self.save()
         self._remember()
         after_run(self.record, self.examination.desired, len(list(self.state.inventory)), self.notices.append)

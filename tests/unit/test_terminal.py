@@ -29,7 +29,7 @@ def shown(*parts: object) -> str:
 
 
 def record(text: str) -> RunRecord:
-    made = RunRecord(run_id="r", started_at=now(), inventory=text, desired_digest="0")
+    made = RunRecord(run_id="r", started_at=now(), inventory=text, desired_digest="0", ended_by=f"error {text}")
     made.nodes = [
         RunNode(name=f"name {text}", verdict=Verdict.OK, part="excluded", why=f"why {text}", notes=[f"note {text}"])
     ]
@@ -51,7 +51,7 @@ def record(text: str) -> RunRecord:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_from_outside_is_shown_as_it_is(text: str) -> None:
     output = shown(*terminal.report(record(text)))
-    for what in ("name", "why", "note", "change", "node", "is", "by", "saw", "do"):
+    for what in ("name", "why", "note", "change", "node", "is", "by", "saw", "do", "error"):
         assert f"{what} {text}" in output
     assert output.count(text) >= 11  # and the inventory, and the wanted value
 
