@@ -163,6 +163,14 @@ def with_all(function: Command) -> Command:
 class Commands(click.Group):
     """A group whose commands are imported when they are needed."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """click's own exit code for Ctrl-C is 1, which says here that something has failed."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("shakedown: interrupted", err=True)
+            sys.exit(130)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
