@@ -144,6 +144,7 @@ def carry_out(jobs: Sequence[Job], where: Where, interrupted: Interrupted) -> No
         where.allocate(nodes, lambda text: planned[0].on_event(Event("phase", text)), interrupted)
     except Exception as error:
         for job in planned:
+            job.allocated = False
             _note_error(job, error)
         return
     gevent.joinall([gevent.spawn(_carry_out, job, where, interrupted) for job in planned])
@@ -180,7 +181,7 @@ def _carry_out(job: Job, where: Where, interrupted: Interrupted) -> None:
 
 def _note_error(job: Job, error: Exception) -> None:
     job.error = str(error) or type(error).__name__
-    job.on_event(Event("end", f"{'no result' if job.plan else 'not started'}: {job.error}", job.node))
+    job.on_event(Event("end", f"{'no result' if job.plan and job.allocated else 'not started'}: {job.error}", job.node))
     logger.debug("the job ended without a result", exc_info=True)
 
 

@@ -230,6 +230,7 @@ def keep(current: Session, job: Job) -> JobRecord:
     evidence = current.evidence[job.name]
     if job.result is None:
         evidence.stopped = job.error or "the run ended before the job did"
+        evidence.started = job.allocated
         kept.ended_by = "interrupted" if invocation.interrupted else "controller" if job.plan else ""
     else:
         kept.ended_by = ended_by(job.result)

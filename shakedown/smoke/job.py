@@ -144,6 +144,7 @@ class Job:
     plan: LaunchPlan | None = None
     result: JobResult | None = None
     error: str | None = None  # why there is no result
+    allocated: bool = True  # False: there was no place to start it, so that nothing of it ever ran
 
     @property
     def name(self) -> str:

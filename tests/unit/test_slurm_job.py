@@ -18,12 +18,15 @@ import pytest
 
 from shakedown.desired.models import Slurm
 from shakedown.node import relay
+from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation, Wanted
 from shakedown.schedulers.slurm.step import Step, _Answer
+from shakedown.smoke.job import Job
 from tests.nodes import until
+from tests.plans import small
 from tests.slurm_commands import SRUN, Programs
 
 NOTE = 'echo "${0##*/} $*" >> $HOME/asked'
@@ -284,3 +287,15 @@ def test_a_step_that_slurm_ends_is_no_nodes_failure(slurm):
         until(lambda: held.lost() is not None, 60)
         assert held.lost() == "Slurm ended its job 4711: TIMEOUT (TimeLimit)"
     held.end()
+
+
+def test_a_job_that_gets_no_place_never_started(tmp_path, monkeypatch):
+    def full(*_):
+        raise SlurmError("the queue is closed")
+
+    where, told = allocation(), []
+    monkeypatch.setattr(where, "allocate", full)
+    job = Job(make_plan=small, log_dir=tmp_path, on_event=lambda event: told.append(event.text))
+    carry_out([job], where, lambda: None)
+    assert (job.error, job.allocated) == ("the queue is closed", False)
+    assert told == ["not started: the queue is closed"]
