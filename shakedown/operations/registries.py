@@ -108,8 +108,7 @@ def ask(
 ) -> Answer:
     """The registry's answer: the one that two nodes had in this run, or else this node's. A mirror is asked where the
     registry itself gives none. `witnesses`: other nodes, of which up to three are asked until two were told the same:
-    no single one decides what the others
-    run. A node that cannot ask goes by what another was told."""
+    no single one decides what the others run. A node that cannot ask goes by what another was told."""
     wanted = digest or image.tag or "latest"
     answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", Answer())
     with answer.lock:
