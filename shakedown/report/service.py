@@ -16,7 +16,7 @@ from shakedown.text import counted, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_STYLES = {"in service": "green", "suspect": "yellow", "being mended": "yellow", "out": "red"}
+_STYLES = {"in service": "green", "suspect": "yellow", "being mended": "yellow", "out": "red", "unknown": "magenta"}
 _WHY = 160  # characters
 
 

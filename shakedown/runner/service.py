@@ -97,23 +97,37 @@ class Picture:
         """Why a host has a job, or why nobody can say that it has none."""
         service = self.services[host]
         if service.scheduler:
-            if self.scheduled.wrong:
-                return f"{self.scheduled.title} could not be asked: {self.scheduled.wrong}"
-            if node is None:
-                return f"{self.scheduled.title} has no node of that name"
-            if node.allocated:
+            if untold := self._untold(host):
+                return untold
+            if node is not None and node.allocated:
                 return f"{self.scheduled.title}: {'+'.join(node.states).lower()}"
         if state is None:
             unasked = service.scheduler or (service.bmc is not None and service.bmc.unasked)
             return "" if unasked else "it does not answer, and no scheduler is asked (service.bmc.unasked)"
         return on_its_gpus(state, self.examination.desired[host])
 
+    def _untold(self, host: str) -> str:
+        """Why the scheduler that a host has does not tell of it."""
+        if not self.services[host].scheduler:
+            return ""
+        if self.scheduled.wrong:
+            return f"{self.scheduled.title} could not be asked: {self.scheduled.wrong}"
+        return "" if self.node(host) is not None else f"{self.scheduled.title} has no node of that name"
+
     def board(self) -> Board:
         """As it is shown."""
         now = int(time.time())
         nexts = {each.node: each for each in self.proposals(now)}
         nodes = [
-            shown(host, self.known[host], its, nexts.get(host), self.node(host), self.parts.get(host, ()))
+            shown(
+                host,
+                self.known[host],
+                its,
+                nexts.get(host),
+                self.node(host),
+                self.parts.get(host, ()),
+                self._untold(host),
+            )
             for host, its in self.histories.items()
         ]
         title, why = self.scheduled.title, self.scheduled.wrong

@@ -34,6 +34,8 @@ class Board:
 def _verdict(node: NodeService) -> Verdict:
     if node.standing == "in service":
         return Verdict.OK
+    if node.standing == "unknown":
+        return Verdict.UNKNOWN
     if node.standing == "out" or any(not each.drift and each.source != "unread" for each in node.open):
         return Verdict.FAIL
     unread = any(each.source == "unread" for each in node.open)
@@ -47,8 +49,9 @@ def shown(
     proposal: Proposal | None = None,
     scheduled: Node | None = None,
     parts: Sequence[str] = (),
+    untold: str = "",
 ) -> NodeService:
-    """One node."""
+    """One node. `untold`: why its scheduler has not told of it, where it has one."""
     handed = history.taken("handed over", "taken back")
     begun = history.taken("begun")
     other = theirs(scheduled, known.steps) if scheduled is not None else ""
@@ -70,7 +73,7 @@ def shown(
     elif open_:
         standing = "suspect"
     else:
-        standing, why, since = "in service", "", None
+        standing, why, since = "unknown" if untold else "in service", untold, None
     return NodeService(
         node=name,
         standing=standing,

@@ -20,7 +20,8 @@ RUNGS: tuple[Rung, ...] = ("mend", "reload driver", "reboot", "power cycle")  # 
 LOAD: Literal["load"] = "load"  # the proof that follows each rung
 Done = Literal["begun", "ended", "drained", "resumed", "handed over", "taken back"]
 Outcome = Literal["", "done", "failed", "interrupted"]
-Standing = Literal["in service", "suspect", "being mended", "out"]
+Standing = Literal["in service", "suspect", "being mended", "out", "unknown"]
+"""`unknown`: nothing stands against it, and its scheduler could not tell whether it is drained."""
 
 _Line = Annotated[str, AfterValidator(line)]
 _Name = Annotated[str, AfterValidator(kept_name)]

@@ -539,6 +539,9 @@ def test_a_board_says_where_each_node_stands() -> None:
         assert Board([shown("node1", its, history(its))]).verdict == verdict
     assert Board([]).verdict == Verdict.UNKNOWN
     assert Board([shown("node1", Known(), history(Known()))], ["Slurm does not answer"]).verdict == Verdict.UNKNOWN
+    untold = shown("node1", Known(), history(Known()), untold="Slurm has no node of that name")
+    assert (untold.standing, untold.why) == ("unknown", "Slurm has no node of that name")
+    assert Board([untold]).verdict == Verdict.UNKNOWN
     again = known(accused(100), accused(300))
     assert shown("node1", again, history(again)).since == 100
 
