@@ -153,6 +153,8 @@ def _of_run(document: Run) -> Overview:
         parts.insert(0, printable(record.rolling.words(), TEXT))
     if record.finished_at is None:
         parts.insert(0, "the run is still at work, or was killed")
+    elif record.ended_by:
+        parts.insert(0, f"it was ended by {printable(record.ended_by, TEXT).rstrip('.')}")
     elif not parts:
         parts = ["it was ended before all was judged"]
     held = f"; {_gates(len(record.gates))} held" if record.gates else "; no job was asked for"

@@ -72,6 +72,9 @@ def test_the_sentence_says_what_is_wrong_and_of_how_many() -> None:
 def test_a_run_that_nobody_finished_is_told_as_one(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     assert overview(run).sentence.startswith("Passed: the node is in the desired state; all ")
+    run.record.ended_by, run.record.verdict = "KubernetesError: no kubeconfig.", Verdict.FAIL
+    assert overview(run).sentence == "Failed: it was ended by KubernetesError: no kubeconfig."
+    run.record.ended_by = ""
     run.record.finished_at, run.record.verdict = None, Verdict.UNKNOWN
     assert overview(run).sentence == "Unknown: the run is still at work, or was killed."
 
