@@ -81,8 +81,8 @@ def load_json(
     **numbers: Any,
 ) -> Any:
     """The document, its objects made by `pairs` where that is given, and its `numbers` by the functions that json.loads
-    has for them. Raises ValueError for what is no JSON, is nested
-    too deeply, or is longer than `limit` (characters or bytes, whichever the text is in)."""
+    has for them. Raises ValueError for what is no JSON, is nested too deeply, or is longer than `limit` (characters or
+    bytes, whichever the text is in)."""
     if len(text) > limit:
         raise ValueError(f"{len(text)} long, where at most {limit} are taken")
     try:
