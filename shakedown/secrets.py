@@ -80,6 +80,8 @@ _SHOWN = re.compile(
     rf"\(?(?:secret: )?not shown\)?|\*{{3,}}|<[^>]{{0,40}}>|{command_secrets.VARIABLE}|"
     r"(?i:null|none|true|false)|[\d.]{1,8}"
 )
+# Behind an option that has no value. A token of random letters may begin with a dash, too.
+_NEXT_OPTION = re.compile(r"-[A-Za-z]?|--([A-Za-z][A-Za-z0-9_.-]{0,80}(=.*)?)?")
 _HINT = re.compile(r"(?i)token|key|secret|pass|credential|bearer|auth|cookie|pwd|pat[\W_]")  # lines worth a closer look
 
 
@@ -131,8 +133,8 @@ def _bare_value(found: re.Match[str]) -> str:
     is_option = found.string[max(found.start() - 1, 0) : found.start()] == "-"
     if not found["between"].strip("\\\"', \t") and not is_option:
         return ""  # two words of a sentence, or of a list
-    if is_option and not found["between"].strip("\\\"', \t") and value.startswith("-"):
-        return ""  # the next option
+    if is_option and not found["between"].strip("\\\"', \t") and _NEXT_OPTION.fullmatch(value):
+        return ""
     value = re.sub(r"^(?:Bearer|Basic|Token)\s+", "", value)
     if name.endswith(("Error", "Exception")) or not is_secret(name) or _SHOWN.fullmatch(value):
         return ""
@@ -189,7 +191,7 @@ def _of_command(document: Sequence[Any]) -> list[tuple[int, str]]:
     found = [(at, document[at][begin:end]) for at, (begin, end) in command_secrets.of_list(document).items()]
     for at, (word, value) in enumerate(pairwise([*document, "-"])):
         name, equals, assigned = word.partition("=")
-        secret = assigned if equals else "" if value.startswith("-") else value
+        secret = assigned if equals else "" if _NEXT_OPTION.fullmatch(value) else value
         if _OPTION.fullmatch(name) and is_secret(name) and secret and not _SHOWN.fullmatch(secret):
             found.append((at if equals else at + 1, secret))
     return [(at, value) for at, value in found if value]

@@ -27,7 +27,7 @@ from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.node.launcher import processes, standstill
 from shakedown.smoke.standstill import Standstill
-from tests.nodes import launch_plan
+from tests.nodes import launch_plan, until
 
 WAYS = ("stopped", "in a loop", "in another collective", "in another group")
 PATIENCE_S = 60.0  # for 16 processes to join their groups on a machine that does other things
@@ -159,6 +159,7 @@ def test_a_process_cannot_have_root_run_a_program_by_what_it_calls_itself(
     (place / "py-spy").chmod(0o755)
     sleeper = subprocess.Popen([str(place / "python"), "600"], executable="/bin/sleep")
     try:
+        until(Path(f"/proc/{sleeper.pid}/cmdline").read_bytes)  # the kernel fills it after Popen has returned
         process = processes.read(sleeper.pid)
         assert process is not None and standstill._py_spy([process]) == str(place / "py-spy")
         place.chmod(0o777)
