@@ -10,18 +10,12 @@ runs counts, for a busy machine only ever adds, to the longer one more.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 from bench.cases import DRIFT, FLOOR, PROBE, cases, prepare
 from bench.measure import Cost, run
 from bench.nodes import BenchError, running
-from bench.relay import relayed
+from bench.relay import options, relayed
 from bench.settings import Settings, of_this_machine
 
 AIM = 1.3  # times the bare connect's wall time
@@ -29,10 +23,10 @@ AIM = 1.3  # times the bare connect's wall time
 
 def answer(settings: Settings) -> str:
     """What the probe says of a node that is as it should be."""
-    with scratch() as folder, running(1, folder) as nodes:
+    with running(1) as nodes:
         prepare(nodes, settings)
         (probe,) = cases(nodes, settings, [PROBE])
-        outcome = run(["env", *(f"{key}={value}" for key, value in probe.env.items()), *probe.argv], folder)
+        outcome = run(["env", *(f"{key}={value}" for key, value in probe.env.items()), *probe.argv], nodes.scratch)
         if why := probe.wrong(outcome):
             raise BenchError(f"the probe: {why}")
         return outcome.output
@@ -42,7 +36,7 @@ def measured(hosts: int, delays: list[int], runs: int, settings: Settings) -> di
     """Delay each way, ms -> case -> what each turn took. Raises BenchError."""
     costs: dict[int, dict[str, list[Cost]]] = {delay: {FLOOR: [], DRIFT: []} for delay in delays}
     said = answer(settings)
-    with scratch() as folder, running(hosts, folder, said) as nodes, relayed(nodes) as (behind, relay):
+    with running(hosts, said) as nodes, relayed(nodes) as (behind, relay):
         chosen = cases(behind, settings, [FLOOR, DRIFT])
         for turn in range(runs + 1):
             for delay, of_delay in costs.items():
@@ -54,16 +48,6 @@ def measured(hosts: int, delays: list[int], runs: int, settings: Settings) -> di
     return costs
 
 
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder with a short path, as long as it is needed."""
-    folder = Path(tempfile.mkdtemp(prefix="sdb", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def row(hosts: int, delay: int, costs: dict[str, list[Cost]]) -> str:
     """One line of the table."""
     floor, drift = (min(cost.wall_s for cost in costs[name]) for name in (FLOOR, DRIFT))
@@ -73,10 +57,8 @@ def row(hosts: int, delay: int, costs: dict[str, list[Cost]]) -> str:
 
 def main() -> int:
     """Print the table of docs/speed.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__, [0, 50, 200])
     parser.add_argument("--hosts", type=int, nargs="+", default=[20, 100], choices=range(1, 255), metavar="N")
-    parser.add_argument("--delays", type=int, nargs="+", default=[0, 50, 200], metavar="MS")
-    parser.add_argument("--runs", type=int, default=5)
     asked = parser.parse_args()
     print("| hosts | delay each way, ms | bare connect, s | drift, s | drift beside it | |\n|---|---|---|---|---|---|")
     settings = of_this_machine()

@@ -10,6 +10,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,14 +60,22 @@ class Nodes:
 
 
 @contextmanager
-def running(count: int, scratch: Path, answer: str = "") -> Iterator[Nodes]:
-    """Start `count` nodes (at most 254) with files in `scratch`; they end with the context, or with this process.
-    `answer`: what they say to every command, which they then do not run."""
+def running(count: int, answer: str = "") -> Iterator[Nodes]:
+    """Start `count` nodes (at most 254), with files in a folder of their own; all of it ends with the context, or the
+    nodes with this process. `answer`: what they say to every command, which they then do not run."""
     if os.geteuid() != 0:
         raise BenchError("the nodes need namespaces of their own: run as root")
     sshd = _sshd()
     addresses = [f"127.1.0.{number}" for number in range(1, count + 1)]
     port = _free_port(addresses)
+    scratch = Path(tempfile.mkdtemp(prefix="sdb", dir="/tmp"))  # short: a socket's path holds 108 characters
+    try:
+        yield from _running(addresses, port, sshd, scratch, answer)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _running(addresses: list[str], port: int, sshd: str, scratch: Path, answer: str) -> Iterator[Nodes]:
     for name in ("key", "host_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", scratch / name], check=True)
     if answer:

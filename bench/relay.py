@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import threading
 from collections.abc import Iterator
@@ -94,3 +95,11 @@ def relayed(nodes: Nodes) -> Iterator[tuple[Nodes, Relay]]:
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(30)
+
+
+def options(about: str | None, delays: list[int]) -> argparse.ArgumentParser:
+    """The options of a measurement through relays."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--delays", type=int, nargs="+", default=delays, metavar="MS", help="each way")
+    parser.add_argument("--runs", type=int, default=5, help="counted turns, after one that is not")
+    return parser

@@ -10,11 +10,9 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -34,22 +32,18 @@ LATEST = PROJECT / "bench" / "results" / "latest.json"
 
 def bench(hosts: int, runs: int, names: list[str]) -> dict[str, Any]:
     """Measure the cases over so many hosts. Raises BenchError."""
-    scratch = Path(tempfile.mkdtemp(prefix="sdb", dir="/tmp"))  # short: a socket's path holds 108 characters
-    try:
-        with running(hosts, scratch) as nodes:
-            settings = of_this_machine()
-            prepare(nodes, settings)
-            chosen = cases(nodes, settings, names)
-            costs: dict[str, list[Cost]] = {case.name: [] for case in chosen}
-            for turn in range(runs + 1):
-                for case in chosen:
-                    cost = case.cost(nodes)
-                    say(f"{hosts} hosts, run {turn or '0 (not counted)'}: {case.name} {cost.wall_s:.2f} s")
-                    if turn:  # the first turn fills caches: the probe's on the nodes, the kernel's
-                        costs[case.name].append(cost)
-            return report.result(hosts, costs, {case.name: case.what for case in chosen})
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with running(hosts) as nodes:
+        settings = of_this_machine()
+        prepare(nodes, settings)
+        chosen = cases(nodes, settings, names)
+        costs: dict[str, list[Cost]] = {case.name: [] for case in chosen}
+        for turn in range(runs + 1):
+            for case in chosen:
+                cost = case.cost(nodes)
+                say(f"{hosts} hosts, run {turn or '0 (not counted)'}: {case.name} {cost.wall_s:.2f} s")
+                if turn:  # the first turn fills caches: the probe's on the nodes, the kernel's
+                    costs[case.name].append(cost)
+        return report.result(hosts, costs, {case.name: case.what for case in chosen})
 
 
 def about() -> dict[str, Any]:

@@ -8,15 +8,11 @@ handshake ends at the relay and is in none.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import sys
-import tempfile
-from pathlib import Path
 
 from bench.cases import DRIFT, FLOOR, cases, prepare
 from bench.nodes import BenchError, running
-from bench.relay import relayed
+from bench.relay import options, relayed
 from bench.settings import of_this_machine
 
 AIM = 3.0  # round trips more than the bare connect
@@ -24,24 +20,19 @@ AIM = 3.0  # round trips more than the bare connect
 
 def measured(delays: list[int], runs: int) -> dict[int, dict[str, float]]:
     """Delay each way, ms -> case -> the least time that a connection was held, seconds. Raises BenchError."""
-    scratch = Path(tempfile.mkdtemp(prefix="sdb", dir="/tmp"))
     least: dict[int, dict[str, float]] = {delay: {} for delay in (0, *delays)}
-    try:
-        with running(1, scratch) as nodes:
-            settings = of_this_machine()
-            prepare(nodes, settings)
-            with relayed(nodes) as (behind, relay):
-                chosen = cases(behind, settings, [FLOOR, DRIFT])
-                for turn in range(runs + 1):
-                    for delay, held in least.items():
-                        relay.delay_s = delay / 1e3
-                        for case in chosen:
-                            case.cost(behind)
-                            if turn:  # the first turn fills caches
-                                held[case.name] = min(held.get(case.name, relay.held_s), relay.held_s)
-        return least
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    with running(1) as nodes, relayed(nodes) as (behind, relay):
+        settings = of_this_machine()
+        prepare(nodes, settings)
+        chosen = cases(behind, settings, [FLOOR, DRIFT])
+        for turn in range(runs + 1):
+            for delay, held in least.items():
+                relay.delay_s = delay / 1e3
+                for case in chosen:
+                    case.cost(behind)
+                    if turn:  # the first turn fills caches
+                        held[case.name] = min(held.get(case.name, relay.held_s), relay.held_s)
+    return least
 
 
 def table(least: dict[int, dict[str, float]]) -> str:
@@ -62,10 +53,7 @@ def table(least: dict[int, dict[str, float]]) -> str:
 
 def main() -> int:
     """Print the table of docs/speed.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--delays", type=int, nargs="+", default=[50, 300], metavar="MS")
-    parser.add_argument("--runs", type=int, default=5)
-    asked = parser.parse_args()
+    asked = options(__doc__, [50, 300]).parse_args()
     try:
         print(table(measured(asked.delays, asked.runs)))
     except BenchError as error:
