@@ -20,19 +20,17 @@ from shakedown.examination import Examination, Reading
 from shakedown.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runner import climbing
 from shakedown.runner.child import Commands
 from shakedown.runner.climbing import Climb
 from shakedown.runner.service import Picture, picture
 from shakedown.runs import JobRecord, RunDirectory, RunNode
-from shakedown.service.power import PowerError
+from shakedown.service.model import Step
 from tests.plans import small
 from tests.states import bare, desired
 from tests.unit.test_service import a_record
 
 NODES = ("node1", "node2", "node3")
 SMOKE = {"recipe": "gpt-small", "ranks_per_node": 1, "venv": "/opt/venv"}
-BMC = {"command": ["/usr/local/sbin/bmc", "{node}", "cycle"], "unasked": True}
 DRIFT = {"verdict": Verdict.DRIFT, "wanted": 0, "actual": 1}
 
 
@@ -109,9 +107,11 @@ class Lab(Commands):
         directory.save(record, {})
         self.ledger.add(directory)
 
+    def taken(self, node: str) -> Sequence[Step]:
+        return book.known_of(self.ledger, [node])[node].steps
+
     def steps(self, node: str) -> list[tuple[str, str, str]]:
-        taken = book.known_of(self.ledger, [node])[node].steps
-        return [(step.done, step.rung, step.outcome) for step in taken]
+        return [(step.done, step.rung, step.outcome) for step in self.taken(node)]
 
 
 @pytest.fixture
@@ -188,27 +188,24 @@ def test_a_witness_that_spoils_each_load_does_not_keep_a_node_out(lab: Lab) -> N
     assert not lab.look().histories["node2"].open
 
 
-def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    lab.service = {"rungs": ["mend", "power cycle"], "bmc": BMC}
-    cut: list[tuple[str, float]] = []
-
-    def cycle(_bmc: object, node: str) -> None:
-        cut.append((node, time.time()))
-        raise PowerError("busy")
-
-    monkeypatch.setattr(climbing, "cycle", cycle)
+def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, tmp_path: Path) -> None:
+    cut = tmp_path / "cut"
+    command = ["/bin/sh", "-c", f"echo $0 >> {cut}; exit 1", "{node}"]
+    lab.service = {"rungs": ["mend", "power cycle"], "bmc": {"command": command, "unasked": True}}
     lab.away = {"node2"}
     lab.keep("drift", NODES)
     first = lab.look()
     lab.away = set()  # somebody else's reboot is over
     lab.climb().run(first)
-    assert (cut, lab.steps("node2")) == ([], begun_and("done", "load"))
+    assert (cut.exists(), lab.steps("node2")) == (False, begun_and("done", "load"))
 
     time.sleep(5)
     lab.away, began = {"node2"}, int(time.time())
     lab.keep("drift", NODES)
     lab.climb().run(lab.look())
-    assert [node for node, _ in cut] == ["node2"] and cut[0][1] >= began + 120
+    assert cut.read_text().split() == ["node2"]
+    (begun,) = (step for step in lab.taken("node2") if (step.done, step.rung) == ("begun", "power cycle"))
+    assert begun.at >= began + 120
     assert ("handed over", "", "") in lab.steps("node2"), "it was tried once within a week"
 
 
