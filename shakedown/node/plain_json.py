@@ -11,7 +11,7 @@ class _Context:
     """What JSON's scanner asks of its context: nothing but plain values."""
 
     strict = True
-    object_hook = object_pairs_hook = None
+    object_hook = object_pairs_hook = array_hook = None  # the last from Python 3.15 on
     parse_float, parse_int = float, int
 
     @staticmethod
