@@ -7,7 +7,7 @@ prints, never changes a node and never raises for a bad one.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -15,7 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from shakedown.text import printable
 
 
-class Verdict(StrEnum):
+class _Word(str, Enum):  # noqa: UP042 - StrEnum is newer than the oldest Python of a node, which has the checks too
+    __str__ = str.__str__
+
+
+class Verdict(_Word):
     """What a comparison came to. Unknown is never ok.
 
     `warn` is for advice alone: the comparison was made, the node may train, and no operation would change it. It is
@@ -51,7 +55,7 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     return Verdict.OK if found.passes else found
 
 
-class Risk(StrEnum):
+class Risk(_Word):
     """What fixing costs the jobs on the node."""
 
     SAFE = "safe"
@@ -59,7 +63,7 @@ class Risk(StrEnum):
     REBOOT = "reboot"  # takes effect at the next boot
 
 
-class FixedBy(StrEnum):
+class FixedBy(_Word):
     """What fixes a finding. A deploy is responsible for what its operations fix; the rest it can only report."""
 
     OPERATION = "operation"  # one of shakedown/operations, when a deploy declares it

@@ -99,23 +99,6 @@ def every_digest(image: Image) -> set[str]:
     return {digest for _, _, digest in (entry.partition("@") for entry in image.digests)}
 
 
-def agreed_digest(stores: Iterable[Iterable[Image]], reference: Reference, at_least: int = 1) -> str | None:
-    """The digest that the nodes which have the reference's tag already hold: what the others should pull, so that a
-    tag which has moved at the registry does not split the nodes. None where fewer than `at_least` nodes have one, or
-    they differ. What was built on a node is in no registry, and does not count."""
-    found = [
-        {
-            digest
-            for image in store
-            if _has_tag(image, reference, reference.name)
-            for digest in digests_of(image, [reference.name]) or every_digest(image)
-        }
-        for store in stores
-    ]
-    known: set[str] = set().union(*found)
-    return known.pop() if len(known) == 1 and sum(map(bool, found)) >= at_least else None
-
-
 def same(images: Mapping[str, Image], names: Sequence[str]) -> dict[str, str]:
     """For each key one text, which is the same for images that are the same: those that share a registry digest of one
     of the names, or their id (one that was built here or loaded from a file has no digest)."""

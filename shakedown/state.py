@@ -127,7 +127,7 @@ class Numa(_Part):
 
 
 class Memory(_Part):
-    """psutil and /sys/kernel/mm."""
+    """psutil, /proc/meminfo and /sys/kernel/mm."""
 
     total_bytes: int
     available_bytes: int
@@ -339,6 +339,16 @@ class Disk(_Part):
     network: bool  # NFS, Lustre, ...
 
 
+class Nvme(_Part):
+    """One NVMe controller: /sys/class/nvme, by udev."""
+
+    name: str  # "nvme0"
+    bdf: str | None  # None: it is no PCI device, such as one of NVMe over fabrics
+    model: Reading[str]
+    serial: Reading[str]
+    firmware: Reading[str]
+
+
 class Clock(_Part):
     """timedatectl or chronyc."""
 
@@ -411,6 +421,7 @@ class NodeState(_Part):
     verbs: Verbs
     containers: Containers
     disks: Reading[list[Disk]]
+    nvme: Reading[list[Nvme]] = NOT_READ
     clock: Clock
     acs: Acs
     kernel_log: KernelLog

@@ -21,16 +21,16 @@ _LOOP = """
 import json, sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, sys.argv[1])
-from shakedown.node.agent import compiled, plain
+from shakedown.node.agent import models
+models.stand_in()
 for line in sys.stdin:
     document, state = json.loads(line)
-    compiled.give(document)
+    models.take(document)
     from shakedown.checks import evaluate
-    found = evaluate(compiled.desired(), plain.part(state, "NodeState"), document["node"])
-    assert "pydantic" not in sys.modules and "dataclasses" not in sys.modules and "typing" not in sys.modules
+    found = evaluate(models.view(document["desired"]), models.view(state), document["node"])
     from shakedown.checks import checks
-    told = [[str(each), str(each.fixed_by), plain.dumped(each)] for each in found]
-    print(json.dumps([list(checks()), *told]), flush=True)
+    told = [[str(each), str(each.fixed_by), each] for each in found]
+    print(models.as_json([list(checks()), *told]), flush=True)
 """
 
 

@@ -104,6 +104,12 @@ class Tree:
         above = "/".join([".."] * (len(Path(name).parts) - 2))
         path.symlink_to(f"{above}/{target.lstrip('/')}")
 
+    def device(self, subsystem: str, name: str, folder: str, event: str = "") -> None:
+        """What makes a folder below /sys/devices a device for udev."""
+        self.write(f"{folder}/uevent", event)
+        self.link(f"{folder}/subsystem", f"/sys/class/{subsystem}")
+        self.link(f"/sys/class/{subsystem}/{name}", folder)
+
     def numa(self, index: int) -> int:
         return 0 if index < self.count / 2 else 1
 
@@ -149,6 +155,7 @@ def make_tree(
         _gpu(tree, index)
         _nic(tree, index)
     _kfd(tree)
+    _drive(tree)
     _userland(tree)
     _device_files(tree)
     for fault in faults:
@@ -182,6 +189,7 @@ def _function(tree: Tree, bdf: str, ids: str, kind: str, driver: str, numa: int,
     for name, content in files.items():
         tree.write(f"{folder}/{name}", content)
     tree.link(f"{folder}/driver", f"/sys/bus/pci/drivers/{driver}")
+    tree.link(f"{folder}/subsystem", "/sys/bus/pci")
     tree.link(f"/sys/bus/pci/devices/{bdf}", folder)
     return folder
 
@@ -193,6 +201,7 @@ def _root_port(tree: Tree, bdf: str, numa: int) -> None:
         tree.write(f"{port}/{name}", value)
     tree.write(f"{port}/config", pci_config(acs=0))
     tree.write(f"{port}/numa_node", numa)
+    tree.link(f"{port}/subsystem", "/sys/bus/pci")
     tree.link(f"/sys/bus/pci/devices/{port.name}", str(port))
 
 
@@ -215,7 +224,7 @@ def _gpu(tree: Tree, index: int) -> None:
         for name, number in ((f"renderD{minor}", minor), (f"card{minor - 127}", minor - 127)):
             tree.write(f"{device}/drm/{name}/dev", f"{DRM_MAJOR}:{number}")
             tree.link(f"{device}/drm/{name}/device", device)
-            tree.link(f"/sys/class/drm/{name}", f"{device}/drm/{name}")
+            tree.device("drm", name, f"{device}/drm/{name}", f"MAJOR={DRM_MAJOR}\nMINOR={number}")
 
 
 def _nic(tree: Tree, index: int) -> None:
@@ -238,9 +247,16 @@ def _nic(tree: Tree, index: int) -> None:
         tree.write(f"/sys/kernel/debug/{nic.module}/{bdf}/cc_config/{parameter}", value)
     tree.write(f"{port}/counters/port_rcv_errors", 0)
     tree.link(f"{device}/device", folder)
-    tree.link(tree.hca(index), device)
+    tree.device("infiniband", name, device, f"NAME={name}")
     _gid_table(tree, port, index)
     _interface(tree, f"{folder}/net/{tree.interface(index)}", index, folder)
+
+
+def _drive(tree: Tree) -> None:
+    folder = "/sys/devices/pci0000:e0/0000:e0:03.1/0000:e1:00.0/nvme/nvme0"
+    tree.device("nvme", "nvme0", folder, "DEVNAME=nvme0")
+    for name, value in {"model": "Trial NVMe 3.84TB", "serial": "TR8N0042", "firmware_rev": "1.2.0"}.items():
+        tree.write(f"{folder}/{name}", value)
 
 
 def _gid_table(tree: Tree, port: str, index: int) -> None:
@@ -257,15 +273,13 @@ def _gid_table(tree: Tree, port: str, index: int) -> None:
 
 def _interface(tree: Tree, folder: str, index: int, device: str) -> None:
     name = tree.interface(index)
-    files: dict[str, str | bytes | int] = {
-        "address": f"08:00:0b:00:{index:02x}:{tree.host:02x}", "mtu": 9000, "operstate": "up", "flags": "0x1003",
-        "speed": 400000,
-    }  # fmt: skip
-    for file, content in files.items():
-        tree.write(f"{folder}/{file}", content)
+    tree.device("net", name, folder, f"INTERFACE={name}")
+    tree.write(f"{folder}/mtu", 9000)
     tree.link(f"{folder}/device", device)
-    tree.link(f"/sys/class/net/{name}", folder)
-    tree.recorded.setdefault("addresses", {})[name] = {"ipv4": [f"{tree.address(index)}/24"], "ipv6": []}
+    tree.recorded.setdefault("interfaces", {})[name] = {
+        "mac": f"08:00:0b:00:{index:02x}:{tree.host:02x}", "mtu": 9000, "up": True, "speed": 400000,
+        "ipv4": [f"{tree.address(index)}/24"], "ipv6": [],
+    }  # fmt: skip
     tree.recorded.setdefault("dcb", {})[name] = {"pfc": [3], "dscp": {"26": 3, "48": 7}, "trust": None}
     tree.recorded.setdefault("ethtool", {})[name] = {"rx_total_discard_pkts": 0, "tx_fifo_underruns_err": 0}
 
@@ -315,11 +329,12 @@ def _machine(tree: Tree) -> None:
     modules = ["amdgpu", tree.nic.module, "ib_uverbs", "ib_umad", "rdma_ucm", "rdma_cm"]
     proc: dict[str, str | bytes | int] = {
         "cpuinfo": cpuinfo, "loadavg": "0.10 0.20 0.15 1/2000 4242",
-        "meminfo": "MemTotal: 2377703244 kB\nMemAvailable: 2300000000 kB\nHugePages_Total: 0\nHugepagesize: 2048 kB",
+        "meminfo": "MemTotal: 2377703244 kB\nMemFree: 2200000000 kB\nMemAvailable: 2300000000 kB\n"
+        "Buffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nActive: 0 kB\nInactive: 0 kB\nSlab: 0 kB\n"
+        "SwapTotal: 0 kB\nSwapFree: 0 kB\nHugePages_Total: 0\nHugepagesize: 2048 kB",
         "modules": "\n".join(f"{name} 16384 0 - Live 0x0" for name in modules),
         "devices": f"Character devices:\n226 drm\n231 infiniband_verbs\n{KFD_MAJOR} kfd\n\nBlock devices:\n259 blkext",
-        "self/mountinfo": "29 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
-        "30 29 0:25 / /run rw shared:5 - tmpfs tmpfs rw",
+        "self/mounts": "/dev/nvme0n1p2 / ext4 rw,relatime 0 0\nproc /proc proc rw 0 0\ntmpfs /run tmpfs rw 0 0",
         "self/limits": "Max open files            1048576              1048576              files\n"
         "Max locked memory         unlimited            unlimited            bytes",
         "net/route": "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"

@@ -1,7 +1,7 @@
 """What a node's agent compares with: one document for that node, with its digest.
 
 It holds the part of the desired state that the checks answer, and what they would look up besides on the controller:
-the recipe, the profiles' PCI ids, the shapes of the models. No secret is in it.
+the recipe and the profiles' PCI ids. No secret is in it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from functools import cache
 from typing import Any
 
 from shakedown import checks
-from shakedown.agent import shapes
 from shakedown.desired import DesiredState, profiles
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Agent, Tuning
-from shakedown.node import question
+from shakedown.node import sysctl
 from shakedown.report.formats.prometheus import LABELS, NAMES
 from shakedown.secrets import masked
 from shakedown.smoke.recipe import Family, families, recipes
-from shakedown.state import Account, NodeState
+from shakedown.state import Account
 
 SCHEMA_VERSION = 1
 # Of those that the controller's own report has, the ones that are about one node.
@@ -51,9 +50,8 @@ def compiled(node: str, desired: DesiredState, account: Account, program: str) -
         "program": program,
         "home": account.home,
         **about,
-        "asked": question.sysctls(desired.tuning.sysctl),
+        "asked": sysctl.question(desired.tuning.sysctl),
         "tuning": list(Tuning.model_fields),
-        "shapes": _shapes(),
         "metrics": {name: {"help": NAMES[name], "labels": LABELS[name]} for name in METRICS},
         "agent": {**agent.model_dump(mode="json"), "stale_s": agent.stale_s},
     }
@@ -84,19 +82,6 @@ def _asked_for(desired: DesiredState) -> dict[str, Any]:
 def _sections() -> set[str]:
     named = {key.partition(".")[0] for keys in checks.answers().values() for key in keys}
     return named & set(DesiredState.model_fields)
-
-
-@cache
-def _shapes() -> dict[str, Any]:
-    found = shapes.compiled({NodeState: None, DesiredState: _sections(), Family: _OF_A_FAMILY})
-    own = {"Recipe": {"family": shapes.name_of(Family)}}
-    del found["defaults"][shapes.name_of(DesiredState)]
-    return {
-        "models": {**found["models"], **own},
-        "defaults": {name: given for name, given in found["defaults"].items() if given},
-        "desired": shapes.name_of(DesiredState),
-        "family": shapes.name_of(Family),
-    }
 
 
 def _recipes(desired: DesiredState) -> dict[str, Any]:

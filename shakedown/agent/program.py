@@ -1,23 +1,74 @@
-"""The agent's program: the probe's bundle, the checks as they travel, and what runs them."""
+"""The agent's program: the probe's bundle, the checks with all that they import of this package, and what runs them.
+
+The checks travel as they are. Only what they import of pydantic, and of modules that are written with it, is another
+thing on a node: `shakedown/node/agent/models.py` stands there for those.
+"""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from shakedown.agent.carried import modules
+from shakedown import checks
+from shakedown.node.agent.models import STANDS_FOR
 from shakedown.transport import bundle
+from shakedown.transport.program import ROOT
 
 _NODE = Path(bundle.__file__).parents[1] / "node"
-# Of shakedown/node, besides what the probe consists of.
+_CHECKS = Path(checks.__file__).parent
+ONLY_ON_THE_CONTROLLER = {"fleet"}  # compares nodes with each other
+# Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
 _MORE = ("safe_files.py", "owners.py")
+_CALLED = ("shakedown.findings", "shakedown.text")
 
 
 @cache
 def build() -> bundle.Bundle:
-    """All files by their path, and the digest over them. Raises BundleError and CannotTravel."""
+    """All files by their path, and the digest over them. Raises BundleError, and ValueError for a check that no node
+    could import."""
     files = dict(bundle.build().files)
-    files.update((path, text.encode()) for path, text in modules().items())
-    for path in [*(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py"))]:
-        files[f"shakedown/node/{path.relative_to(_NODE)}"] = path.read_bytes()
+    for path in [*(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py")), *carried()]:
+        files[str(path.relative_to(ROOT))] = path.read_bytes()
     return bundle.Bundle(files, bundle.files_digest(files))
+
+
+@cache
+def carried() -> tuple[Path, ...]:
+    """The modules of the checks, and those that they import."""
+    found: set[Path] = set()
+    waiting = {path for path in _CHECKS.glob("*.py") if path.stem not in ONLY_ON_THE_CONTROLLER}
+    waiting |= {path for name in _CALLED if (path := _path(name))}
+    while waiting:
+        found |= waiting
+        names = {name for path in waiting for name in _imports(ast.parse(path.read_text("utf-8")).body)}
+        if "typing_extensions" in names:
+            raise ValueError("a check imports typing_extensions, which no node has")
+        own = {name for name in names if name.startswith("shakedown.") and not _is_there(name)}
+        waiting = {path for name in own if (path := _path(name))} - found
+    return tuple(sorted(found))
+
+
+def _is_there(module: str) -> bool:
+    """Whether a node has a module anyway: it is one of the probe's, or `models.py` stands for it."""
+    return any(f"{module}.".startswith(f"{name}.") for name in ("shakedown.node", *STANDS_FOR))
+
+
+def _imports(statements: list[ast.stmt]) -> Iterator[str]:
+    """The modules that statements import, inside functions too, but not those for the type checker."""
+    for statement in statements:
+        if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
+            continue  # TYPE_CHECKING
+        for node in ast.walk(statement):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+
+def _path(module: str) -> Path | None:
+    """The file of a module of this package; None: the name is no module's."""
+    path = ROOT / module.replace(".", "/")
+    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.exists()), None)

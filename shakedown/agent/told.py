@@ -57,7 +57,7 @@ class Told(_Part):
 def findings(node: str, desired: DesiredState, answer: Any, program: str) -> list[Finding]:
     """The findings of a node by its agent's last verdict; the first, `agent`, says whether it counts. One that is too
     old, of another desired state or of another program is unknown, whatever it says. `answer`: what
-    `shakedown/node/agent/last.py` said there. `program`: the digest of the program that would be installed now."""
+    `shakedown/node/records.py` said there. `program`: the digest of the program that would be installed now."""
     try:
         now, problem = float(answer["now"]), str(answer["problem"])
         if problem:

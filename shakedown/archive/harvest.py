@@ -9,6 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from shakedown.catalogue import Log, entries
 from shakedown.runs import RunRecord
 
 _USERS = {"user"}
@@ -51,11 +52,10 @@ def versions(states: Iterable[Any]) -> set[str]:
 @cache
 def words() -> frozenset[str]:
     """Words that are read out of logs: a node that has such a name keeps it where it may mean the other thing."""
-    folder = resources.files("shakedown.smoke")
-    documents = [
-        tomllib.loads(folder.joinpath(name).read_text("utf-8")) for name in ("signatures.toml", "log_fields.toml")
-    ]
-    text = " ".join(value for document in documents for _, value in _texts(document))
+    logs: tuple[Log, ...] = ("job", "rccl", "kernel")
+    known = [text for log in logs for entry in entries(log) for text in (*entry.text, entry.pattern or "")]
+    fields = tomllib.loads(resources.files("shakedown.smoke").joinpath("log_fields.toml").read_text("utf-8"))
+    text = " ".join([*known, *(value for _, value in _texts(fields))])
     return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", text)) | {
         "iteration",
         "rank",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from shakedown.archive import MANIFEST
 from shakedown.archive.read import opened
 from shakedown.archive.tar import is_archive
 from shakedown.runs import RunDirectory, find_run
+from shakedown.runs_folder import runs_folder
 
 
 def is_packed(name: str) -> bool:
@@ -17,14 +22,34 @@ def is_packed(name: str) -> bool:
     return path.is_file() and is_archive(path)
 
 
-@contextmanager
-def opened_run(name: str) -> Iterator[tuple[RunDirectory, list[str], list[str]]]:
+@dataclass(frozen=True)
+class OpenedRun:
     """A run's directory, what a person should know of where it comes from, and what of it was altered since it was
-    packed. Raises ValueError and OSError."""
+    packed. `archive`: digest of the manifest; empty: it is a directory."""
+
+    directory: RunDirectory
+    told: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+    archive: str = ""
+
+    def origin(self, run_id: str) -> str:
+        """Return whose evidence the run is; empty: this site's own, a run in the folder of its runs and under its own
+        id. A directory that holds a manifest was unpacked from an archive."""
+        if self.archive:
+            return f"archive:{self.archive[:12]}"
+        path = self.directory.path.resolve()
+        if path.parent == runs_folder().resolve() and path.name == run_id and not (path / MANIFEST).exists():
+            return ""
+        return f"folder:{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
+
+
+@contextmanager
+def opened_run(name: str) -> Iterator[OpenedRun]:
+    """Open a run by its name, or out of an archive. Raises ValueError and OSError."""
     if not is_packed(name):
-        yield RunDirectory(find_run(name)), [], []
+        yield OpenedRun(RunDirectory(find_run(name)))
         return
     with opened(Path(name)) as archive:
         made = archive.manifest
         told = [f"packed by shakedown {made.shakedown}, judged {made.verdict} then; manifest sha256 {archive.digest}"]
-        yield RunDirectory(archive.path), told, archive.altered
+        yield OpenedRun(RunDirectory(archive.path), told, archive.altered, archive.digest)

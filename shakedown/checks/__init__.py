@@ -14,13 +14,15 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Comparison, Finding, Verdict
 from shakedown.state import NodeState
 
-Compared = Comparison | Iterable[Comparison] | None
-Check = Callable[[DesiredState, NodeState, str], Finding | list[Finding] | None]
+if TYPE_CHECKING:  # a node may have Python 3.8
+    Compared = Comparison | Iterable[Comparison] | None
+    Check = Callable[[DesiredState, NodeState, str], Finding | list[Finding] | None]
 
 # The order of the findings: what the machine is, how it is tuned, then what hangs on it. Those of other modules of this
 # package come after them, by the modules' names.
@@ -90,7 +92,7 @@ def evaluate(desired: DesiredState, state: NodeState, node: str) -> list[Finding
     return findings
 
 
-@functools.cache
+@functools.lru_cache
 def checks() -> dict[str, Check]:
     """Every registered check by name, in order, whichever module was imported first."""
     here = os.listdir(os.path.dirname(__file__))  # noqa: PTH208, PTH120 - a node would pay 4 ms for pathlib, or pkgutil

@@ -293,7 +293,7 @@ def _places(gpus: list[Gpu]) -> str:
     return ", ".join(gpu.bdf for gpu in gpus)
 
 
-@functools.cache
+@functools.lru_cache
 def _instinct() -> dict[str, str]:
     """PCI id -> the profile that knows it. A workstation's graphics card is no reason to train on it."""
     known = {name: profiles.load("gpu", name)["gpu"] for name in profiles.names("gpu")}

@@ -41,7 +41,7 @@ def _now_and_later(known: Known, wanted: str, state: NodeState) -> tuple[Setting
     reading: Any = state
     for part in known.place.split("."):
         reading = getattr(reading, part)
-    if isinstance(reading, Setting) or is_unreadable(reading):
+    if is_unreadable(reading) or hasattr(reading, "running"):  # a setting: on a node each model is a dictionary
         return reading, ""
     running, more = known.summary(reading, wanted, state.cpu.count)
     return Setting(running=running, persisted=at_boot(state.boot_unit, known.key())), more

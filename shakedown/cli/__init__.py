@@ -49,6 +49,7 @@ COMMANDS = {
     "isolate": "isolation",
     "parse": "parse",
     "service": "service",
+    "explain": "explain",
     "judge": "logs",
     "report": "logs",
     "bundle": "archive",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,11 @@ from shakedown.cli import format_of, unusable
 from shakedown.report.formats import Compared, Remembered, write
 from shakedown.text import printable
 
+if TYPE_CHECKING:
+    from shakedown.archive.run import OpenedRun
+    from shakedown.ledger.store import Ledger
+
+APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"
 _AGO = re.compile(r"(\d{1,5})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -52,23 +57,63 @@ def add(runs: tuple[str, ...], every: bool) -> None:
     """Keep RUNS, by their directories; one that is there already is replaced, so that a ledger can be made anew. What
     cannot be read is named, the others are kept, and the exit code is 2.
 
+    A run out of an archive, or from outside the folder of the runs, is kept under the name of its origin: what it says
+    of nodes changes no node's service, and enters no baseline.
+
     \b
     shakedown ledger add 20261122T014456-4dc983
     shakedown ledger add --all
     """
-    from shakedown.ledger.place import LedgerError
-    from shakedown.ledger.store import open_ledger
-    from shakedown.runs import RunDirectory, find_run, run_ids
+    from shakedown.runs import run_ids
 
     if bool(runs) == every:
         unusable("ledger add takes RUNS, or --all")
+    _add(run_ids() if every else runs, _keep)
+
+
+@ledger.command("import")
+@click.argument("runs", nargs=-1, required=True)
+def import_(runs: tuple[str, ...]) -> None:
+    """Keep RUNS of others (archives, or directories from elsewhere) as evidence about this site's own nodes: what they
+    say may have nodes drained and cleared, and enters baselines.
+
+    \b
+    shakedown ledger import controller2/20261122T014456-4dc983
+    shakedown ledger import rack7.shakedown.tar.gz
+    """
+    _add(runs, _import)
+
+
+def _keep(book: Ledger, run: OpenedRun) -> list[str]:
+    record = run.directory.load()
+    if origin := run.origin(record.run_id):
+        click.echo(f"shakedown: {record.run_id} {APART.format(origin=origin)}", err=True)
+    return book.add(run.directory, record, origin)
+
+
+def _import(book: Ledger, run: OpenedRun) -> list[str]:
+    record = run.directory.load()
+    if book.knows(record.run_id):
+        raise ValueError(f"{printable(record.run_id, 100)}: a run of that id is in the ledger already: not imported")
+    if run.altered:
+        raise ValueError(f"{printable(record.run_id, 100)}: not imported: {'; '.join(run.altered)}")
+    return book.add(run.directory, record)
+
+
+def _add(runs: Iterable[str], keep: Callable[[Ledger, OpenedRun], list[str]]) -> None:
+    """Keep runs in the ledger, and say what could not be."""
+    from shakedown.archive.run import opened_run
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
     wrong: list[str] = []
     kept = 0
     try:
         book = open_ledger()
-        for name in run_ids() if every else runs:
+        for name in runs:
             try:
-                wrong += book.add(RunDirectory(find_run(name)))
+                with opened_run(name) as run:
+                    wrong += keep(book, run)
                 kept += 1
             except LedgerError:
                 raise
@@ -143,10 +188,10 @@ def compare(first: str, second: str, form: str) -> None:
     from shakedown.ledger.compare import compare as beside
 
     try:
-        with opened_run(first) as (one, *told), opened_run(second) as (other, *more):
-            for line in chain(*told, *more):
+        with opened_run(first) as one, opened_run(second) as other:
+            for line in (*one.told, *one.altered, *other.told, *other.altered):
                 click.echo(f"shakedown: {printable(line)}", err=True)
-            found = beside(one, other)
+            found = beside(one.directory, other.directory)
     except (OSError, ValueError) as error:
         unusable(error)
     write(Compared(found), form)

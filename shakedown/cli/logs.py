@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from shakedown.cli import format_and_output, show, unusable, with_all
-from shakedown.cli.ledger import Since
+from shakedown.cli.ledger import APART, Since
 from shakedown.findings import Verdict, worst
 from shakedown.report.formats import Judged, Remembered, Run, names
 from shakedown.smoke import gates
@@ -20,6 +20,7 @@ from shakedown.smoke.gates import Gate, NodeLog, Recorded
 from shakedown.text import printable
 
 if TYPE_CHECKING:
+    from shakedown.archive.run import OpenedRun
     from shakedown.diagnosis.model import Diagnosis
     from shakedown.runs import Evidence, RunDirectory, RunRecord
 
@@ -169,7 +170,8 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     from shakedown.runs import judge_jobs, judge_run, verdict_of
 
     try:
-        with opened_run(name) as (directory, told, altered):
+        with opened_run(name) as run:
+            directory, told, altered = run.directory, run.told, run.altered
             record = directory.load()
             evidence = directory.load_evidence()
             if baseline:
@@ -180,10 +182,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             told = [*told, *_no_end(directory, record, told)]
             verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if altered else [])])
             if ledger:
-                from shakedown.ledger.keep import keep
-
-                if why := keep(directory, record.model_copy(update={"gates": judged, "verdict": verdict})):
-                    click.echo(f"shakedown: {why}", err=True)
+                _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
     except (OSError, ValueError) as error:
         unusable(str(error))
     each = zip(record.jobs, judgements, strict=True)
@@ -191,6 +190,17 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
     recorded = [figure for judgement in shown for figure in judgement.recorded if figure.why]
     begun = dict.fromkeys(each.past.new_epoch for each in evidence.values() if each.past and each.past.new_epoch)
     _finish(judged, verdict, form, output, [*told, *altered, *begun], recorded, show_all, died_of)
+
+
+def _keep(run: OpenedRun, record: RunRecord) -> None:
+    """Keep a run in the ledger as it was judged now; what others sent, as theirs."""
+    from shakedown.ledger.keep import keep
+
+    origin = run.origin(record.run_id)
+    if why := keep(run.directory, record, origin=origin):
+        click.echo(f"shakedown: {why}", err=True)
+    elif origin:
+        click.echo(f"shakedown: {printable(record.run_id, 100)} {APART.format(origin=origin)}", err=True)
 
 
 def _no_end(directory: RunDirectory, record: RunRecord, told: Sequence[str]) -> list[str]:
@@ -275,7 +285,8 @@ def report(
     from shakedown.archive.run import opened_run
 
     try:
-        with opened_run(run) as (directory, told, altered):
+        with opened_run(run) as found:
+            directory, told, altered = found.directory, found.told, found.altered
             record = directory.load()
             if altered:
                 record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})

@@ -208,9 +208,11 @@ def drift(
             click.echo("shakedown: told by the nodes' agents: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
         if ledger:
+            from shakedown.runner.invocation import invocation
             from shakedown.runner.session import keep_check
 
             keep_check(state, examination, verdict)
+            code = Verdict.FAIL.exit_code if invocation.unrecorded else code
     sys.exit(code)
 
 

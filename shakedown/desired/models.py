@@ -17,7 +17,7 @@ from shakedown.desired.amounts import Amount, Some
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
 from shakedown.images import parse
-from shakedown.node import lossless, question
+from shakedown.node import lossless, sysctl
 from shakedown.node.settings import SETTINGS
 
 Positive = Annotated[int, Field(gt=0)]
@@ -147,7 +147,7 @@ class Tuning(Section):
         {},
         "kernel settings by their sysctl names, now and at boot",
         {"net.ipv4.conf.all.rp_filter": 2},
-        max_length=question.MOST,
+        max_length=sysctl.MOST,
     )
     modules: list[Module] = key(
         [], "kernel modules that are loaded now and at every boot, besides those of gpu and rdma", ["nvme_tcp"]
@@ -351,17 +351,6 @@ class Pulls(Section):
         "registry -> the site's mirror of it; the registry itself is asked where the mirror does not answer",
         {"docker.io": {"address": "mirror.rack7:5000"}},
     )
-    from_nodes: bool = key(
-        False,
-        "docker only: one node pulls, the others take the image from nodes that have it, not encrypted",
-        True,
-    )
-    per_node: Annotated[int, Field(ge=1, le=16)] = key(
-        2, "nodes that take an image from one node at a time", 2, unit="nodes"
-    )
-    interface: Interface | None = key(
-        None, "interface of the nodes that give; None: an RDMA device's, else the one that is reached", "ens50f0"
-    )
 
 
 class System(Section):
@@ -381,7 +370,7 @@ class System(Section):
     reboot_at_once: Positive = key(1, "nodes that may be down together", 4, unit="nodes")
     reboot_timeout_s: Positive = key(900, "time in which a node has to be back", 900, unit="s")
     kernel_log_clean: bool | None = key(
-        None, "no line of a fault (signatures.toml, kernel) in the kernel's log since boot", True
+        None, "no line of a fault (docs/catalogue.md) in the kernel's log since boot", True
     )
 
     @field_validator("memory", mode="before")

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from shakedown.node import question
+from shakedown.node import sysctl
 from shakedown.node.settings import SETTINGS
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -78,7 +78,7 @@ Group = Annotated[str, AfterValidator(_account)]
 Module = Annotated[str, AfterValidator(_matching(MODULE, "a name of a kernel module: letters, digits, _ and -"))]
 SysctlKey = Annotated[
     str,
-    Field(max_length=question.LONGEST),
+    Field(max_length=sysctl.LONGEST),
     AfterValidator(_matching(SYSCTL_KEY, "a sysctl key, such as vm.swappiness")),
 ]
 Parameter = Annotated[str, AfterValidator(_parameter)]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.smoke.signatures import Role
+from shakedown.catalogue import Role
 from shakedown.telemetry.timing import Moment
 
 Confidence = Literal["certain", "likely", "undecided"]

@@ -1,6 +1,6 @@
 """The rule: of all signs of a job's failure, which node it began on, and what of. Pure, and never a guess with a name.
 
-A sign is an origin, an echo or either (signatures.toml). The cause comes before what follows from it, so of several
+A sign is an origin, an echo or either (shakedown/catalogue). The cause comes before what follows from it, so of several
 nodes with an origin the first one counts, if it was the first for certain: each sign happened within an interval, and
 two intervals that overlap have no order. Where only echoes are left, the node that the others lost, and that lost none,
 is named. Whatever that leaves open is undecided.
@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from shakedown.catalogue import Role, entry
 from shakedown.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
-from shakedown.smoke.signatures import MISMATCH, Role, load, signature
+from shakedown.smoke.signatures import MISMATCH
 
 WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause of it
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
@@ -61,7 +62,7 @@ class _Case:
         self.near = _near(ordered)
         echoes: dict[str | None, list[Sign]] = defaultdict(list)
         for sign in self.near:
-            if sign.role == "echo" and not sign.symptom and signature(sign.name):
+            if sign.role == "echo" and not sign.symptom and entry(sign.name):
                 echoes[sign.node].append(sign)
         self.roles = {id(sign): _role(sign, echoes[sign.node]) for sign in self.near}
 
@@ -108,7 +109,8 @@ def _near(ordered: Sequence[Sign]) -> list[Sign]:
 
 
 def _of_kernel(sign: Sign) -> bool:
-    return any(entry.name == sign.name for entry in load().kernel)
+    known = entry(sign.name)
+    return known is not None and known.log == "kernel"
 
 
 def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from shakedown.catalogue import Role, entry
 from shakedown.diagnosis.model import Sign
 from shakedown.hangs.model import Hang
 from shakedown.smoke.job import Failure
-from shakedown.smoke.signatures import Match, Role, signature
+from shakedown.smoke.signatures import Match
 from shakedown.text import printable
 
 
@@ -45,8 +46,8 @@ _KINDS: dict[str, _Seen] = {
     "watchdog": _Seen(
         "origin",
         False,
-        "the launcher on the node ended, or was ended, in mid-run",
-        "find out who ended it there (memory, a person, a shutdown)",
+        "the launcher on the node was ended or stopped in mid-run",
+        "find out who ended or stopped it there (memory, a person, a shutdown)",
     ),
     "disk full": _Seen("origin", False, "the disk of the run folder is full", "make room on that node and run again"),
     "controller": _Seen(
@@ -109,7 +110,7 @@ def blamed(line: str, addresses: Mapping[str, str]) -> tuple[str, ...]:
 
 def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
     """A failure that was seen while the job ran."""
-    known = signature(failure.kind)
+    known = entry(failure.kind)
     if known is None:
         said = seen(failure)
         return Sign(
@@ -139,7 +140,7 @@ def of_match(match: Match, node: str, file: str, addresses: Mapping[str, str] | 
 def _of_signature(
     name: str, node: str | None, line: str, number: int | None, file: str | None, addresses: Mapping[str, str]
 ) -> Sign:
-    known = signature(name)
+    known = entry(name)
     assert known is not None and known.role is not None
     return Sign(
         node=node,

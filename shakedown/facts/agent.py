@@ -10,19 +10,19 @@ from pyinfra.api.command import StringCommand
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.api.host import Host
 
+from shakedown import node
 from shakedown.facts.node import parse
-from shakedown.node import agent
 from shakedown.node.agent.tell import FOLDER
 from shakedown.transport.program import command, program
 
 SECONDS = 60
-_LAST = Path(agent.__file__).with_name("last.py")
+_RECORDS = Path(node.__file__).with_name("records.py")
 
 
 def read_last(host: Host) -> dict[str, Any]:
-    """The answer of `shakedown/node/agent/last.py`: one command, with the host's own connector arguments. Raises
+    """The answer of `shakedown/node/records.py`: one command, with the host's own connector arguments. Raises
     FactProcessError, or what the connection raises."""
-    text = f"import sys\n{program(_LAST)}\nshow(sys.argv[1])"
+    text = f"{program(_RECORDS)}\nshow_verdict(sys.argv[1])"
     arguments, _ = pop_global_arguments(host.state, host, {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     connector["_timeout"] = SECONDS

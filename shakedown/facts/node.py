@@ -17,7 +17,7 @@ from pyinfra.context import ctx_config
 from typing_extensions import override
 
 from shakedown.facts.base import Fact
-from shakedown.node import question
+from shakedown.node import sysctl
 from shakedown.text import load_sound
 from shakedown.transport import bundle
 
@@ -88,7 +88,7 @@ class NodeState(Fact[dict[str, Any]]):
 
     @override
     def command(self, timeout: int = 60, sysctls: Sequence[str] = ()) -> str:
-        self.asked = tuple(question.sysctls(sysctls))
+        self.asked = tuple(sysctl.question(sysctls))
         return bundle.launch_command(timeout, self.asked)
 
     @override

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
+from shakedown.ledger.key import digest as digest_of
 from shakedown.ledger.parts import Part, equipment_of, parts_of
 from shakedown.ledger.words import line, name
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results_of
@@ -112,6 +113,28 @@ def entry_of(
         for figure in measured:
             entry.figures.append({**of_run, "job": job_row["job"], **figure})
     return entry
+
+
+def kept_apart(entry: Entry, origin: str) -> Entry:
+    """Return the rows of a run that others sent: run, nodes and jobs under names that begin with the origin, so that
+    nothing that asks about this site's own finds any of them, and nothing that speaks for or against a node."""
+
+    def renamed(row: Row, **changed: Any) -> Row:
+        node = row.get("node")
+        own = {"node": name(f"{origin}/{node}")} if node is not None else {}
+        return {**row, **own, "run_id": name(f"{origin}/{row['run_id']}"), **changed}
+
+    run = renamed(entry.run, inventory=line(f"{origin}: {entry.run['inventory']}"), kept_at=line(origin))
+    return replace(
+        entry,
+        run=run,
+        jobs=[renamed(row, identity=digest_of([origin, row["identity"]])) for row in entry.jobs],
+        figures=[renamed(row) for row in entry.figures],
+        nodes=[renamed(row) for row in entry.nodes],
+        findings=[renamed(row) for row in entry.findings],
+        accusations=[],
+        proofs=[],
+    )
 
 
 def _fit(column: str, value: Any) -> Any:

@@ -14,15 +14,16 @@ def keep(
     record: RunRecord,
     states: Mapping[str, NodeState] | None = None,
     evidence: Mapping[str, Evidence] | None = None,
+    origin: str = "",
 ) -> str:
-    """Keep a run that has ended; what is not given is read from its directory. Returns why it could not be kept, with
-    the remedy; nothing where it is."""
+    """Keep a run that has ended; what is not given is read from its directory. `origin`: whose evidence the run is,
+    where others sent it. Returns why it could not be kept, with the remedy; nothing where it is."""
     try:
         from shakedown.ledger.entry import entry_of  # the database's library takes its time: not before it is needed
         from shakedown.ledger.store import open_ledger
 
         if states is None:
-            open_ledger().add(directory, record)
+            open_ledger().add(directory, record, origin)
         else:
             open_ledger().put(entry_of(record, states, directory, evidence or {}))
     except Exception as error:  # whatever it is, the run has come to what it has come to

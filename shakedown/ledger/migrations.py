@@ -25,7 +25,12 @@ def _service(connection: Connection) -> None:
     schema.metadata.create_all(connection, tables=[schema.accusations, schema.proofs, schema.steps])
 
 
-MIGRATIONS: Sequence[Migration] = (_first, _service)
+def _claims(connection: Connection) -> None:
+    """Version 3: who is at work on which node."""
+    schema.metadata.create_all(connection, tables=[schema.claims])
+
+
+MIGRATIONS: Sequence[Migration] = (_first, _service, _claims)
 
 
 def version_of(connection: Connection) -> int:

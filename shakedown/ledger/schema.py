@@ -158,3 +158,16 @@ steps = Table(
     Column("who", String(NAME), nullable=False),
 )
 Index("steps_by_node", steps.c.node, steps.c.at)
+
+# Who is at work on a node now (shakedown/ledger/claims.py). A row whose process is dead counts for nothing.
+claims = Table(
+    "claims",
+    metadata,
+    Column("node", String(NAME), primary_key=True),
+    Column("who", String(NAME), nullable=False),
+    Column("place", String(NAME), nullable=False),  # boot and pid namespace of the controller's machine
+    Column("pid", BigInteger, nullable=False),
+    Column("start", BigInteger, nullable=False),  # of the process, clock ticks since boot
+    Column("lock", String(4 * TEXT), nullable=False),  # a file that the commands of the process hold locked
+    Column("renewed", BigInteger, nullable=False),  # seconds since 1970 UTC
+)

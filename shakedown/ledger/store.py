@@ -57,11 +57,11 @@ class Ledger:
         self._migrations = migrations
         self._known_engine: Engine | None = None
 
-    def add(self, run: RunDirectory, record: RunRecord | None = None) -> list[str]:
+    def add(self, run: RunDirectory, record: RunRecord | None = None, origin: str = "") -> list[str]:
         """Keep a run, by its directory; one that is there already is replaced. `record` stands for the one in run.json
-        where it was judged again. Returns what could not be read. Raises ValueError and OSError for a record that
-        cannot be."""
-        from shakedown.ledger.entry import entry_of
+        where it was judged again. `origin`: whose evidence the run is; empty: this site's own. Returns what
+        could not be read. Raises ValueError and OSError for a record that cannot be."""
+        from shakedown.ledger.entry import entry_of, kept_apart
 
         record = record or run.load()
         evidence = run.load_evidence() if any(job.benchmark for job in record.jobs) else {}
@@ -74,7 +74,8 @@ class Ledger:
                 continue
             except (OSError, ValueError) as error:
                 lacking.append(str(error))
-        self.put(entry_of(record, states, run, evidence))
+        entry = entry_of(record, states, run, evidence)
+        self.put(kept_apart(entry, origin) if origin else entry)
         return lacking
 
     def put(self, entry: Entry) -> None:
@@ -87,6 +88,14 @@ class Ledger:
             except _Clash as clash:  # another writer kept the same run, or the same equipment, at this moment
                 if attempt == _TRIES - 1:
                     raise LedgerError(str(clash)) from None
+
+    def knows(self, run_id: str) -> bool:
+        """Return whether a run of that id is kept. Raises LedgerError."""
+        if not self.exists():
+            return False
+        with self.reading() as connection:
+            found = select(schema.runs.c.run_id).where(schema.runs.c.run_id == kept_name(run_id))
+            return connection.execute(found).scalar_one_or_none() is not None
 
     def earlier(self, key: Key, before: str | None = None, limit: int = 1000) -> list[Earlier]:
         """The passed jobs of the same identity, of every epoch, the newest `limit`, the oldest of them first. `before`

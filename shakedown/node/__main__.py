@@ -2,15 +2,17 @@
 one JSON document.
 
 `--seconds` shortens the time limit of every reading that waits for a device, a daemon or a file server. `--ask` names
-what is to be read besides what always is (`question.py`).
+what is to be read besides what always is (`sysctl.py`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
 import time
+from typing import Any, Sequence
 
 from . import (
     account,
@@ -18,7 +20,6 @@ from . import (
     clock,
     cmdline,
     containers,
-    cpu,
     devices,
     disks,
     gpu,
@@ -26,10 +27,7 @@ from . import (
     kernel_log,
     kfd,
     listening,
-    memory,
     modules,
-    pci,
-    question,
     rdma,
     smi,
     software,
@@ -37,15 +35,10 @@ from . import (
     system,
     verbs,
 )
-from .children import Child, Inline, Together, gather
+from .children import Readings, answers, start
 from .next_boot import NextBoot
-from .plain_json import written
 from .settings import SETTINGS
 from .tree import Part, Tree, attempt, is_unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Sequence
 
 SCHEMA_VERSION = 1
 
@@ -66,44 +59,26 @@ def _place(state: Part, settings: Part) -> None:
         at[last] = part
 
 
-def _pci(tree: Tree, boot: NextBoot) -> list[Any]:
+def _gpus(tree: Tree, boot: NextBoot) -> list[Any]:
     return [attempt(gpu.read, tree), _settings(tree, boot, waits=True)]
 
 
-def _start(
-    tree: Tree, boot: NextBoot, unit: Part, most: float, whole: bool
-) -> tuple[dict[str, Child | Inline], Together]:
-    """Everything that may wait for a device, a daemon or a file server, in children: what takes long by itself in one
-    of its own, what is quick unless it hangs together. Where there is no such thing the reading has nothing to wait
-    for, and no child is paid for."""
-
-    def start(waits: bool, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> Child | Inline:
-        if waits:
-            return Child(what, min(seconds, most), function, tree, *arguments)
-        return Inline(function, tree, *arguments)
-
-    library = attempt(smi.library_path, tree)
-    has_devices = any(tree.exists("/dev/" + name) for name in ("kfd", "dri", "infiniband"))
-    # Which may wait, what it is, seconds, how it is read.
-    quick: dict[str, Any] = {
-        "pci": (pci.may_wait(tree), "PCI devices", 8, _pci, tree, boot),
-        "rdma": (bool(tree.names(rdma.CLASS)), "RDMA devices", 8, rdma.read, tree, whole),
-        "interfaces": (interfaces.may_wait(tree), "network interfaces", 8, interfaces.read, tree, unit, whole),
-        "devices": (has_devices, "device files", 5, devices.read, tree),
+def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) -> list[Readings]:
+    """All that may wait for a device or a daemon, in groups that share a child: together what is quick unless a device
+    hangs, alone what takes long."""
+    devices_: Readings = {
+        "pci": ("PCI devices", 8, _gpus, (tree, boot)),
+        "rdma": ("RDMA devices", 8, rdma.read, (tree, whole)),
+        "interfaces": ("network interfaces", 8, interfaces.read, (tree, unit, whole)),
+        "devices": ("device files", 5, devices.read, (tree,)),
+        "nvme": ("NVMe controllers", 5, disks.controllers, (tree,)),
     }
-    waiting = {
-        name: (what, min(seconds, most), function, *arguments)
-        for name, (waits, what, seconds, function, *arguments) in quick.items()
-        if waits
-    }
-    alone = {
-        "smi": start(not is_unreadable(library), "amdsmi", 15, smi.read, library),
-        "containers": start(containers.is_there(tree), "container engine", 15, containers.read),
-        "disks": start(disks.may_wait(tree), "disks", 5, disks.read),  # of file servers, which hang more often
-        "clock": start(False, "clock", 5, clock.read),
-        **{name: Inline(*reading[3:]) for name, reading in quick.items() if name not in waiting},
-    }
-    return alone, Together(min(8, most), waiting)
+    groups = [devices_]
+    if not is_unreadable(library):
+        groups.append({"smi": ("amdsmi", 15, smi.read, (tree, library))})
+    if containers.is_there(tree):
+        groups.append({"containers": ("container engine", 15, containers.read, (tree,))})
+    return groups
 
 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
@@ -113,9 +88,9 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
     state = {
         "system": about,
         "cmdline": line,
-        "cpu": cpu.read(tree),
-        "numa": memory.read_numa(tree),
-        "memory": memory.read(tree),
+        "cpu": system.read_cpu(tree),
+        "numa": {"nodes": attempt(system.numa_nodes, tree)},
+        "memory": system.read_memory(tree),
         "sysctl": sysctl.read(tree, boot, keys),
         "settings": {},
         "limits": account.read_limits(tree, person),
@@ -124,6 +99,8 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "kfd": kfd.read(tree),
         "rocm_version": attempt(kfd.rocm_version, tree),
         "software": software.read(tree),
+        "disks": attempt(disks.read, tree),
+        "clock": _each(attempt(clock.read, tree), "synchronised", "service", "offset_s"),
         "routes": attempt(interfaces.read_routes, tree),
         "verbs": verbs.read(tree),
         "kernel_log": log,
@@ -139,21 +116,17 @@ def _each(answer: Any, *fields: str) -> Part:
     return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
 
 
-def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline], together: Together) -> None:
-    apart = [child for child in children.values() if isinstance(child, Child)]
-    gather([*apart, *([together.child] if together.child else [])])
-    children = dict(children, **together.apart())
-    answers = {name: attempt(child.value) for name, child in children.items()}
+def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
+    """Put the answers of the children into the document."""
     state["containers"] = _each(answers["containers"], "engine", "version", "root", "images", "running")
-    state["disks"] = answers["disks"]
+    state["nvme"] = answers["nvme"]
     state["devices"] = _each(answers["devices"], "kfd", "kfd_major", "dri", "infiniband")
-    state["clock"] = _each(answers["clock"], "synchronised", "service", "offset_s")
 
     library, functions = answers["smi"], answers["pci"]
     waiting = [each.name for each in SETTINGS.values() if each.waits]
     gpus, settings = (functions, dict.fromkeys(waiting, functions)) if is_unreadable(functions) else functions
     _place(state, settings)
-    state["gpus"] = gpu.merge(tree, gpus, library)
+    state["gpus"] = gpu.merge(gpus, library)
     state["gpu_tool"] = library if is_unreadable(library) else library["version"]
     state["counters"].update(gpu.counters(state["gpus"]))
 
@@ -164,7 +137,7 @@ def _collect(tree: Tree, state: Part, children: dict[str, Child | Inline], toget
 
 
 def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = (), whole: bool = True) -> Part:
-    """The whole document. `asked`: what else the desired state is about, as `question.py` has it. `whole`: with what
+    """The whole document. `asked`: what else the desired state is about, as `sysctl.py` has it. `whole`: with what
     only plans and jobs need, and no check: the error counters, and who listens."""
     began = time.monotonic()
     about, unit = system.read(tree), bootunit.read(tree)
@@ -173,10 +146,14 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
     # Before the children: those that try whether /dev/kfd can be opened are processes of the GPUs, too, for as long
     # as the driver takes to forget them.
     processes = attempt(kfd.read_processes, tree)
-    children, together = _start(tree, boot, unit, most, whole)
-    state = _read_here(tree, boot, about, line, unit, question.sysctl_keys(asked))
+    library = attempt(smi.library_path, tree)
+    children = start(_waiting(tree, boot, unit, whole, library), most)
+    state = _read_here(tree, boot, about, line, unit, sysctl.asked_keys(asked))
     state["gpu_processes"] = processes
-    _collect(tree, state, children, together)
+    found = answers(children, most)
+    if "containers" not in found:
+        found["containers"] = attempt(containers.read, tree)
+    _collect(tree, state, dict({"smi": library}, **found))
     if whole:
         state["listening"] = attempt(listening.read, tree)
     else:
@@ -198,7 +175,7 @@ def main(arguments: list[str]) -> None:
     tree = Tree(options.get("--root", "/"))
     asked = options.get("--ask", "").split()
     document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), asked)
-    sys.stdout.write(written(document) + "\n")
+    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

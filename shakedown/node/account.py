@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Optional
 
 from .tree import Part, Tree, attempt, pick
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 GROUPS = ("render", "video", "docker")
 _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}

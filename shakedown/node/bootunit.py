@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from .tree import Part, Tree, attempt, is_unreadable, pick
+from typing import Optional
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
+from .tree import Part, Tree, attempt, is_unreadable, pick
 
 UNIT = "shakedown-boot.service"
 CONFIG = "/etc/shakedown/boot.conf"

@@ -1,4 +1,4 @@
-"""Readings in child processes, each with its own time limit.
+"""Readings in child processes, with time limits.
 
 A library that hangs or crashes, a file server that is gone, a driver stuck in the kernel: each costs the reading, never
 the probe. A child leads its own process group, which is killed when its time is up; one that the kernel does not let
@@ -7,153 +7,102 @@ die is left behind and not waited for.
 
 from __future__ import annotations
 
-import marshal
+import json
 import os
 import select
+import signal
+import subprocess
 import time
+from typing import Any, Callable, Dict, List, Tuple
 
-from .tree import Part, Unreadable, explain
+from .tree import Part, Unreadable, attempt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Tuple
-
-    Reading = Tuple[Any, ...]  # what, seconds, function, its arguments
-
-_SIGKILL = 9  # importing signal for its name costs 1 ms of CPU
+Reading = Tuple[str, float, Callable[..., Any], Tuple[Any, ...]]  # what it is about, seconds, function, its arguments
+Readings = Dict[str, Reading]
 
 
 class Child:
-    """One reading that runs beside the probe: `function(*arguments)` in a fork, its value over a pipe."""
+    """Readings that are taken beside the probe, one after the other in one fork; their values come over a pipe."""
 
-    def __init__(self, what: str, seconds: float, function: Callable[..., Any], *arguments: Any) -> None:
-        self.what = what
-        self.deadline = time.monotonic() + seconds
-        self.seconds = seconds
-        self.output = bytearray()
-        self.ended = False
-        self.timed_out = False
+    def __init__(self, readings: Readings, most: float = 60.0) -> None:
+        self.readings = readings
+        self.seconds = min(most, max(seconds for _, seconds, _, _ in readings.values()))
+        self.deadline = time.monotonic() + self.seconds
+        self.failed = False
         self.pipe, write_end = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            _serve(write_end, function, arguments)
+            _serve(write_end, readings)
         os.close(write_end)
 
-    def _finish(self) -> None:
-        self.ended = True
-        os.close(self.pipe)
+    def values(self) -> Dict[str, Any]:
+        """Wait for the child. Return the value of each reading, or the part that says why there is none."""
+        output, late = self._output()
         try:
-            os.killpg(self.pid, _SIGKILL)  # the child itself, or what it has left behind
+            os.killpg(self.pid, signal.SIGKILL)  # the child itself, or what it has left behind
         except OSError:
             pass
-
-    def take(self) -> None:
-        """Read what is there; at the end of the output the child has finished."""
-        chunk = os.read(self.pipe, 65536)
-        self.output += chunk
-        if not chunk:
-            self._finish()
-
-    def expire(self) -> None:
-        self.timed_out = True
-        self._finish()
-
-    def value(self) -> Any:
-        """What the child's function returned; raises Unreadable where it raised, hung or died."""
         status = _reap(self.pid, 0.2)
-        if self.timed_out:
-            raise Unreadable("timed out", "{}: no answer in {:g} s".format(self.what, self.seconds))
-        if not self.output:
-            raise Unreadable("failed", "{}: died ({})".format(self.what, _cause(status)))
         try:
-            outcome = _unpacked(bytes(self.output))
-        except (EOFError, ValueError, TypeError) as error:
-            raise Unreadable("failed", "{}: its answer is cut short: {}".format(self.what, error)) from None
-        return _opened(outcome)
+            values: Dict[str, Any] = json.loads(output)
+            return values
+        except ValueError:
+            self.failed = True
+        why, words = "failed", "died ({})".format(_cause(status))
+        if late:
+            why, words = "timed out", "no answer in {:g} s".format(self.seconds)
+        elif output:
+            words = "its answer is cut short"
+        return {
+            name: Unreadable(why, "{}: {}".format(what, words)).as_part() for name, (what, *_) in self.readings.items()
+        }
+
+    def _output(self) -> Tuple[bytes, bool]:
+        """All that the child writes, and whether its time was up before its end."""
+        output, chunk = bytearray(), b""
+        with os.fdopen(self.pipe, "rb", buffering=0) as pipe:
+            while select.select([pipe], [], [], max(0.0, self.deadline - time.monotonic()))[0]:
+                chunk = pipe.read(65536)
+                if not chunk:
+                    return bytes(output), False
+                output += chunk
+        return bytes(output), True
 
 
-class Inline:
-    """A reading with nothing to wait for, behind the same face as a child: a fork costs 3 ms of CPU."""
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self.function = function
-        self.arguments = arguments
-
-    def value(self) -> Any:
-        return self.function(*self.arguments)
+def start(groups: List[Readings], most: float = 60.0) -> List[Child]:
+    """Begin with the readings of each group in a child of its own: a fork costs more than most readings."""
+    return [Child(readings, most) for readings in groups if readings]
 
 
-class Together:
-    """Several readings in one child, one after the other: a fork costs 5 ms of CPU, and these take less, each of them,
-    where nothing hangs. Where one does, or brings the child down, every reading gets a child of its own in the end."""
+def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
+    """Wait for the children. Return the value of each reading, or the part that says why there is none.
 
-    def __init__(self, seconds: float, readings: dict[str, Reading]) -> None:
-        self.readings = readings
-        self.child = Child("readings of devices", seconds, _in_turn, list(readings.values())) if readings else None
-
-    def apart(self) -> dict[str, Inline | Child]:
-        """What each came to, once the child was gathered."""
-        if self.child is None:
-            return {}
-        try:
-            outcomes = self.child.value()
-        except Unreadable:
-            children = {name: Child(*reading) for name, reading in self.readings.items()}
-            gather(list(children.values()))
-            return dict(children)
-        return {name: Inline(_opened, outcome) for name, outcome in zip(self.readings, outcomes)}
+    Where one of several readings hangs or brings its child down, each of them gets a child of its own in the end.
+    """
+    found: Dict[str, Any] = {}
+    again: List[Readings] = []
+    for child in children:
+        found.update(child.values())
+        if child.failed and len(child.readings) > 1:
+            again += [{name: reading} for name, reading in child.readings.items()]
+    if again:
+        found.update(answers(start(again, most)))
+    return found
 
 
-def _in_turn(readings: list[Reading]) -> list[dict[str, Any]]:
-    return [_outcome(function, arguments) for _, _, function, *arguments in readings]
-
-
-def _outcome(function: Callable[..., Any], arguments: Any) -> dict[str, Any]:
-    try:
-        return {"value": function(*arguments)}
-    except Exception as error:
-        return {"error": explain(error).as_part()}
-
-
-def _opened(outcome: dict[str, Any]) -> Any:
-    if "error" in outcome:
-        raise Unreadable(outcome["error"]["unreadable"], outcome["error"]["detail"])
-    return outcome["value"]
-
-
-def _serve(write_end: int, function: Callable[..., Any], arguments: Any) -> None:
+def _serve(write_end: int, readings: Readings) -> None:
     """The child's whole life. Its standard streams are closed off: a library may print, the document may not suffer."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(null, stream)
-        data = _packed(_outcome(function, arguments))
+        values = {name: attempt(function, *arguments) for name, (_, _, function, arguments) in readings.items()}
+        data = json.dumps(values).encode()
         while data:
             data = data[os.write(write_end, data) :]
     finally:
         os._exit(0)
-
-
-def _packed(outcome: dict[str, Any]) -> bytes:
-    """For ourselves, a fork of the same Python: marshal, which is there without an import of 10 ms. What has values of
-    a library's own types, which only look like numbers and texts, goes as JSON."""
-    try:
-        return b"M" + marshal.dumps(outcome)
-    except ValueError:
-        import json
-
-        return b"J" + json.dumps(outcome).encode()
-
-
-def _unpacked(data: bytes) -> dict[str, Any]:
-    if data[:1] == b"M":
-        outcome: dict[str, Any] = marshal.loads(data[1:])
-    else:
-        import json
-
-        outcome = json.loads(data[1:].decode())
-    return outcome
 
 
 def _cause(status: int) -> str:
@@ -174,31 +123,11 @@ def _reap(pid: int, patience: float) -> int:
         time.sleep(0.001)
 
 
-def gather(children: list[Child]) -> None:
-    """Collect the output of all children until each has finished or its time is up."""
-    poller = select.poll()
-    by_pipe = {child.pipe: child for child in children if not child.ended}
-    for pipe in by_pipe:
-        poller.register(pipe, select.POLLIN | select.POLLHUP)
-    while by_pipe:
-        now = time.monotonic()
-        wait = max(0.0, min(child.deadline for child in by_pipe.values()) - now)
-        ready = {pipe for pipe, _ in poller.poll(wait * 1000 + 1)}
-        for pipe, child in list(by_pipe.items()):
-            if pipe in ready:
-                child.take()
-            elif time.monotonic() >= child.deadline:
-                child.expire()
-            if child.ended:
-                poller.unregister(pipe)
-                del by_pipe[pipe]
-
-
-def run_tool(argv: list[str], seconds: float) -> str:
+def run_tool(argv: List[str], seconds: float) -> str:
     """What a program prints, as text; raises Unreadable where it is missing, fails, or does not answer in time."""
-    tool = Child(argv[0], seconds, _run_here, argv)
-    gather([tool])
-    answer: Part = tool.value()
+    answer = answers([Child({"tool": (argv[0], seconds, _run_here, (argv,))})])["tool"]
+    if "unreadable" in answer:
+        raise Unreadable(answer["unreadable"], answer["detail"])
     if answer["code"] != 0:
         words = (answer["error"].strip() or answer["output"].strip()).splitlines()
         why = "not permitted" if any("ermission denied" in line for line in words) else "failed"
@@ -206,12 +135,7 @@ def run_tool(argv: list[str], seconds: float) -> str:
     return str(answer["output"])
 
 
-def _run_here(argv: list[str]) -> Part:
-    import subprocess  # here only: it costs 10 ms of CPU to import, and few nodes need it
-
+def _run_here(argv: List[str]) -> Part:
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    return {
-        "code": done.returncode,
-        "output": done.stdout.decode("utf-8", "replace"),
-        "error": done.stderr.decode("utf-8", "replace"),
-    }
+    texts = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return dict(zip(("output", "error"), texts), code=done.returncode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 
 from .children import run_tool
@@ -31,8 +32,6 @@ def parse_chrony(line: str) -> float:
 
 def _timex() -> tuple[bool, float]:
     """adjtimex with nothing to set only reads, and needs no rights. timedatectl shows the same bit."""
-    import ctypes  # here only: it costs 1 ms of CPU
-
     block = ctypes.create_string_buffer(256)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.adjtimex(block) < 0:

@@ -2,60 +2,39 @@
 
 from __future__ import annotations
 
-from .pattern import Pattern
+import re
+import shlex
+from typing import Optional
+
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
-
-_NAMES = ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT")
-_WORD = Pattern(r'(?:[^\s"]|"[^"]*")+')
-_VARIABLE = Pattern(r"\$\{?(\w+)\}?")
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
 def parse_words(text: str) -> list[str]:
     """Arguments of a command line; a quoted value stays one word, with its quotes."""
-    return _WORD.compiled().findall(text) if '"' in text else text.split()
+    return _WORD.findall(text)
 
 
 def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = None) -> dict[str, str]:
     """GRUB_CMDLINE_LINUX and .._DEFAULT after the shell assignments of one file, on top of `values`."""
     values = dict(values or {})
-    for line in lines:
-        name, equals, raw = line.partition("=")
-        name = name.lstrip()
-        if name.startswith("export") and name[6:7].isspace():
-            name = name[6:].lstrip()
-        append, name = name.endswith("+"), name[:-1] if name.endswith("+") else name
-        if not equals or name not in _NAMES:
-            continue
-        words = _shell_words(raw)
-        if words is None:
-            continue
+    for assignment in filter(None, map(_ASSIGNMENT.match, lines)):
+        name, append, raw = assignment.groups()
+        try:
+            words = shlex.split(raw, comments=True)
+        except ValueError:
+            continue  # which a shell would refuse
         text = _filled_in(words[0] if words else "", values)
         values[name] = values.get(name, "") + text if append else text
     return values
 
 
-def _shell_words(raw: str) -> Optional[list[str]]:
-    """The words of what a shell would be given; None for what it would refuse."""
-    text = raw.strip()
-    if len(text) > 1 and text[0] == text[-1] == '"' and not any(mark in text[1:-1] for mark in '"\\'):
-        return [text[1:-1]]  # as nearly everybody has it
-    import shlex  # costs 7 ms of CPU
-
-    try:
-        return shlex.split(raw, comments=True)
-    except ValueError:
-        return None
-
-
 def _filled_in(text: str, values: dict[str, str]) -> str:
     """A text with the values of the variables that it names."""
-    if "$" not in text:
-        return text
-    return _VARIABLE.compiled().sub(lambda found: values.get(found.group(1), ""), text)
+    return _VARIABLE.sub(lambda found: values.get(found.group(1), ""), text)
 
 
 def parse_grub_cfg(lines: list[str]) -> list[str]:

@@ -5,17 +5,14 @@ Docker is asked over its socket, which costs a tenth of its command line; podman
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+from typing import Any
 
 from .children import run_tool
-from .plain_json import parse
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-_UNIX, _STREAM = 1, 1  # linux/socket.h
 _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
 
@@ -25,7 +22,7 @@ def parse_http(answer: bytes) -> Any:
     status = head.split(None, 2)
     if len(status) < 2 or status[1] != b"200":
         raise Unreadable("failed", "docker: " + head.split(b"\r\n", 1)[0].decode("utf-8", "replace"))
-    return parse(body.decode())
+    return json.loads(body.decode())
 
 
 def parse_docker_images(entries: list[dict[str, Any]]) -> list[Part]:
@@ -62,10 +59,7 @@ def versions(labels: Any) -> dict[str, str]:
 
 
 def _ask_docker(path: str, request: str) -> Any:
-    import _socket  # the part in C: the whole of `socket` costs 5 ms
-
-    handle = _socket.socket(_UNIX, _STREAM)
-    try:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as handle:
         try:
             handle.connect(path)
         except OSError as error:
@@ -78,8 +72,6 @@ def _ask_docker(path: str, request: str) -> Any:
         while chunk:
             chunks.append(chunk)
             chunk = handle.recv(65536)
-    finally:
-        handle.close()
     return parse_http(b"".join(chunks))
 
 
@@ -108,12 +100,12 @@ def _podman(tree: Tree, tool: str) -> Part:
         version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
         root = Unreadable("missing", "podman has not stored anything yet").as_part()
         return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
-    info = attempt(lambda: parse(run_tool([tool, "info", "--format", "json"], 5)))
+    info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 5)))
     return {
         "engine": info if "unreadable" in info else "podman",
         "version": attempt(pick, info, "version", "Version"),
         "root": attempt(pick, info, "store", "graphRoot"),
-        "images": attempt(lambda: parse_podman_images(parse(run_tool([tool, "images", "--format", "json"], 5)))),
+        "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 5)))),
         "running": attempt(pick, info, "store", "containerStore", "running"),
     }
 

@@ -4,13 +4,11 @@ program and without root. The numbers are of linux/dcbnl.h, linux/rtnetlink.h an
 from __future__ import annotations
 
 import os
+import socket
 import struct
+from typing import Any, Iterator
 
 from .tree import Unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Iterator
 
 _NETLINK_ROUTE, _REQUEST, _ERROR = 0, 1, 2
 _GETDCB, _IEEE_GET = 78, 21
@@ -92,8 +90,6 @@ def _dscps(table: bytes) -> dict[str, int]:
 
 def ask(interface: str) -> dict[str, Any]:
     """What the kernel tells of one interface (`parse`). Raises Unreadable where its driver knows nothing of DCB."""
-    import socket
-
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as link:
         link.settimeout(_SECONDS)
         link.bind((0, 0))

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import Any, Dict, Set
 
 from . import kfd
 from .account import parse_table, user_name
 from .tree import Part, Tree, attempt
+from .udev import devices
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+# As the operations of shakedown/operations/devices.py are called. `patterns` are shell patterns of paths,
+# `kernel_names` those of udev; `mode` is the least that there must be. No group: that of the file is right.
+ACCESS: Dict[str, Dict[str, Any]] = {
+    "kfd": {"patterns": ("/dev/kfd",), "kernel_names": ("kfd",), "mode": "0660", "group": "render"},
+    "dri": {"patterns": ("/dev/dri/renderD*",), "kernel_names": ("renderD*",), "mode": "0660", "group": "render"},
+    "infiniband": {
+        "patterns": ("/dev/infiniband/uverbs*", "/dev/infiniband/rdma_cm"),
+        "kernel_names": ("uverbs*", "rdma_cm"),
+        "mode": "0666",
+        "group": None,
+    },
+}
 
 
 def parse_majors(lines: list[str]) -> dict[str, int]:
@@ -68,15 +79,12 @@ def _unconfigured(tree: Tree) -> set[str]:
     compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
     time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is.
     """
-    drm = "/sys/class/drm"
     used = attempt(kfd.render_minors, tree)
     minors = {"renderD{}".format(minor) for minor in used} if isinstance(used, set) else set()
-    found = set()
-    for name in tree.names(drm):
-        device = "{}/{}/device".format(drm, name)
-        partition = (tree.link_name(device) or "").startswith("amdgpu_xcp")
-        if partition and not minors.intersection(tree.names(device + "/drm")):
-            found.add(name)
+    found: Set[str] = set()
+    for device in devices(tree, "drm", "renderD*"):
+        if device.parent.startswith("amdgpu_xcp") and device.name not in minors:
+            found.update(tree.names(os.path.dirname(device.path)))  # with its card
     return found
 
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
+import re
+import socket
 import struct
+from typing import Any
 
-from .pattern import Pattern
 from .rdma import ERROR_NAME
 from .tree import Unreadable, explain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import array
-    from typing import Any
 
 _SIOCETHTOOL = 0x8946
 _GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37  # linux/ethtool.h
 _SET_STATS = 1
 _NAME_LENGTH = 32
 # "[3]: rx_discards", "rx3_dropped", "rx-3.errors", "rx_queue_3_drops": one of many queues.
-_QUEUE = Pattern(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
+_QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?:queue[-_])?\d+|(?<=^ch)\d+")
 
 
 def parse_names(block: bytes) -> list[str]:
@@ -30,7 +29,7 @@ def parse_names(block: bytes) -> list[str]:
 def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
     """The error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
     found: dict[str, int] = {}
-    errors, queue = ERROR_NAME.compiled(), _QUEUE.compiled()
+    errors, queue = ERROR_NAME, _QUEUE
     for name, value in zip(names, values):
         if errors.search(name):
             key = queue.sub("*", name, count=1)
@@ -39,17 +38,12 @@ def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
 
 
 def _call(handle: Any, interface: str, command: array.array[int]) -> None:
-    import fcntl
-
     request = struct.pack("16sP16x", interface.encode()[:15], command.buffer_info()[0])
     fcntl.ioctl(handle, _SIOCETHTOOL, request)
 
 
 def statistics(interface: str) -> dict[str, int]:
     """Error counters of one interface."""
-    import array  # takes 1 ms of CPU, for the node that has such a driver
-    import socket
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         size = array.array("B", struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
         _call(handle, interface, size)

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from . import pci, smi
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .udev import Device, devices
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-_AMD = "1002"
-# What the library knows better, or alone; where it does not answer, the driver's files do for most of it.
-_FROM_LIBRARY = (
-    "model",
-    "serial",
-    "vram_bytes",
-    "vram_used_bytes",
-    "compute_partition",
-    "memory_partition",
-    "driver",
-    "firmware",
-    "ecc_correctable",
-    "ecc_uncorrectable",
-    "pcie_replays",
-    "temperature_c",
-    "power_w",
-    "xgmi_links",
-)
+_AMD = "0x1002"
+_OF_THE_DRIVER = {"bdf", "pci_id", "numa_node", "link"}  # all else the library knows better, or alone
 
 
-def is_gpu(event: dict[str, str]) -> bool:
-    """An AMD accelerator or display controller. A VGA function counts only under amdgpu: servers' management
-    controllers carry old ATI ones."""
-    kind = int(event.get("PCI_CLASS", "0"), 16) >> 8
-    if not event.get("PCI_ID", "").upper().startswith(_AMD + ":"):
-        return False
-    return kind in (0x1200, 0x0380) or (kind == 0x0300 and event.get("DRIVER") == "amdgpu")
+def functions(tree: Tree) -> list[Device]:
+    """AMD's accelerators and display controllers, in PCI order."""
+    return [device for device in devices(tree, "pci", vendor=_AMD) if _is_gpu(device.properties)]
+
+
+def _is_gpu(properties: dict[str, str]) -> bool:
+    """A VGA function counts only under amdgpu: servers' management controllers carry old ATI ones."""
+    kind = int(properties.get("PCI_CLASS", "0"), 16) >> 8
+    return kind in (0x1200, 0x0380) or (kind == 0x0300 and properties.get("DRIVER") == "amdgpu")
 
 
 def parse_ras(lines: list[str]) -> dict[str, int]:
@@ -68,22 +53,24 @@ def _driver(tree: Tree) -> str:
     return "the kernel's own, source " + tree.text("/sys/module/amdgpu/srcversion")
 
 
-def _udev_model(bdf: str) -> str:
-    """The name in udev's hardware database, for a GPU that AMD's library does not describe."""
-    import pyudev  # here only: 20 ms of CPU, and needed on nodes without ROCm alone
+def _model(tree: Tree, folder: str, properties: dict[str, str]) -> str:
+    """As the driver has it, or udev's hardware database; AMD's library knows it better than both."""
+    try:
+        return tree.text(folder + "/product_name")
+    except OSError:
+        if "ID_MODEL_FROM_DATABASE" not in properties:
+            raise
+        return properties["ID_MODEL_FROM_DATABASE"]
 
-    device = pyudev.Devices.from_path(pyudev.Context(), pci.DEVICES + "/" + bdf)
-    return str(device.properties["ID_MODEL_FROM_DATABASE"])
 
-
-def _one(tree: Tree, bdf: str, event: dict[str, str]) -> Part:
-    folder = pci.DEVICES + "/" + bdf
+def _one(tree: Tree, device: Device) -> Part:
+    folder = pci.DEVICES + "/" + device.name
     return {
-        "bdf": bdf,
-        "pci_id": event["PCI_ID"].lower(),
+        "bdf": device.name,
+        "pci_id": device.properties["PCI_ID"].lower(),
         "numa_node": attempt(pci.numa_node, tree, folder),
         "link": pci.link(tree, folder),
-        "model": attempt(tree.text, folder + "/product_name"),
+        "model": attempt(_model, tree, folder, device.properties),
         "serial": attempt(lambda: smi.serial(tree.text(folder + "/unique_id"))),
         "vram_bytes": attempt(tree.number, folder + "/mem_info_vram_total"),
         "vram_used_bytes": attempt(tree.number, folder + "/mem_info_vram_used"),
@@ -102,10 +89,10 @@ def _one(tree: Tree, bdf: str, event: dict[str, str]) -> Part:
 
 def read(tree: Tree) -> list[Part]:
     """GPUs in PCI order."""
-    return [_one(tree, bdf, event) for bdf, event in sorted(pci.functions(tree).items()) if is_gpu(event)]
+    return [_one(tree, device) for device in functions(tree)]
 
 
-def merge(tree: Tree, gpus: Any, library: Any) -> Any:
+def merge(gpus: Any, library: Any) -> Any:
     """The driver's view joined with the library's, by BDF. A value wins over a reason; the library's reason wins over
     the driver's, since it is asked first."""
     if is_unreadable(gpus):
@@ -114,13 +101,10 @@ def merge(tree: Tree, gpus: Any, library: Any) -> Any:
     why = library if is_unreadable(library) else Unreadable("missing", "amdsmi does not list this GPU").as_part()
     for gpu in gpus:
         of_library = described.get(gpu["bdf"], {})
-        for field in _FROM_LIBRARY:
+        for field in gpu.keys() - _OF_THE_DRIVER:
             value = of_library.get(field, why)
             if not is_unreadable(value) or is_unreadable(gpu[field]):
                 gpu[field] = value
-        if is_unreadable(gpu["model"]) and tree.live:
-            name = attempt(_udev_model, gpu["bdf"])
-            gpu["model"] = gpu["model"] if is_unreadable(name) else name
     return gpus
 
 

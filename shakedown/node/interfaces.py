@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import sys
+import socket
+from typing import Any, List, NamedTuple
+
+import psutil
 
 from . import ethtool, mtu, pci
 from .tree import Part, Tree, Unreadable, attempt
+from .udev import devices
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List
-
-    Addresses = Dict[str, Dict[str, List[str]]]
-
-CLASS = "/sys/class/net"
 _UP = 0x1
-_AF_INET, _AF_INET6 = 2, 10  # linux/socket.h
+
+
+class Link(NamedTuple):
+    """`speed`: Mb/s, 0 where it is not known."""
+
+    mac: str
+    mtu: int
+    up: bool
+    speed: int
+    ipv4: List[str]
+    ipv6: List[str]
 
 
 def prefix_length(netmask: str) -> int:
@@ -52,77 +59,44 @@ def read_routes(tree: Tree) -> list[Part]:
     return parse_routes(tree.lines("/proc/net/route"))
 
 
-def _addresses(tree: Tree) -> Addresses:
-    """Addresses with prefix length by interface. The kernel has no file for them, so psutil asks it."""
+def _links(tree: Tree) -> dict[str, Link]:
+    """What the kernel has of each interface of this network namespace; it has no file for the addresses."""
     if not tree.live:
-        return dict(tree.recorded("addresses"))
-    found: Addresses = {}
-    for name, family, address, netmask, *_ in _psutil().net_if_addrs():
-        kind = {_AF_INET: "ipv4", _AF_INET6: "ipv6"}.get(family)
-        if kind and netmask:
-            own = found.setdefault(name, {"ipv4": [], "ipv6": []})
-            own[kind].append("{}/{}".format(address.split("%", 1)[0], prefix_length(netmask)))
+        return {name: Link(**each) for name, each in tree.recorded("interfaces").items()}
+    found = {name: Link("", each.mtu, each.isup, each.speed, [], []) for name, each in psutil.net_if_stats().items()}
+    for label, addresses in psutil.net_if_addrs().items():
+        name = label.partition(":")[0]  # an address may have a label of its own: eth0:1
+        if name not in found:
+            continue  # it has gone meanwhile
+        link = found[name]
+        for family, address, netmask, *_ in addresses:
+            if family == psutil.AF_LINK:
+                found[name] = link._replace(mac=address)
+            elif family in (socket.AF_INET, socket.AF_INET6) and netmask:
+                written = "{}/{}".format(address.split("%", 1)[0], prefix_length(netmask))
+                (link.ipv4 if family == socket.AF_INET else link.ipv6).append(written)
     return found
 
 
-def _psutil() -> Any:
-    """psutil's extension module without the package around it, which takes 20 ms of CPU to import, a third of what
-    the probe costs. The bundle carries one version of it (pyproject.toml), so its functions are known."""
-    inside = [folder + "/psutil" for folder in sys.path]
-    sys.path[:0] = inside
-    try:
-        import _psutil_linux
-    finally:
-        del sys.path[: len(inside)]
-    return _psutil_linux
-
-
-def _speed(tree: Tree, folder: str) -> int:
-    """Mb/s; -1, or an error, where the link is down."""
-    try:
-        speed = tree.number(folder + "/speed")
-    except OSError as error:
-        raise Unreadable("missing", "{}/speed: {}".format(folder, error.strerror)) from None
-    if speed < 0:
-        raise Unreadable("missing", folder + "/speed: -1")
-    return speed
-
-
-def _is_up(tree: Tree, folder: str) -> bool:
-    """Administratively up and with a carrier; virtual drivers answer "unknown" for the latter."""
-    state = tree.text(folder + "/operstate")
-    return state == "up" or (state == "unknown" and bool(tree.number(folder + "/flags") & _UP))
-
-
-def _one(tree: Tree, name: str, addresses: Addresses, mtus: mtu.Persisted) -> Part:
-    folder = CLASS + "/" + name
-    bdf = tree.link_name(folder + "/device")
-    own = addresses.get(name, {})
+def _one(name: str, link: Link, parent: str, mtus: mtu.Persisted) -> Part:
+    unknown = Unreadable("missing", "{}: its link is down, or its driver tells no speed".format(name)).as_part()
     return {
         "name": name,
-        "mac": tree.text(folder + "/address"),
-        "mtu": {"running": attempt(tree.text, folder + "/mtu"), "persisted": attempt(mtus, name)},
-        "up": _is_up(tree, folder),
-        "speed_mbps": attempt(_speed, tree, folder),
-        "ipv4": own.get("ipv4", []),
-        "ipv6": own.get("ipv6", []),
-        "bdf": bdf if pci.is_bdf(bdf) else None,
+        "mac": link.mac,
+        "mtu": {"running": str(link.mtu), "persisted": attempt(mtus, name)},
+        "up": link.up,
+        "speed_mbps": link.speed or unknown,
+        "ipv4": link.ipv4,
+        "ipv6": link.ipv6,
+        "bdf": parent if pci.is_bdf(parent) else None,
     }
 
 
-def may_wait(tree: Tree) -> bool:
-    """Whether there is a PCI device among them: its driver answers for it, and may never do."""
-    return any(pci.is_bdf(tree.link_name("{}/{}/device".format(CLASS, name))) for name in tree.names(CLASS))
-
-
 def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
-    """Interfaces by name, and the error counters of the PCI ones, if these are `counted`. One that vanishes meanwhile
-    is left out."""
-    addresses = _addresses(tree)
+    """Interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
+    parents = {device.name: device.parent for device in devices(tree, "net")}
     mtus = mtu.Persisted(tree, unit)
-    names = [name for name in tree.names(CLASS) if tree.exists("{}/{}/mtu".format(CLASS, name))]
-    found = [attempt(_one, tree, name, addresses, mtus) for name in names]
-    parts = [part for part in found if "name" in part]
+    parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(_links(tree).items())]
     counters: dict[str, Any] = {}
     for part in parts:
         if counted and part["bdf"]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Optional, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Optional, Tuple
-
-    Record = Tuple[Optional[int], str]  # sequence number, message
+Record = Tuple[Optional[int], str]  # sequence number, message
 
 KEPT = 50
 _FILE = "/dev/kmsg"

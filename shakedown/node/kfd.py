@@ -52,7 +52,7 @@ def read_processes(tree: Tree) -> list[Part]:
     for pid in tree.names(_KFD + "/proc"):
         folder = "{}/proc/{}".format(_KFD, pid)
         files = [name for name in tree.names(folder) if name.startswith("vram_")]
-        name = attempt(tree.text, "/proc/{}/comm".format(pid))
+        name = attempt(lambda number: tree.psutil.Process(number).name(), int(pid))
         found.append(
             {
                 "pid": int(pid),

@@ -3,14 +3,10 @@ congestion control (ECN, DCQCN). Read only: where a reading would have to change
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 from . import dcb
-from .tree import Unreadable, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Optional
-
-    from .tree import Part, Tree
+from .tree import Part, Tree, Unreadable, attempt
 
 # Parameters that say what is done, not those that tune how fast. bnxt_re: drivers/infiniband/hw/bnxt_re/debugfs.c
 # (Linux 6.15), and configfs of Broadcom's own driver, whose folder is there only while somebody has made it. mlx5:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from .bootunit import setting_at_boot
 from .tree import Part, Tree, Unreadable, attempt, is_unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
 _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")

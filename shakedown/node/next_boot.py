@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 from . import sysctl
 from .bootunit import setting_at_boot
 from .cmdline import argument
 from .tree import Part, Tree
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 
 class NextBoot:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
+from typing import Callable, Optional
 
 from .tree import Part, Tree, Unreadable, attempt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Optional
-
-    # Reads 32 bits of configuration space at an offset; None where the kernel gives no more to this user.
-    Config = Callable[[int], Optional[int]]
+# Reads 32 bits of configuration space at an offset; None where the kernel gives no more to this user.
+Config = Callable[[int], Optional[int]]
 
 DEVICES = "/sys/bus/pci/devices"
-_HEXADECIMAL = frozenset("0123456789abcdef")
-_MAY_WAIT = ("02", "03", "12")  # PCI classes: network, display, processing accelerator
 ACS_CONTROL = "ECAP_ACS+6.w"  # registers as setpci(8) names them
 DEVICE_CONTROL = "CAP_EXP+8.w"
 READ_REQUEST = 0x7000  # the bits of device control that hold log2(bytes / 128)
@@ -24,38 +20,7 @@ ACS_CONTROLS = 0x7F  # source validation ... direct translated P2P (PCIe base sp
 
 
 def is_bdf(name: Optional[str]) -> bool:
-    if not name or name.count(":") != 2 or len(name) < 12:
-        return False
-    return (
-        _HEXADECIMAL.issuperset(name[:-8])
-        and name[-2] == "."
-        and name[-1] in "01234567"
-        and (name[-8] == name[-5] == ":" and _HEXADECIMAL.issuperset(name[-7:-5] + name[-4:-2]))
-    )
-
-
-def parse_uevent(lines: list[str]) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in lines if "=" in line)
-
-
-def may_wait(tree: Tree) -> bool:
-    """Whether there is a device to ask that may never answer: a GPU or a network adapter, but for a hypervisor's."""
-    for bdf in tree.names(DEVICES):
-        about = parse_uevent(attempt(tree.lines, "{}/{}/uevent".format(DEVICES, bdf)))
-        kind = about.get("PCI_CLASS", "").zfill(6)[:2]
-        if kind in _MAY_WAIT and about.get("DRIVER") != "virtio-pci":
-            return True
-    return False
-
-
-def functions(tree: Tree) -> dict[str, dict[str, str]]:
-    """uevent of every PCI function by BDF: one small file tells class, id and driver."""
-    found: dict[str, dict[str, str]] = {}
-    for bdf in tree.names(DEVICES):
-        event = attempt(lambda name: parse_uevent(tree.lines("{}/{}/uevent".format(DEVICES, name))), bdf)
-        if "unreadable" not in event:
-            found[bdf] = event
-    return found
+    return bool(name and re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", name))
 
 
 def parse_speed(text: str) -> float:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
+from typing import Any, Optional
 
 from . import lossless, pci
-from .pattern import IGNORECASE, Pattern
 from .tree import Part, Tree, Unreadable, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Optional
+from .udev import Device, devices
 
 CLASS = "/sys/class/infiniband"
 _EMPTY_GID = b"0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
 # adaptive routing makes; congestion notifications.
-ERROR_NAME = Pattern(
+ERROR_NAME = re.compile(
     r"^(?!.*flush).*(?:err|retrans|retx|drop|discard|nak|inval|overflow|oflow|overrun|out_?of_?buf|outof_atomic|reset|fail"
     r"|timeout|excd|exceed|missin|mismatch|no_perm|unsup|unaligned|icrc|link_down|dup_re|duplicate)",
-    IGNORECASE,
+    re.IGNORECASE,
 )
 
 
@@ -92,10 +90,10 @@ def _netdev(tree: Tree, folder: str, filled: Any) -> str:
     return names[0]
 
 
-def _one(tree: Tree, name: str) -> Part:
+def _one(tree: Tree, device: Device) -> Part:
+    name, bdf = device.name, device.parent
     folder = CLASS + "/" + name
     port = folder + "/ports/1"
-    bdf = tree.link_name(folder + "/device")
     hardware = pci.is_bdf(bdf)
     vendor = attempt(tree.text, folder + "/device/vendor") if hardware else None
     filled = attempt(gids, tree, port)
@@ -118,7 +116,7 @@ def _one(tree: Tree, name: str) -> Part:
         "netdev": netdev,
         "gids": filled,
         "max_read_request": attempt(pci.read_max_read_request, tree, bdf) if hardware else _no_pci(),
-        "lossless": lossless.read(tree, name, bdf or "", netdev) if hardware else _no_pci(),
+        "lossless": lossless.read(tree, name, bdf, netdev) if hardware else _no_pci(),
     }
 
 
@@ -146,8 +144,8 @@ def _counters(tree: Tree, name: str) -> dict[str, Any]:
 def read(tree: Tree, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
     """Devices in PCI order, software ones last, and their error counters, if these are `counted`. No device is an empty
     list: whether there should be some is not the probe's business."""
-    devices = [_one(tree, name) for name in tree.names(CLASS)]
+    parts = [_one(tree, device) for device in devices(tree, "infiniband")]
     counters: dict[str, Any] = {}
-    for device in devices if counted else []:
-        counters.update(_counters(tree, device["name"]))
-    return sorted(devices, key=lambda part: (part["bdf"] is None, part["bdf"] or "", part["name"])), counters
+    for part in parts if counted else []:
+        counters.update(_counters(tree, part["name"]))
+    return sorted(parts, key=lambda part: (part["bdf"] is None, part["bdf"] or "", part["name"])), counters

@@ -13,12 +13,9 @@ import os
 import pwd
 import stat
 import time
+from typing import Any, Callable, List, Optional
 
 from .owners import closed, trusted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # the agent would pay 2 ms for it at every check
-    from typing import Any, Callable, List, Optional
 
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY  # a FIFO must not be waited for

@@ -8,24 +8,25 @@ and rollback puts back what it names. It travels in the probe's bundle, and as t
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, TypeVar
 
 from .pci import put, registers
 from .tree import Tree, Unreadable, attempt, is_unreadable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Optional, Protocol, Tuple, Type, TypeVar
 
-    class NextBoot(Protocol):
-        """What decides about the next boot; None: it says nothing about this one."""
+class NextBoot(Protocol):
+    """What decides about the next boot; None: it says nothing about this one."""
 
-        def unit(self, key: str) -> Optional[str]: ...
+    def unit(self, key: str) -> Optional[str]: ...
 
-        def parameter(self, name: str) -> Optional[str]: ...
+    def parameter(self, name: str) -> Optional[str]: ...
 
-        def sysctl(self, key: str) -> Optional[str]: ...
+    def sysctl(self, key: str) -> Optional[str]: ...
 
-    S = TypeVar("S", bound="Type[Setting]")
+
+S = TypeVar("S", bound="Type[Setting]")
 
 CPUS = "/sys/devices/system/cpu"
 SETTINGS: Dict[str, Setting] = {}  # by name, filled by `setting`
@@ -57,35 +58,6 @@ def chosen(text: str) -> str:
     return bracketed[0] if bracketed else " ".join(words)
 
 
-class Fetched(Tree):
-    """A node's files where they were fetched from it, and its PCI registers: what an operation compares with."""
-
-    def __init__(self, files: Mapping[str, Optional[List[str]]], words: Mapping[str, Mapping[str, str]]) -> None:
-        super().__init__("/nowhere")
-        self.files, self.words = files, words
-
-    def lines(self, path: str) -> List[str]:
-        if path not in self.files:
-            raise Unreadable("missing", path)
-        lines = self.files[path]
-        if lines is None:
-            raise Unreadable("not permitted", path)
-        return lines
-
-    def text(self, path: str) -> str:
-        return "\n".join(self.lines(path)).strip()
-
-    def names(self, path: str, in_order: bool = True) -> List[str]:
-        below = path.rstrip("/") + "/"
-        return sorted({each[len(below) :].partition("/")[0] for each in self.files if each.startswith(below)})
-
-    def exists(self, path: str) -> bool:
-        return path in self.files
-
-    def registers(self, register: str) -> Dict[str, int]:
-        return {bdf: int(word, 16) for bdf, word in self.words[register].items()}
-
-
 class Setting:
     """One setting. A value is a word: as the desired state, a finding and boot.conf have it. `raw` is what stands for
     it where the node keeps it, in a file of the kernel or a register, called a target."""
@@ -113,13 +85,9 @@ class Setting:
         return self.boot_key or self.name
 
     def is_about(self, detail: str) -> bool:
-        import re  # costs the probe, which seldom has a use for it, 8 ms
-
         return re.match("(?:" + self.details + r")\Z", detail, re.ASCII) is not None
 
     def accepts(self, value: str) -> bool:
-        import re
-
         return re.match("(?:" + self.values + r")\Z", value, re.ASCII) is not None
 
     def word(self, wanted: Any) -> str:
@@ -220,7 +188,7 @@ class CpuSetting(FileSetting):
 
 class RegisterSetting(Setting):
     """A setting in a register of PCI functions. A target is what setpci(8) takes, "0000:c1:00.0 CAP_EXP+8.w"; what
-    stands there has four hexadecimal digits. An operation has the registers of a node from setpci, in the tree."""
+    stands there has four hexadecimal digits."""
 
     register = ""
     mask = 0xFFFF
@@ -228,7 +196,7 @@ class RegisterSetting(Setting):
 
     def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
         """The register of each function that the setting is about, by BDF."""
-        return tree.registers(self.register) if isinstance(tree, Fetched) else registers(tree, self.register)
+        return tree.registers(self.register) if tree.registers else registers(tree, self.register)
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
         found = self.functions(tree, detail)
@@ -263,8 +231,6 @@ class SysctlSetting(FileSetting):
 
 def run(words: List[str]) -> Optional[str]:
     """Run a tool; its last words where it fails, else None."""
-    import subprocess  # costs the probe, which has no use for it, some 10 ms
-
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
     return None if done.returncode == 0 else said or "{} ended with {}".format(words[0], done.returncode)

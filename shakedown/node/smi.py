@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any, Callable, Optional
 
 from .tree import Part, Tree, Unreadable, attempt, pick
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
-
 _LIBRARY_FOLDERS = (
-    "/opt/rocm/lib",
-    "/opt/rocm/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/lib",
-)
+    "/opt/rocm/lib", "/opt/rocm/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+)  # fmt: skip
 _WHY_BY_STATUS = {
     "NOT_SUPPORTED": "missing",
     "NOT_YET_IMPLEMENTED": "missing",

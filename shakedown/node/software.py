@@ -4,26 +4,23 @@ nothing is started, so it costs no time."""
 from __future__ import annotations
 
 import os
+import re
+from typing import Optional
 
-from .pattern import MULTILINE, Pattern
 from .smi import rocm_home
 from .tree import Part, Tree, Unreadable, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 # PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
 _MPI = ["/usr/bin", "/usr/local/bin", "/usr/lib64/openmpi/bin", "/usr/lib64/mpich/bin", "/opt/ompi/bin"]
 _MPI += ["/opt/openmpi/bin"]
-_VERSION = Pattern(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)\s*$", MULTILINE)
+_VERSION = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH) (\d+)\s*$", re.MULTILINE)
 _RCCL = "librccl.so.1"
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 
 
 def parse_version(lines: list[str]) -> Optional[str]:
     """ "2.22.3" of the three lines `#define NCCL_MAJOR 2`, ... of rccl.h."""
-    found = dict(_VERSION.compiled().findall("\n".join(lines)))
+    found = dict(_VERSION.findall("\n".join(lines)))
     return "{MAJOR}.{MINOR}.{PATCH}".format(**found) if len(found) == 3 else None
 
 

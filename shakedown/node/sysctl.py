@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from .setting import proc_path
+from fnmatch import fnmatchcase
+from typing import Iterable, Optional, Sequence, Tuple
+
+from .setting import NextBoot, proc_path
+from .settings import find
 from .tree import Part, Tree, attempt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional, Sequence, Tuple
+Assignment = Tuple[str, Optional[str]]
 
-    from .setting import NextBoot
-
-    Assignment = Tuple[str, Optional[str]]
-
+MOST = 256  # names that may be asked for: they go on a command line
+LONGEST = 128  # characters of a key
 SYSCTLS = (
-    "kernel.numa_balancing",
-    "kernel.dmesg_restrict",
-    "kernel.pid_max",
-    "fs.file-max",
-    "net.core.netdev_max_backlog",
-    "net.core.rmem_max",
-    "net.core.somaxconn",
-    "net.core.wmem_max",
-    "net.ipv4.conf.all.arp_announce",
-    "net.ipv4.conf.all.arp_ignore",
-    "net.ipv4.conf.all.rp_filter",
-    "net.ipv4.ip_forward",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-    "vm.max_map_count",
-    "vm.overcommit_memory",
-    "vm.swappiness",
-    "vm.zone_reclaim_mode",
-)
+    "kernel.numa_balancing", "kernel.dmesg_restrict", "kernel.pid_max", "fs.file-max", "net.core.netdev_max_backlog",
+    "net.core.rmem_max", "net.core.somaxconn", "net.core.wmem_max", "net.ipv4.conf.all.arp_announce",
+    "net.ipv4.conf.all.arp_ignore", "net.ipv4.conf.all.rp_filter", "net.ipv4.ip_forward",
+    "net.ipv4.ip_local_port_range", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "vm.max_map_count",
+    "vm.overcommit_memory", "vm.swappiness", "vm.zone_reclaim_mode",
+)  # fmt: skip
 # Highest first: a file here hides those of the same name further down (sysctl.d(5)).
 FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d")
 
@@ -57,30 +43,13 @@ def parse(lines: list[str]) -> list[Assignment]:
     return found
 
 
-def _fits(key: str, pattern: str) -> bool:
-    """Whether a key is one that a pattern of sysctl.d means."""
-    if "?" in pattern or "[" in pattern:
-        from fnmatch import fnmatchcase  # costs 8 ms of CPU, and `*` is what everybody writes
-
-        return fnmatchcase(key, pattern)
-    first, *between, last = pattern.split("*")
-    at = len(first)
-    if not key.startswith(first):
-        return False
-    for part in between:
-        at = key.find(part, at) + len(part)
-        if at < len(part):
-            return False
-    return key.endswith(last) and len(key) - len(last) >= at
-
-
 def effective(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
     """The value that each key ends with: the last one named, else the last glob that is not excluded."""
     excluded = {key for key, value in assignments if value is None}
     found: dict[str, Optional[str]] = {}
     for key in keys:
         exact = [value for name, value in assignments if name == key and value is not None]
-        globs = [value for name, value in assignments if "*" in name and value is not None and _fits(key, name)]
+        globs = [value for name, value in assignments if "*" in name and value is not None and fnmatchcase(key, name)]
         found[key] = exact[-1] if exact else (globs[-1] if globs and key not in excluded else None)
     return found
 
@@ -113,3 +82,24 @@ def read(tree: Tree, boot: NextBoot, asked: Sequence[str] = ()) -> dict[str, Par
         }
         for key in dict.fromkeys((*SYSCTLS, *asked))
     }
+
+
+# -- what the desired state asks for besides: names that go with the probe's command, so that any key costs no more ----
+
+
+def question(keys: Iterable[str]) -> list[str]:
+    """The question for these keys."""
+    return ["sysctl." + key for key in keys]
+
+
+def asked_keys(asked: Sequence[str]) -> list[str]:
+    """The keys of a question. What is no key of sysctl is not read, and so not known."""
+    keys = []
+    for name in asked[:MOST]:
+        try:
+            setting, key = find(name)
+        except KeyError:
+            continue
+        if setting.name == "sysctl" and len(key) <= LONGEST:
+            keys.append(key)
+    return keys

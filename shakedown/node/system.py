@@ -1,11 +1,12 @@
-"""The operating system, the machine, its clock's reading: /etc/os-release, uname, DMI."""
+"""The operating system and the machine: /etc/os-release, uname, DMI, processors, memory, NUMA."""
 
 from __future__ import annotations
 
 import os
 import time
 
-from .tree import Part, Tree, attempt, is_unreadable, pick
+from .setting import online_cpus
+from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
 
 _FAMILIES = {
     "debian": {"debian", "ubuntu"},
@@ -54,3 +55,39 @@ def read(tree: Tree) -> Part:
 def attempt_text(tree: Tree, path: str) -> str:
     value = attempt(tree.text, path)
     return value if isinstance(value, str) else ""
+
+
+def parse_cpuinfo(text: str) -> dict[str, str]:
+    """The fields of the first processor."""
+    pairs = (line.split(":", 1) for line in text.split("\n\n", 1)[0].splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def read_cpu(tree: Tree) -> Part:
+    # Only the beginning: the kernel writes this file processor by processor, and a rack's node has hundreds.
+    info = attempt(lambda: parse_cpuinfo(tree.raw("/proc/cpuinfo", 4096).decode("utf-8", "replace")))
+    return {
+        "model": attempt(pick, info, "model name"),
+        "count": len(online_cpus(tree)),
+        "vendor": attempt(pick, info, "vendor_id"),
+    }
+
+
+def read_memory(tree: Tree) -> Part:
+    """Memory by psutil, which leaves out huge pages; load."""
+    memory = tree.psutil.virtual_memory()
+    huge = dict(line.split(":", 1) for line in tree.lines("/proc/meminfo") if line.startswith("Huge"))
+    return {
+        "total_bytes": memory.total,
+        "available_bytes": memory.available,
+        "load_1m": float(tree.text("/proc/loadavg").split()[0]),
+        "hugepages_total": attempt(lambda: int(huge["HugePages_Total"])),
+        "hugepage_kb": attempt(lambda: int(huge["Hugepagesize"].split()[0])),
+    }
+
+
+def numa_nodes(tree: Tree) -> int:
+    nodes = tree.matching("/sys/devices/system/node", "node[0-9]*")
+    if not nodes:
+        raise Unreadable("missing", "/sys/devices/system/node")
+    return len(nodes)

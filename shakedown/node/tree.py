@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+from fnmatch import fnmatchcase
+from typing import Any, Callable, Dict, Optional
 
-# The type checker alone needs typing: importing it costs 5 ms of CPU, on every node, every time.
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Optional
-
-    Part = Dict[str, Any]
-else:
-    Part = dict
+Part = Dict[str, Any]
 
 _WHY = {
     errno.EACCES: "not permitted",
@@ -78,6 +74,8 @@ class Tree:
     one holds it in `recorded.json`, one key per subject.
     """
 
+    registers: Any = None  # reads a register of all PCI functions, where that was done elsewhere: operations/fetched.py
+
     def __init__(self, root: str = "/") -> None:
         self.root = root.rstrip("/")
         self.live = self.root == ""
@@ -87,28 +85,13 @@ class Tree:
         return self.root + path
 
     def raw(self, path: str, limit: int = 1 << 22) -> bytes:
-        """The content of a file, at most about `limit` bytes of it. Plain read(2): open() costs five times as much,
-        and a file of sysfs always comes whole in one read."""
+        """The content of a file, at most `limit` bytes of it."""
         try:
-            handle = os.open(self.root + path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return self._read(handle, limit, whole=not path.startswith("/sys/") and limit > 65536)
-            finally:
-                os.close(handle)
+            with open(self.root + path, "rb") as file:
+                return file.read(limit)
         except OSError as error:
             error.filename = path
             raise
-
-    def _read(self, handle: int, limit: int, whole: bool) -> bytes:
-        chunk = os.read(handle, min(limit, 65536))
-        if not whole:
-            return chunk
-        chunks: list[bytes] = []
-        while chunk and limit > 0:
-            chunks.append(chunk)
-            limit -= len(chunk)
-            chunk = os.read(handle, 65536)
-        return b"".join(chunks)
 
     def text(self, path: str) -> str:
         return self.raw(path).decode("utf-8", "replace").strip()
@@ -137,6 +120,18 @@ class Tree:
         except PermissionError:
             return []
 
+    def matching(self, path: str, pattern: str) -> list[str]:
+        """The names in a folder that fit a shell pattern, sorted."""
+        return [name for name in self.names(path) if fnmatchcase(name, pattern)]
+
+    @property
+    def psutil(self) -> Any:
+        """psutil, over the files of this tree."""
+        import psutil  # not at the top: the boot unit's program has this module, too, and no package
+
+        psutil.PROCFS_PATH = self.path("/proc")
+        return psutil
+
     def exists(self, path: str) -> bool:
         return os.path.exists(self.root + path)
 
@@ -149,6 +144,10 @@ class Tree:
             return os.path.basename(os.readlink(self.root + path))
         except OSError:
             return None
+
+    def followed(self, path: str) -> str:
+        """The path in this tree that a path leads to, through all links."""
+        return os.path.realpath(self.root + path)[len(os.path.realpath(self.root)) if self.root else 0 :]
 
     def first(self, *paths: str) -> Optional[str]:
         """The first of the paths that exists."""
@@ -165,9 +164,7 @@ class Tree:
     def recorded(self, subject: str) -> Any:
         """What a system call would have returned, for a tree that is not the live one."""
         if self._recorded is None:
-            from .plain_json import parse
-
-            self._recorded = parse(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
+            self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
         if subject not in self._recorded:
             raise Unreadable("missing", "recorded.json: " + subject)
         return self._recorded[subject]

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+from typing import Optional
 
 from .tree import Part, Tree, Unreadable, attempt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
-
 _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
 _PROVIDER_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu/libibverbs",
-    "/usr/lib64/libibverbs",
-    "/usr/lib/libibverbs",
-    "/usr/local/lib/libibverbs",
-    "/usr/local/lib/x86_64-linux-gnu/libibverbs",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-)
+    "/usr/lib/x86_64-linux-gnu/libibverbs", "/usr/lib64/libibverbs", "/usr/lib/libibverbs",
+    "/usr/local/lib/libibverbs", "/usr/local/lib/x86_64-linux-gnu/libibverbs", "/usr/local/lib", "/usr/local/lib64",
+)  # fmt: skip
 _DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib/libibverbs.d", "/lib/libibverbs.d")
 
 
 def parse_provider(name: str) -> Optional[tuple[str, int]]:
     """ "libbnxt_re-rdmav34.so" -> ("bnxt_re", 34); None for other files."""
-    provider, mark, abi = name[3:-3].rpartition("-rdmav")
-    named = name.startswith("lib") and name.endswith(".so") and mark and provider and abi.isdigit()
-    return (provider, int(abi)) if named else None
+    named = re.fullmatch(r"lib(.+)-rdmav([0-9]+)\.so", name)
+    return (named[1], int(named[2])) if named else None
 
 
 def parse_abi(library: bytes) -> int:
     """The number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
-    for part in library.split(b"IBVERBS_PRIVATE_")[1:]:
-        digits = part[: len(part[:20]) - len(part[:20].lstrip(b"0123456789"))]
-        if digits:
-            return int(digits)
-    raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
+    found = re.search(rb"IBVERBS_PRIVATE_([0-9]{1,9})", library)
+    if found is None:
+        raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
+    return int(found[1])
 
 
 def parse_driver(lines: list[str]) -> str:
@@ -48,8 +40,6 @@ def parse_driver(lines: list[str]) -> str:
 
 
 def _sha256(tree: Tree, path: str) -> str:
-    import hashlib  # loads OpenSSL: 4 ms of CPU
-
     return hashlib.sha256(tree.raw(path)).hexdigest()
 
 

@@ -9,9 +9,10 @@ from pyinfra.api.exceptions import OperationValueError
 from pyinfra.context import host
 
 from shakedown.facts.settings import Contents, PciRegisters
-from shakedown.node.setting import Fetched, RegisterSetting, Setting
+from shakedown.node.setting import RegisterSetting, Setting
 from shakedown.node.settings import find
 from shakedown.node.tree import Unreadable
+from shakedown.operations.fetched import Fetched
 from shakedown.operations.record import Step
 
 

@@ -14,7 +14,7 @@ from pyinfra.context import host
 
 from shakedown.facts.files import Access
 from shakedown.facts.settings import Contents, Modules, Tools
-from shakedown.node.device_access import ACCESS
+from shakedown.node.devices import ACCESS
 from shakedown.operations import atomic
 from shakedown.operations import names as checked
 from shakedown.operations.commands import Commands, refuse, verify

@@ -1,10 +1,10 @@
-"""Where an image comes from: a node of the run that has it, a mirror, or its registry, in this order."""
+"""Where an image comes from: a mirror, or its registry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from weakref import WeakKeyDictionary
 
 from gevent.lock import BoundedSemaphore
@@ -13,8 +13,6 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from shakedown.images import Reference
-from shakedown.operations.givers import REGISTRY, Sharing
-from shakedown.operations.handover import hand_over
 from shakedown.operations.registries import ADVICE, PASSED_BY, Registry, Told, ask
 from shakedown.operations.scripts import run_script
 from shakedown.text import printable
@@ -30,7 +28,6 @@ class Wish:
     the registry last, its mirror before it."""
 
     image: Reference
-    digest: str | None
     sources: list[Registry] = field(repr=False)
     engine: str
     size_bytes: int | None
@@ -38,67 +35,26 @@ class Wish:
     timeout_s: int
     stall_s: int
     at_once: int | None
-    sharing: Sharing | None
 
 
 def fetch(state: State, host: Host, wish: Wish) -> bool:
-    """Have the image: from a node that has it, where nodes share, and in any case by a pull. For an image that came
-    from a node that is a request for the manifest: docker knows its configuration by then, and holds it under the
-    digest that it has seen itself.
-
-    Nodes go by, and share, what two of them were told by the registry: one alone could name what it likes."""
-    others = (each for each in state.inventory if each is not host and each.connected)
-    answer = ask(state, host, wish.image, wish.digest, wish.sources, others)
-    told = answer.told
-    if told is None and wish.digest is None:
-        host.log_styled(f"{wish.image.tagged}: no digest: {answer.problem}", fg="red", log_func=logger.error)
-        return False
-    told = told or Told(str(wish.digest), 0)
-    told = replace(told, digest=wish.digest or told.digest)
-    if wish.sharing and told.config and answer.agreed:
-        return _shared(state, host, wish, wish.sharing, told, told.config)
-    return _pull(state, host, wish, told)
-
-
-def _shared(state: State, host: Host, wish: Wish, sharing: Sharing, told: Told, image_id: str) -> bool:
-    """Have the image from a node, or be the one that pulls it for the others."""
-    givers = sharing.of(image_id)
-
-    def reaches(node: str) -> bool:
-        giving = state.inventory.get_host(node)
-        return giving is not None and giving.connected and sharing.way(node, host.name) is not None
-
-    while True:
-        giver, done = givers.wait(host.name, reaches), False
-        try:
-            if giver == REGISTRY:
-                done = _pull(state, host, wish, told)
-                return done
-            loaded = _take(state, host, giver, image_id, str(sharing.way(giver, host.name)), wish, told)
-            done = loaded and _pull(state, host, replace(wish, at_once=None), told, has_it=True)
-            if loaded:
-                return done
-        finally:
-            givers.ended(host.name, giver, done)
+    """Have the image, by the digest that the inventory or the registry names."""
+    answer = ask(state, host, wish.image, wish.image.digest, wish.sources)
+    if isinstance(answer, str):
+        if wish.image.digest is None:
+            problem = f"{wish.image.tagged}: no digest: {answer}"
+            host.log_styled(problem, fg="red", log_func=logger.error)
+            return False
+        answer = Told(wish.image.digest, 0)
+    return _pull(state, host, wish, answer)
 
 
 def _unpacked(wish: Wish, told: Told) -> int:
     return wish.size_bytes or UNPACKED * told.compressed_bytes
 
 
-def _take(state: State, host: Host, giver: str, image_id: str, address: str, wish: Wish, told: Told) -> bool:
-    times = {"stall_s": wish.stall_s, "timeout_s": wish.timeout_s}
-    done, said = hand_over(state.inventory.get_host(giver), host, image_id, address, _unpacked(wish, told), times)
-    if done:
-        logger.info(f"{host.print_prefix}{image_id[:19]} from {giver}: {printable(said, 300)}")
-    else:
-        host.log_styled(f"not taken from {giver}: {printable(said, 500)}", fg="yellow", log_func=logger.warning)
-    return done
-
-
-def _pull(state: State, host: Host, wish: Wish, told: Told, has_it: bool = False) -> bool:
-    """Pull from the first source that answers. One that gives something else than the digest is not gone past. A node
-    that `has_it` asks for the manifest alone, and needs no room."""
+def _pull(state: State, host: Host, wish: Wish, told: Told) -> bool:
+    """Pull from the first source that answers. A source that gives something else than the digest ends the pull."""
     image = wish.image
     for source in wish.sources:
         own = source.registry == image.registry and source.repository == image.repository
@@ -112,8 +68,8 @@ def _pull(state: State, host: Host, wish: Wish, told: Told, has_it: bool = False
             "tag": image.tag if own else None,
             "tagged": image.tagged if image.tag and not own else None,
             "digest": told.digest,
-            "room_bytes": 0 if has_it else _unpacked(wish, told) + told.compressed_bytes,
-            "compressed_bytes": 0 if has_it else told.compressed_bytes,
+            "room_bytes": _unpacked(wish, told) + told.compressed_bytes,
+            "compressed_bytes": told.compressed_bytes,
         }
         with _slot(state, source.registry, wish.at_once):
             limit = wish.timeout_s + 300  # it ends itself

@@ -1,10 +1,9 @@
 """
 Container images, by digest. A tag is resolved once, and then every node pulls the same digest.
 
-The first node that needs an image asks the registry for the digest and the size with a few lines of Python, and the
-others use its answer; before they take the image from each other, a second node must have been told the same. A node
-asks and not the controller, because only the nodes are known to reach the registry; and
-not the engine, whose `manifest inspect` ignores the certificates and credentials it would pull with.
+The registry or the inventory says which digest a tag has, never a node. The controller asks the registry for digest and
+size; where it has no way there, each node asks for itself, with the same few lines of Python. The engine is not asked:
+`manifest inspect` ignores the certificates and credentials that the engine would pull with.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from shakedown.images import Reference, parse
 from shakedown.operations import atomic
 from shakedown.operations.commands import Commands, refuse, verify
 from shakedown.operations.fetching import Wish, fetch
-from shakedown.operations.givers import Sharing
 from shakedown.operations.record import Step, remember
 from shakedown.operations.registries import sources_of
 
@@ -34,7 +32,6 @@ CERTIFICATES = "/etc/docker/certs.d"
 def pull(
     reference: str,
     engine: Literal["docker", "podman"] = "docker",
-    digest: str | None = None,
     insecure: bool = False,
     ca_file: str | None = None,
     username: str | None = None,
@@ -46,14 +43,12 @@ def pull(
     stall_s: int = 300,
     at_once: int | None = None,
     mirror: dict[str, Any] | None = None,
-    sharing: Sharing | None = None,
 ) -> Commands:
     """
     Have an image in the engine's store, under its digest and its tag. One that is there is not asked for again.
 
     + reference: ``name:tag``, ``name@sha256:...`` or ``name:tag@sha256:...``
     + engine: ``docker`` or ``podman``
-    + digest: what the tag has been resolved to already; None: the registry is asked, once for all nodes
     + insecure: the registry has no TLS, or a certificate nobody signed
     + ca_file: the authority that signed the registry's certificate, PEM, on the controller
     + username: who logs in
@@ -66,7 +61,6 @@ def pull(
     + at_once: hosts of a run that pull from one registry at a time; None: all
     + mirror: where it is pulled from instead: ``address`` (host, port and a prefix), and as for the registry
       ``insecure``, ``ca_file``, ``username``, ``password_file``, ``password_env``; the registry where it is silent
-    + sharing: nodes of the run that have it give it to others (docker only)
 
     **Example:**
 
@@ -79,7 +73,7 @@ def pull(
         )
     """
     image = parse(reference)
-    wanted = image.digest or digest
+    wanted = image.digest
     names = [f"{name}:{image.tag}" for name in image.names(engine)] if image.tag else []
     here = host.get_fact(ImageDigests, references=[*names, *([image.pinned(wanted)] if wanted else [])], engine=engine)
     stored = next((name for name in names if name in here), None)
@@ -101,8 +95,7 @@ def pull(
     for source in sources:
         if source.ca and engine == "docker":
             yield from _trust(source.registry, source.ca)
-    sharing = sharing if engine == "docker" else None
-    wish = Wish(image, wanted, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once, sharing)
+    wish = Wish(image, sources, engine, size_bytes, tries, timeout_s, stall_s, at_once)
 
     def pulled(state: State, host: Host) -> bool:  # no argument of the command: pyinfra can only print plain values
         return fetch(state, host, wish)

@@ -1,12 +1,14 @@
-"""Registries and the mirrors of them: how to be let in, and what they say of an image. One node asks for all."""
+"""Registries and the mirrors of them: how to be let in, and what they say of an image. The controller asks for all."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,14 +17,18 @@ from gevent.lock import RLock
 from pyinfra import logger
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
+from pyinfra.facts.server import Arch
 
 from shakedown.desired.sizes import format_size
 from shakedown.images import Reference
-from shakedown.operations.scripts import run_script
+from shakedown.operations.scripts import ASSETS, run_script
 from shakedown.secret_file import read_secret
 from shakedown.text import load_json, printable
+from shakedown.transport.program import program
 
-ASKING_TRIES = 3  # nodes that ask a registry in vain before the others stop asking
+SCRIPT = "registry.py"
+LIMIT_S = 150  # on the controller; the script ends itself after 120 s
+Run = Callable[[dict[str, Any]], dict[str, Any]]  # where assets/registry.py runs
 
 # What to do about each kind of failure that assets/pull.py and assets/registry.py tell apart.
 ADVICE = {
@@ -57,24 +63,18 @@ class Registry:
 
 @dataclass(frozen=True)
 class Told:
-    """What a registry said to one node."""
+    """What a registry says of an image."""
 
     digest: str
     compressed_bytes: int
-    config: str | None = None  # docker's id of the image
 
 
 @dataclass
-class Answer:
-    """What a registry said about one reference in this run, asked for by one node at a time. `agreed`: two nodes were
-    told it, so that it is no single node's word; what only `by` was told holds for that one alone."""
+class _Answer:
+    """What the controller was answered about one reference in this run. None: it has not asked yet."""
 
     lock: RLock = field(default_factory=RLock)
-    told: Told | None = None
-    by: str = ""
-    agreed: bool = False
-    failures: int = 0
-    problem: str = ""
+    result: Told | str | None = None
 
 
 # Kinds of failure after which a mirror is passed by for the registry: it is not there, or has it not.
@@ -82,7 +82,7 @@ PASSED_BY = ("transport", "unknown")
 _ANSWER = 16 << 10  # characters of what assets/registry.py prints
 # What the hosts of one run share, found by pyinfra's state of that run: an operation is called for one host and has no
 # other place in common with the others.
-_answers: WeakKeyDictionary[State, dict[str, Answer]] = WeakKeyDictionary()
+_answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
 
 
 def registry_of(registry: str, repository: str, access: dict[str, Any]) -> Registry:
@@ -103,91 +103,78 @@ def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] 
     return [mirror_of(image, mirror), own] if mirror else [own]
 
 
-def ask(
-    state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry], witnesses: Iterable[Host]
-) -> Answer:
-    """The registry's answer: the one that two nodes had in this run, or else this node's. A mirror is asked where the
-    registry itself gives none. `witnesses`: other nodes, of which up to three are asked until two were told the same:
-    no single one decides what the others run. A node that cannot ask goes by what another was told."""
+def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Told | str:
+    """Return what the registry says of an image, or why there is no answer. A mirror is asked where the registry
+    itself gives none.
+
+    The controller asks once per run, for all nodes. Where the controller gets no answer, a node asks, for itself
+    alone: no node's word decides what another node pulls.
+    """
     wanted = digest or image.tag or "latest"
-    answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", Answer())
+    answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", _Answer())
     with answer.lock:
-        if answer.agreed or answer.by == host.name or answer.failures >= ASKING_TRIES:
-            return answer
-        found = _told(host, image, wanted, sources)
-        if isinstance(found, str):
-            answer.problem = found
-            answer.failures += 1
-            return answer
-        if answer.told is not None:
-            return Answer(told=found, by=host.name)
-        others = list(islice(witnesses, ASKING_TRIES))
-        answer.told, answer.agreed = by_two(found, (_witnessed(each, host, image, wanted, sources) for each in others))
-        answer.by = host.name
-        if others and not answer.agreed:
-            why = "each node goes by what it is told itself, and takes nothing from another"
-            logger.warning(f"{image.tagged}: no two nodes were told the same of it by its registry: {why}")
-        size = format_size(answer.told.compressed_bytes)
-        logger.info(f"{image.tagged} is {answer.told.digest}, {size} compressed")
-        return answer
+        if answer.result is None:
+            answer.result = _ask(_here, {"machine": host.get_fact(Arch)}, wanted, sources)
+            if isinstance(answer.result, Told):
+                size = format_size(answer.result.compressed_bytes)
+                logger.info(f"{image.tagged} is {answer.result.digest}, {size} compressed")
+            else:
+                why = f"the controller has no answer ({answer.result}); each node asks for itself"
+                logger.warning(f"{image.tagged}: {why}")
+    if isinstance(answer.result, Told):
+        return answer.result
+    return _ask(lambda document: _there(host, document), {}, wanted, sources)
 
 
-def by_two(first: Told, others: Iterable[Told | str]) -> tuple[Told, bool]:
-    """What two nodes were told, of which neither has to be the first, and True; else what the first was told. Those
-    that could not ask (str: why) do not count."""
-    known = [first]
-    for other in others:
-        if other in known:
-            return known[known.index(other)], True
-        if isinstance(other, Told):
-            known.append(other)
-    return first, False
-
-
-def _witnessed(host: Host, like: Host, image: Reference, wanted: str, sources: list[Registry]) -> Told | str:
-    try:
-        return _told(host, image, wanted, sources, like)
-    except Exception as error:  # whatever is wrong with another node is none of this one's
-        return f"{type(error).__name__}: {error}"
-
-
-def _told(host: Host, image: Reference, wanted: str, sources: list[Registry], like: Host | None = None) -> Told | str:
-    """What the registry, or else its mirror, says to one node; or why there is none."""
+def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -> Told | str:
+    """Return the answer of the registry, or else of its mirror, to one machine; or why there is none."""
     problem = ""
     for source in reversed(sources):
-        document = {**asdict(source), "reference": wanted}
-        done, output = run_script(host, "registry.py", document, show=False, like=like)
-        said: dict[str, Any] = (
-            said_by_node(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
-        )
-        if "error" not in said:
-            if "token_server" in said:
-                server = printable(str(said["token_server"])[:1000], 200)
+        answer = run({**asdict(source), **more, "reference": wanted})
+        if "error" not in answer:
+            if "token_server" in answer:
+                server = printable(str(answer["token_server"])[:1000], 200)
                 logger.info(f"{source.registry} has the credentials checked by {server}")
-            return Told(said["digest"], said["compressed_bytes"], said.get("config"))
-        advice = ADVICE.get(said["error"], "the registry could not be asked")
-        problem = f"{source.registry}: {printable(str(said['detail']), 500)}: {advice}"
-        if said["error"] not in PASSED_BY:
+            return Told(answer["digest"], answer["compressed_bytes"])
+        advice = ADVICE.get(answer["error"], "the registry could not be asked")
+        problem = f"{source.registry}: {printable(str(answer['detail']), 500)}: {advice}"
+        if answer["error"] not in PASSED_BY:
             break
     return problem
 
 
-def said_by_node(lines: list[str]) -> dict[str, Any]:
-    """What assets/registry.py printed. It is a node's word, and other nodes pull what it names: a digest is a digest, a
-    size is a size, and anything else is an answer that makes no sense."""
+def _here(document: dict[str, Any]) -> dict[str, Any]:
+    """Run assets/registry.py on the controller. Passwords go over standard input here, too."""
+    argv = [sys.executable, "-I", "-c", program(ASSETS / SCRIPT)]
     try:
-        said = load_json(lines[-1], _ANSWER)
-        known = {key: str(said[key])[:2000] for key in ("error", "detail")} if "error" in said else said
-        size = said.get("compressed_bytes")
-        sizes = type(size) is int and 0 <= size < 1 << 50
-        digests = [said.get("digest"), *([said["config"]] if "config" in said else [])]
-        if "error" in known or (
-            sizes and all(re.fullmatch(r"sha256:[0-9a-f]{64}", each, re.ASCII) for each in digests)
-        ):
-            return known
+        done = subprocess.run(
+            argv, input=json.dumps(document), capture_output=True, text=True, errors="replace", timeout=LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": "transport", "detail": f"{type(error).__name__} on the controller"}
+    return parse_answer(done.stdout.splitlines())
+
+
+def _there(host: Host, document: dict[str, Any]) -> dict[str, Any]:
+    """Run assets/registry.py on a node."""
+    done, output = run_script(host, SCRIPT, document, show=False)
+    return parse_answer(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
+
+
+def parse_answer(lines: list[str]) -> dict[str, Any]:
+    """Return what assets/registry.py printed, as far as it makes sense: a digest is a digest, a size is a size. The
+    words may be a node's."""
+    try:
+        answer = load_json(lines[-1], _ANSWER)
+        if "error" in answer:
+            return {key: str(answer[key])[:2000] for key in ("error", "detail")}
+        size = answer.get("compressed_bytes")
+        sized = type(size) is int and 0 <= size < 1 << 50
+        if sized and re.fullmatch(r"sha256:[0-9a-f]{64}", answer.get("digest"), re.ASCII):
+            return {key: answer[key] for key in ("digest", "compressed_bytes", "token_server") if key in answer}
     except (ValueError, IndexError, KeyError, TypeError, AttributeError):
         pass
-    return {"error": "answer", "detail": "the node gives no digest and size: " + " ".join(lines[-1:])[:300]}
+    return {"error": "answer", "detail": "there is no digest and size in: " + " ".join(lines[-1:])[:300]}
 
 
 def password_of(file: str | None, variable: str | None) -> str | None:

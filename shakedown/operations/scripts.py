@@ -24,13 +24,11 @@ def run_script(
     document: dict[str, Any],
     show: bool,
     limit_s: float | None = None,
-    like: Host | None = None,
 ) -> tuple[bool, CommandOutput]:
     """Run a script of shakedown/node/assets under the node's Python, with the document on its standard input: no secret
     of it stands in argv. `show`: what it says tells how it goes. `limit_s`: what it may take, where that is more than
-    any other command's. To be called inside an operation's command, whose user and sudo it takes; `like`: the host that
-    this operation runs on, where it is another."""
-    arguments: dict[str, Any] = dict((like or host).current_op_global_arguments or {})
+    any other command's. To be called inside an operation's command, whose user and sudo it takes."""
+    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
     connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
     if show:
         host.connector_data[TELLS] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shakedown.node import sysctl
-from shakedown.node.setting import Fetched
+from shakedown.operations.fetched import Fetched
 
 FILE = "/etc/sysctl.d/90-shakedown.conf"
 PATTERNS = [*(f"{folder}/*.conf" for folder in sysctl.FOLDERS), "/etc/sysctl.conf", "/run/systemd/system"]

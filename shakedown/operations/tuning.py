@@ -17,11 +17,12 @@ from pyinfra.context import host
 from shakedown.facts.settings import Contents, Modules
 from shakedown.node import account
 from shakedown.node import modules as node_modules
-from shakedown.node.setting import Fetched, Setting, SysctlSetting, proc_path
+from shakedown.node.setting import Setting, SysctlSetting, proc_path
 from shakedown.node.settings import SETTINGS
 from shakedown.operations import atomic, boot, boot_values, sysctl_d
 from shakedown.operations import names as checked
 from shakedown.operations.commands import Commands, refuse, show_change, verify
+from shakedown.operations.fetched import Fetched
 from shakedown.operations.record import Step, remember
 
 LIMITS = "/etc/security/limits.d/90-shakedown.conf"

@@ -1,5 +1,5 @@
-"""One at work at a time on a host: a lock, which the commands that are run hold too, so that one that was orphaned is
-not overtaken."""
+"""One at work at a time in a folder of runs: a lock, which the commands that are run hold too, so that a command that
+was orphaned is not overtaken. Between folders and machines the claims of the ledger decide (ledger/claims.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from shakedown import private
 from shakedown.runs_folder import runs_folder
@@ -19,8 +20,9 @@ class Busy(Exception):
 
 
 @contextmanager
-def alone() -> Iterator[int]:
-    """The lock, for as long as this process or a command of it lives. Raises Busy, OSError."""
+def alone() -> Iterator[tuple[int, Path]]:
+    """Hold the lock, for as long as this process or a command of it lives. Yields its descriptor and its path. Raises
+    Busy, OSError."""
     private.make_folders(runs_folder())
     path = runs_folder() / LOCK
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -29,6 +31,6 @@ def alone() -> Iterator[int]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"{path} is held: another `shakedown service`, or a command of one, is at work") from None
-        yield fd
+        yield fd, path.absolute()
     finally:
         os.close(fd)

@@ -11,6 +11,7 @@ import click
 from pyinfra.api import State
 
 from shakedown.ledger import service as book
+from shakedown.ledger.claims import kept, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.runner import engine
 from shakedown.runner.alone import Busy, alone
@@ -55,11 +56,13 @@ class BringBack:
 
     def act(self, found: Picture, mend: bool, drain: bool) -> Picture:
         """Drain and resume, climb, drain and resume. Returns what it has come to."""
-        with alone() as lock, self.commands.handing_on():
+        with alone() as (lock, path), self.commands.handing_on():
             self.commands.lock = lock
+            holder = this_process(str(path))
             self._marks(found, drain)
             if mend:
-                Climb(self.ledger, self.commands, self._look, _say).run(self._look(()))
+                with kept(self.ledger, holder):
+                    Climb(self.ledger, self.commands, self._look, _say, holder).run(self._look(()))
             found = self._look(())
             if self.commands.interrupted:
                 return found
@@ -78,7 +81,7 @@ class BringBack:
             if mark.what == "leave" or found.services[mark.node].drain != "yes":
                 _say(str(mark) if mark.what == "leave" else f"proposed, as service.drain has it: {mark}")
             elif not self.commands.interrupted:
-                _say(carry_out(self.ledger, found.scheduled, mark, found.known[mark.node]) or str(mark))
+                _say(carry_out(self.ledger, found.scheduled, mark, found.known[mark.node], found.room) or str(mark))
 
     def _look(self, hosts: Sequence[str]) -> Picture:
         """Everything anew: the nodes (all, or these) over connections of their own."""

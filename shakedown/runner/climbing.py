@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from shakedown.ledger import service as book
+from shakedown.ledger.claims import Holder, begin, end, renew, this_process
 from shakedown.ledger.store import Ledger
+from shakedown.ledger.words import name
 from shakedown.runner.child import Commands, shown
 from shakedown.runner.holding import Holding, Look, Say
 from shakedown.runner.loading import loads, witnesses
@@ -39,6 +41,7 @@ class Climb:
     commands: Commands
     look: Look
     say: Say
+    holder: Holder = field(default_factory=this_process)
     holding: Holding = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +83,7 @@ class Climb:
                 break
             if rung == "hand over":
                 for each in its:
-                    self._write(each, "handed over", why=each.why)
+                    self._hand_over(each)
                 done = True
             elif rung == "drain":
                 for each in its:
@@ -114,9 +117,13 @@ class Climb:
         held = [each for each in its if not self.commands.interrupted and self.holding.hold(picture, each)]
         if not held or self.commands.interrupted:
             return False
-        rung, hosts = held[0].rung, [each.node for each in held]
-        begun = {each.node: self._write(each, "begun", rung=rung, why=each.why) for each in held}
+        rung = held[0].rung
+        begun = {each.node: step for each in held if (step := self._begin(picture, each, rung)) is not None}
+        if not begun:
+            return False
         self._until(max(step.at for step in begun.values()))
+        claimed = renew(self.ledger, self.holder)  # a process that was stopped for long has lost its claims
+        hosts = [host for host in begun if name(host) in claimed]
         wrong = self._power(picture, hosts) if rung == "power cycle" else self._run(picture, rung, hosts)
         seen = None
         if not self.commands.interrupted:
@@ -124,7 +131,8 @@ class Climb:
             seen = self.look(hosts)
             wrong = self._not_booted(picture, seen, hosts) | wrong if rung == "reboot" else wrong
         now = book.known_of(self.ledger, hosts)
-        for host, step in begun.items():
+        for host in hosts:
+            step = begun[host]
             waits = rung == "mend" and seen is not None and seen.facts(host).pending
             outcome, why, run_id = self._outcome(step, now[host], wrong.get(host, ""), waits, kind="drift")
             self._end(step, now[host], outcome, why, run_id)
@@ -177,7 +185,7 @@ class Climb:
             before = _boot_id(picture, host)
             try:
                 self.say(f"$ {shown(argv_of(service.bmc, host))}")
-                cycle(service.bmc, host)
+                cycle(service.bmc, host, lock=self.commands.lock)
             except PowerError as error:
                 wrong[host] = str(error)
                 continue
@@ -210,7 +218,9 @@ class Climb:
                 if self.commands.interrupted or not self.holding.hold_witness(picture, host, proposal.node):
                     return False
                 held.append(host)
-            begun = self._write(proposal, "begun", rung=LOAD, why=proposal.why)
+            begun = self._begin(picture, proposal, LOAD, others)
+            if begun is None:
+                return False
             self._until(begun.at)
             for argv in loads(self.commands, picture, proposal, others):
                 if not self.commands.interrupted:
@@ -219,31 +229,45 @@ class Climb:
             outcome, why, run_id = self._outcome(begun, known, "")
             if outcome == "done" and not any(each.at >= begun.at for each in known.proofs):
                 outcome, why = "failed", "it did not pass, and nothing was found against it: see that run"
-            self._end(begun, known, outcome, why, run_id)
+            self._end(begun, known, outcome, why, run_id, others)
         finally:
             for host in held:
                 self.holding.release(picture, host)
         return True
 
-    def _write(self, proposal: Proposal, done: Done, rung: str = "", why: str = "") -> Step:
+    def _begin(self, picture: Picture, proposal: Proposal, rung: str, also: Sequence[str] = ()) -> Step | None:
+        """Write that a step begins, and claim its node and the nodes `also`. None: another controller was faster."""
+        step = self._step(proposal, "begun", rung, proposal.why)
+        if why := begin(self.ledger, step, picture.room, self.holder, also):
+            self.say(why)
+            return None
+        return step
+
+    def _hand_over(self, proposal: Proposal) -> None:
+        self.say(f"{proposal.node}: handed over to a person: {proposal.why}")
+        book.write(self.ledger, self._step(proposal, "handed over", "", proposal.why))
+
+    def _step(self, proposal: Proposal, done: Done, rung: str, why: str) -> Step:
         known = book.known_of(self.ledger, [proposal.node])[proposal.node]
-        step = Step(
+        return Step(
             node=proposal.node,
             at=after(known),
             done=done,
             rung=rung,
             name=proposal.name,
             why=printable(why, 400),
-            who=book.who(),
+            who=self.holder.who,
         )
-        if done == "handed over":
-            self.say(f"{proposal.node}: handed over to a person: {why}")
-        return book.write(self.ledger, step)
 
-    def _end(self, begun: Step, known: Known, outcome: Outcome, why: str, run_id: str) -> None:
+    def _end(
+        self, begun: Step, known: Known, outcome: Outcome, why: str, run_id: str, also: Sequence[str] = ()
+    ) -> None:
         ended = {"at": after(known), "done": "ended", "outcome": outcome, "why": why, "run_id": run_id}
-        book.write(self.ledger, Step.model_validate(begun.model_dump() | ended))
-        self.say(f"{begun.node}: {begun.rung}: {outcome}{f': {why}' if why else ''}")
+        step = Step.model_validate(begun.model_dump() | ended)
+        if end(self.ledger, step, self.holder, also):
+            self.say(f"{begun.node}: {begun.rung}: {outcome}{f': {why}' if why else ''}")
+        else:
+            self.say(f"{begun.node}: {begun.rung}: another controller has taken the node over meanwhile")
 
     def _until(self, at: int, most_s: float = AHEAD_S + 5) -> bool:
         """Wait until a moment, seconds since 1970 UTC, is there: what is begun now counts as later than it. Returns

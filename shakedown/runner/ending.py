@@ -231,7 +231,7 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
         busy=busy_after(current.jobs) if current else {},
-        evidence=str(current.directory.path) if current and current.directory else kept.evidence,
+        evidence=_evidence(current) if current else kept.evidence,
         dry=invocation.dry,
         interrupted=invocation.interrupted,
     )
@@ -242,6 +242,13 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         out.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
     invocation.said = True
     return verdict
+
+
+def _evidence(current: Session) -> str:
+    """Where the evidence of a run is, once its record is written."""
+    if invocation.unrecorded:
+        return "none: the record could not be written"
+    return str(current.directory.path) if current.directory else ""
 
 
 _KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
@@ -263,7 +270,7 @@ def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
 
 def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:
     """Where nothing was examined, only a run that was asked for no more than that can be ok."""
-    if invocation.interrupted or invocation.error:
+    if invocation.interrupted or invocation.error or invocation.unrecorded:
         return Verdict.FAIL
     if current is not None:
         return current.record.verdict if current.record else current.verdict()

@@ -9,7 +9,7 @@ process; unless the command line names a deploy of this project it does nothing 
 * an unreachable host does not end a run without a terminal with EOFError (pyinfra asks whether to go on);
 * options under which one distributed job cannot run (--serial, --no-wait) are refused;
 * output that is piped into what ends early, such as head, does not end a run in its middle;
-* Ctrl-C does not exit with 0, nor does a run whose record could not be written.
+* the exit code follows the verdict, dry or not; Ctrl-C and a run whose record could not be written never exit with 0.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _prepare(group_data: Sequence[str]) -> None:
             _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
     if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
         _end(why, USAGE)
-    invocation.on_exit.append(lambda: finish(state))
+    invocation.finish = lambda: finish(state)
     invocation.connecting = True
 
 
@@ -161,18 +161,20 @@ def _wrong_data() -> str:
 
 
 def _leave() -> None:
-    """pyinfra's last word may be 0 where it must not be; an exit code can only be changed from here."""
-    for close in invocation.on_exit:
-        close()
-    code = INTERRUPTED if invocation.interrupted else 0
-    if not code and not invocation.examined:
+    """End the process with the verdict's exit code: pyinfra knows of failed hosts alone, and of none in a dry run. An
+    exit code can only be changed from here."""
+    try:
+        code = invocation.finish().exit_code if invocation.finish else 0
+    except Exception:  # the interpreter would print the error and exit with pyinfra's code
+        traceback.print_exc()
+        code = 1
+    code = INTERRUPTED if invocation.interrupted else code
+    if not invocation.interrupted and not invocation.examined:
         sys.stderr.write(
             f"shakedown: no host was examined: {invocation.inventory} and --limit leave none, or none could be "
             "reached. This is not a pass.\n"
         )
-        code = 1
-    if not code and invocation.unrecorded:
-        code = 1  # a run without its record has failed
+        code = code or 1
     if code:
         sys.stdout.flush()
         sys.stderr.flush()

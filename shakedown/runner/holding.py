@@ -45,7 +45,7 @@ class Holding:
         its = history(known)
         if only_held(its, known):
             mark = Mark(host, "resume", node.name, why="its part in the load is over")
-            if why := carry_out(self.ledger, picture.scheduled, mark, known):
+            if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
                 self.say(why)
         elif its.open:
             self.say(f"{host}: stays drained: {its.accusations[0]}")
@@ -57,8 +57,8 @@ class Holding:
         if node is None:
             return False
         if not picture.facts(host).ours:
-            why = carry_out(self.ledger, picture.scheduled, drain_of(host, accusation, node), picture.known[host])
-            if why:
+            mark = drain_of(host, accusation, node)
+            if why := carry_out(self.ledger, picture.scheduled, mark, picture.known[host], picture.room):
                 self.say(why)
                 return False
             self.say(f"{host}: drained: {reason_of(accusation)}")

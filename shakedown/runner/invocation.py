@@ -14,10 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from shakedown.runner.deploys import Deploy
 from shakedown.text import printable
+
+if TYPE_CHECKING:  # the guard loads this module into every pyinfra process
+    from shakedown.findings import Verdict
 
 USAGE = 2
 INTERRUPTED = 130
@@ -54,7 +57,7 @@ class Invocation:
     unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
     error: str = ""  # what ended the run before its end, and was not the failure of every host
     search: Search = field(default_factory=Search)
-    on_exit: list[Callable[[], object]] = field(default_factory=list)  # say how it ended
+    finish: Callable[[], Verdict] | None = None  # reports how the run ended, and returns the verdict
 
     def ended_by(self, error: BaseException) -> None:
         """Keep what ended the run. pyinfra wraps what others raise; that no host is left, the hosts say themselves."""

@@ -62,7 +62,7 @@ def _fit(picture: Picture, host: str) -> bool:
     after a change of its desired state, could be brought back node by node."""
     facts, its = picture.facts(host), picture.histories[host]
     well = all(each.drift for each in its.accusations) and not _at_work(its) and not picture.examination.blockers(host)
-    return facts.reached and well and not (facts.job or facts.theirs) and facts.drainable
+    return facts.reached and well and not (facts.job or facts.theirs or facts.claimed) and facts.drainable
 
 
 def _at_work(its: History) -> bool:

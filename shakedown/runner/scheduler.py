@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from shakedown.desired.models import DesiredState, Service
+from shakedown.ledger import claims
 from shakedown.ledger import service as book
+from shakedown.ledger.claims import Room
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import RunRecord
@@ -92,7 +94,7 @@ def proposed(
     return marks(mine, known, found.nodes, names, bounds)
 
 
-def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str:
+def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known, room: Room) -> str:
     """Drain or resume a node, with its step in the ledger; the node is read once more before. Returns why it was not
     done; empty: it was. Raises LedgerError, and has then changed nothing."""
     owner = found.owner
@@ -106,8 +108,11 @@ def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known) -> str
             step = Step(
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
             )
-            book.write(ledger, step)  # before the drain: a reason that the ledger does not know is nobody's
+            if why := claims.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
+                return f"not drained: {why}"
             owner.drain(mark.there, mark.reason)
+        elif by := claims.holders(ledger).get(mark.node):
+            return f"{mark.node}: not resumed: {by} is at work there"
         elif not is_ours(now, known.steps):
             return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
         else:
@@ -145,15 +150,18 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         return
     try:
         ledger = open_ledger()
+        seen = claims.newest_step(ledger)
         known = book.known_of(ledger, services)
         histories = {node: history(its, fleet == 1) for node, its in known.items()}
-        for mark in proposed(services, known, histories, found, names_of(desired, found), fleet):
+        names = names_of(desired, found)
+        room = Room(frozenset(out_by_us(found, names)), limits.at_once(services.values(), fleet), seen)
+        for mark in proposed(services, known, histories, found, names, fleet):
             if mark.name == WITNESS:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:
-                say(carry_out(ledger, found, mark, known[mark.node]) or str(mark))
+                say(carry_out(ledger, found, mark, known[mark.node], room) or str(mark))
     except (LedgerError, OSError, ValueError) as error:
         say(f"no node was drained or resumed: {error}")
 

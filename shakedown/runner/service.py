@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from shakedown.desired.models import DesiredState, Service
 from shakedown.examination import Examination
 from shakedown.findings import FixedBy, Verdict
+from shakedown.ledger import claims
 from shakedown.ledger import service as book
+from shakedown.ledger.claims import Room
 from shakedown.ledger.store import Ledger
+from shakedown.ledger.words import name
 from shakedown.runner.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
 from shakedown.schedulers.owner import Node
 from shakedown.service import limits
@@ -38,6 +41,8 @@ class Picture:
     stopped: str = ""
     elsewhere: set[str] = field(default_factory=set)  # nodes that are none of these, and are being mended
     parts: dict[str, list[str]] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)  # node -> the process of another controller at work there
+    seen: int = 0  # the last step that was read
 
     def node(self, host: str) -> Node | None:
         """The host as the scheduler has it."""
@@ -47,7 +52,7 @@ class Picture:
         """What is next for each suspect."""
         facts = {host: self.facts(host) for host in self.histories}
         allowed = {host: Allowed(tuple(each.rungs), each.bmc is not None) for host, each in self.services.items()}
-        bounds = Limits(self.at_once, self.stopped, book.who(), self.out)
+        bounds = Limits(self.at_once, self.stopped, self.out)
         return proposals(self.histories, self.known, facts, allowed, bounds, now)
 
     @property
@@ -66,6 +71,11 @@ class Picture:
                 if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
             }
         )
+
+    @property
+    def room(self) -> Room:
+        """What a step that is begun now is decided by."""
+        return Room(frozenset(self.out), self.at_once, self.seen)
 
     def marks(self) -> list[Mark]:
         """What is to be changed in the scheduler."""
@@ -86,6 +96,7 @@ class Picture:
             waits=node is not None and node.allocated and not ours and service.drain == "yes",
             drainable=not service.scheduler or ours or service.drain == "yes",
             found=None if state is None else self._found(host),
+            claimed=self.claims.get(name(host), ""),
             pending=bool(drifted) and all(each.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for each in drifted),
         )
 
@@ -150,6 +161,7 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
     services = services_of(examination.desired)
     hosts = list(services)
     now = int(time.time())
+    seen = claims.newest_step(ledger)  # first: what comes later is news
     every = book.known_of(ledger, {*names, *hosts})
     known = {host: every[host] for host in hosts}
     if not kept:
@@ -167,6 +179,8 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
         stopped=stopped,
         elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),
         parts=book.parts_of(ledger, [host for host in hosts if known[host].accusations or known[host].steps]),
+        claims=claims.holders(ledger),
+        seen=seen,
     )
 
 

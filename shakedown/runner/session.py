@@ -320,17 +320,17 @@ class Session:
 
 
 def keep_check(state: State, examination: Examination, verdict: Verdict) -> None:
-    """Keep a drift check like a run: a directory with the findings and the states, and the ledger. Where that cannot be
-    done it is said, and the check has come to what it has come to."""
+    """Keep a drift check like a run: a directory with the findings and the states, and the ledger. A check that cannot
+    be kept has failed (`invocation.unrecorded`)."""
     current = Session(state, examination)
     try:
         current.open_run("drift")
     except PyinfraError as error:
-        current.out.print(f"the check is not kept: {error}", style="yellow", markup=False, highlight=False)
+        invocation.unrecorded = f"the check is not kept: {error}"
         return
     current.close(verdict)
-    assert current.directory is not None
-    progress(state).evidence = str(current.directory.path)
+    if current.directory is not None and not invocation.unrecorded:
+        progress(state).evidence = str(current.directory.path)
     for notice in current.notices:
         current.out.print(notice, style="yellow", markup=False, highlight=False)
 

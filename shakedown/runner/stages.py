@@ -13,15 +13,13 @@ from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from shakedown.desired.models import Pulls
 from shakedown.findings import Finding, Risk, Verdict, worst
-from shakedown.images import agreed_digest, parse
+from shakedown.images import parse
 from shakedown.operations import boot, cmdline, provider, services, tuning
 from shakedown.operations import devices as device_operations
 from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
-from shakedown.operations.givers import Sharing
 from shakedown.report import terminal
 from shakedown.runner import isolation, slurm
 from shakedown.runner.examine import reread
@@ -29,8 +27,6 @@ from shakedown.runner.invocation import invocation
 from shakedown.runner.places import via_of, where_of
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import came_to, conclude_run, judge_each, shortfall, start_run
-from shakedown.smoke.plan.network import Ways
-from shakedown.state import is_unreadable
 
 
 def examine() -> None:
@@ -87,7 +83,7 @@ def drivers() -> None:
 
 def images() -> None:
     """Container images, by digest."""
-    fix(image_operations.pull, more=_of_the_others)
+    fix(image_operations.pull, more=_from_site)
 
 
 def reboot() -> None:
@@ -159,45 +155,11 @@ def _known(current: Session, remediation: Remediation) -> Remediation:
     return current.remediations.setdefault(remediation.known_as, remediation)
 
 
-def _of_the_others(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What the site says of pulls, and what a look at the other nodes tells: the digest that they hold already under a
-    tag, so that a tag which has moved does not split the nodes, and who could give the image."""
-    reference = parse(arguments["reference"])
+def _from_site(current: Session, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return what the site says of pulls: how many at once, and the mirror of the image's registry."""
     pulls = current.examination.desired[current_host.name].pulls
-    mirror = pulls.mirrors.get(reference.registry)
-    found: dict[str, Any] = {"at_once": pulls.at_once}
-    found |= {"mirror": mirror.model_dump(exclude_none=True)} if mirror else {}
-    found |= {"sharing": _sharing(current, pulls)} if pulls.from_nodes else {}
-    images = [state.containers.images for state in current.examination.states.values()]
-    stores = [store for store in images if not is_unreadable(store)]
-    # What one node holds is one node's word, and others would take it from that node: the registry is asked.
-    digest = agreed_digest(stores, reference, at_least=2 if pulls.from_nodes else 1)
-    return found | ({"digest": digest} if digest else {})
-
-
-def _sharing(current: Session, pulls: Pulls) -> Sharing:
-    """Who gives images to whom in this run; what one batch has pulled the next takes."""
-    with current.lock:
-        if "images" not in current.shared:
-            ways: dict[int, Ways] = {}  # by the number of nodes that have answered: some come late
-
-            def address(giver: str, receiver: str) -> str | None:
-                states = current.examination.states
-                if len(states) not in ways:
-                    ways[len(states)] = Ways(states, pulls.interface)
-                return ways[len(states)].address(giver, receiver)
-
-            current.shared["images"] = Sharing(pulls.per_node, address, lambda each: _holders(current, each))
-        sharing = current.shared["images"]
-    assert isinstance(sharing, Sharing)
-    return sharing
-
-
-def _holders(current: Session, image_id: str) -> list[str]:
-    """The nodes that were seen to have an image, by its id."""
-    stores = {name: state.containers.images for name, state in current.examination.states.items()}
-    found = [name for name, store in stores.items() if not is_unreadable(store) and image_id in [i.id for i in store]]
-    return [name for name in found if current.examination.states[name].containers.engine == "docker"]
+    mirror = pulls.mirrors.get(parse(arguments["reference"]).registry)
+    return {"at_once": pulls.at_once, **({"mirror": mirror.model_dump(exclude_none=True)} if mirror else {})}
 
 
 def _arguments(current: Session, remediation: Remediation, finding: Finding) -> dict[str, Any]:

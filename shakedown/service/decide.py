@@ -17,7 +17,6 @@ from shakedown.text import counted
 
 Kind = Literal["rung", "load", "drain", "hand over", "wait", "leave"]
 LOADS = 2  # loads in a row that came to nothing, after which a person has to look
-STALE_S = 6 * 3600  # after which a step that another host began, and never ended, is taken for interrupted
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Facts:
     waits: bool = False  # it has a job in the scheduler, and draining it has it free once that has ended
     found: frozenset[tuple[str, str]] | None = None  # what the check finds now, by source and name; None: not read
     pending: bool = False  # something has drifted, and all of it is written down and waits for a boot or a login
+    claimed: str = ""  # the process of a controller, other than this one, that is at work on the node
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,10 @@ class Proposal:
 
 @dataclass
 class Limits:
-    """Of all nodes together. `stopped`: why nothing is begun at all. `here`: who acts, as its steps are signed."""
+    """Of all nodes together. `stopped`: why nothing is begun at all."""
 
     at_once: int = 1
     stopped: str = ""
-    here: str = ""
     busy: set[str] = field(default_factory=set)  # nodes that are out already: drained by us, or being mended elsewhere
 
 
@@ -81,9 +80,7 @@ def proposals(
     found = []
     for node in order:
         its = facts.get(node, Facts(reached=False, job="it was not asked"))
-        proposal = next_of(
-            node, histories[node], known.get(node, Known()), its, allowed.get(node, Allowed()), limits, now
-        )
+        proposal = next_of(node, histories[node], known.get(node, Known()), its, allowed.get(node, Allowed()), now)
         if proposal.kind in ("rung", "load"):
             proposal = _held(proposal, its, limits, out)
         if proposal.kind in ("rung", "load", "drain"):
@@ -109,11 +106,12 @@ def _held(proposal: Proposal, facts: Facts, limits: Limits, out: set[str]) -> Pr
     return Proposal(proposal.node, kind, why, proposal.rung, proposal.name) if why else proposal
 
 
-def next_of(
-    node: str, history: History, known: Known, facts: Facts, allowed: Allowed, limits: Limits, now: int
-) -> Proposal:
-    """What is next for one node that is accused."""
+def next_of(node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int) -> Proposal:
+    """Return what is next for one node that is accused. A step without an end, on a node that no process claims, was
+    interrupted."""
     accusation = history.accusations[0]
+    if facts.claimed:
+        return Proposal(node, "leave", f"{facts.claimed} is at work there", name=accusation.name)
     last = history.taken("begun", "handed over", "taken back")
     if last is None:
         return _climb(node, history, known, facts, allowed, now)
@@ -122,8 +120,6 @@ def next_of(
     if last.done == "taken back":
         return _load(node, history, "a person has taken it back into service")
     ended = _end_of(last, history.steps)
-    if ended is None and (elsewhere := _elsewhere(last, limits.here, now)):
-        return Proposal(node, "leave", elsewhere, last.rung, last.name)
     accused_again = any(each.last.at >= last.at for each in history.open.values())
     if ended is None or ended.outcome == "interrupted":
         if last.rung == LOAD and not accused_again:
@@ -226,14 +222,6 @@ def _end_of(begun: Step, steps: Sequence[Step]) -> Step | None:
         if step.done == "ended" and step.rung == begun.rung:
             return step
     return None
-
-
-def _elsewhere(begun: Step, here: str, now: int) -> str:
-    """Who may still be at it; nobody where it was begun from here, where only one is at work at a time."""
-    same = begun.who.rpartition(":")[0].rpartition("@")[2] == here.rpartition(":")[0].rpartition("@")[2]
-    if same or now - begun.at > STALE_S:
-        return ""
-    return f"{begun.who} is at it: {begun.rung}"
 
 
 def _loads_in_a_row(steps: Sequence[Step]) -> int:

@@ -29,9 +29,10 @@ def argv_of(bmc: Bmc, node: str) -> list[str]:
     return [part.replace("{node}", node) for part in bmc.command]
 
 
-def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None) -> None:
+def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None) -> None:
     """Take a node's power away and give it back. The password goes to the command as a variable, and nothing else of
-    ours but where its home and its programs are. Raises PowerError where the command fails or takes too long."""
+    ours but where its home and its programs are. `lock`: a descriptor that the command holds, too. Raises PowerError
+    where the command fails or takes too long."""
     argv = argv_of(bmc, node)
     ours = os.environ if environment is None else environment
     given = {name: ours[name] for name in _KEPT if name in ours}
@@ -41,7 +42,13 @@ def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None) -> 
     with tempfile.TemporaryFile() as out:
         try:
             process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=given, start_new_session=True
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=given,
+                start_new_session=True,
+                pass_fds=[] if lock is None else [lock],
             )
         except OSError as error:
             raise PowerError(f"service.bmc: {argv[0]}: {error.strerror}") from None

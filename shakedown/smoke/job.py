@@ -27,7 +27,7 @@ class _Part(BaseModel):
 class Failure(_Part):
     """Something that went wrong on a node, and when (by the controller's `Clock`, whatever the node's says).
 
-    `kind` is a signature of `signatures.toml`, or: busy, unusable, not ready, exit, early exit, no start, stall,
+    `kind` is an entry of the catalogue, or: busy, unusable, not ready, exit, early exit, no start, stall,
     timeout, unreachable, rebooted, disk full, watchdog, interrupted, controller.
     """
 

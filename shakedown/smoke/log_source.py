@@ -11,10 +11,12 @@ import codecs
 import gzip
 import hashlib
 import io
+import os
 import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -85,15 +87,35 @@ class LogSource:
         path = Path(self._path)
         if path.is_dir():
             raise NotALog(f"{self.name} is a folder: give the logs in it, one for each node")
+        mode = path.stat().st_mode
+        if stat.S_ISCHR(mode):
+            yield from self._device(path)
+            return
         with path.open("rb") as file:
-            regular = stat.S_ISREG(path.stat().st_mode)
+            regular = stat.S_ISREG(mode)
             yield from self._chunks(file, None if regular else self._limit)
+
+    def _device(self, path: Path) -> Iterator[bytes]:
+        """Yield what a device has now: /dev/kmsg gives a record at a time, and then waits for the next."""
+        handle, left = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), self._limit
+        try:
+            while left > 0:
+                with suppress(BrokenPipeError):  # a record was overwritten before it was read
+                    if not (chunk := os.read(handle, CHUNK)):
+                        return
+                    left -= len(chunk)
+                    yield chunk
+            self.incomplete = f"only the first {self._limit} bytes of {self.name} were read"
+        except BlockingIOError:
+            return
+        finally:
+            os.close(handle)
 
     def _chunks(self, file: io.BufferedReader | BinaryIO, limit: int | None) -> Iterator[bytes]:
         head = file.peek(8)[:8]  # type: ignore[union-attr]
         for magic, (what, command) in _PACKED.items():
             if head.startswith(magic):
-                raise NotALog(f"{self.name} is packed with {what}: {command} {self.name} | shakedown judge -")
+                raise NotALog(f"{self.name} is packed with {what}: unpack it first ({command}); - reads a pipe")
         reader, limit = self._unpacked(file, head, limit)
         chunks = self._read(reader, limit)
         first = next(chunks, b"")

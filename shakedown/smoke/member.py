@@ -48,6 +48,7 @@ class Member:
         self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
         self.asked_before = self.answered_at  # and the one before that
         self.silence: str | None = None  # why the last command got no answer
+        self.heard_at = self.answered_at  # the node was there, though its watchdog may have been silent
         self.started_at: float | None = None
         self.exited_at: float | None = None
         self.exited_since: float | None = None  # the leader exited no sooner
@@ -138,8 +139,9 @@ class Member:
         why = self.silence or "no time"
         if self._node.known:
             return (
-                f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s"
-                f" after the controller's last poll; {self._node.run_dir} stays"
+                f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s after the"
+                " controller's last poll, or its guardian where the watchdog is stopped, some seconds later;"
+                f" {self._node.run_dir} stays"
             )
         return (
             f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"
@@ -185,7 +187,7 @@ class Member:
         except NoAnswer as error:  # it may be prepared all the same: it is asked for the run until that is known
             self.silence = str(error)
             self.fail("unreachable", f"{self.name}: {error}")
-        self.answered_at = self.clock.now()
+        self.answered_at = self.heard_at = self.clock.now()
         self._open(LEADER, LEADER)
 
     def _step(self) -> None:
@@ -193,9 +195,11 @@ class Member:
         try:
             backlog = self._visit() if self._node.known else self._find()
             self.silence = None if self._node.known else self.silence
-            self.asked_before, self.asked_at, self.answered_at = self.asked_at, self._asking, self.clock.now()
+            self.asked_before, self.asked_at = self.asked_at, self._asking
+            self.answered_at = self.heard_at = self.clock.now()
         except NoAnswer as error:
             backlog, self.silence = False, str(error)
+            self.heard_at = self.clock.now() if error.heard else self.heard_at
         if not backlog and not self.removed:
             self._rest()
 
@@ -340,7 +344,7 @@ class Member:
                     return
                 log = self._open(name, file)
             log.size = piece.size
-            self.answered_at = self.clock.now()
+            self.answered_at = self.heard_at = self.clock.now()
             if piece.data:
                 self._keep(log, piece.data)
             if log.why or not piece.data or log.kept >= piece.size:

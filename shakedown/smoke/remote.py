@@ -37,11 +37,11 @@ _SAMPLER_MODULES = (
     "gpu",
     "kernel_log",
     "lossless",
-    "pattern",
     "pci",
     "rdma",
     "smi",
     "tree",
+    "udev",
 )
 
 _ANSWER_LIMIT = 8 << 20  # characters: a megabyte of log that cannot be compressed, and 10,000 times of its growth
@@ -80,7 +80,12 @@ class Remote(Protocol):
 
 
 class NoAnswer(Exception):
-    """The node did not answer, or not with what the launcher prints."""
+    """The node did not answer, or not with what the launcher prints. `heard`: the node did, and its watchdog did
+    not."""
+
+    def __init__(self, text: str, heard: bool = False) -> None:
+        super().__init__(text)
+        self.heard = heard
 
 
 class Refused(Exception):
@@ -376,6 +381,8 @@ class Node:
         if not isinstance(answer, dict):
             said = " ".join(line[:1000] for line in (err or out)[-3:])
             raise NoAnswer(printable(said, 1000) or f"no answer within {limit:.0f} s")
+        if "silent" in answer:
+            raise NoAnswer(printable(str(answer["silent"]), 1000), heard=True)
         if "error" in answer:
             kind = answer.get("kind")
             raise Refused(kind if kind in _KINDS else "refused", printable(str(answer["error"]), 1000))

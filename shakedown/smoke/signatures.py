@@ -1,76 +1,20 @@
-"""Lines that mean failure: in training logs, of RCCL, and in the kernel log. The lines are data: `signatures.toml`."""
+"""Lines that mean failure in training logs, of RCCL, and in the kernel log: those of `shakedown.catalogue`."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
-from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict
 
+from shakedown.catalogue import Entry, entries, entry
+from shakedown.catalogue.kernel import matcher
 from shakedown.smoke.lines import as_text
 from shakedown.smoke.marks import Marks, count
 from shakedown.text import printable, strip_escapes
 
 MAX_QUOTED = 400  # characters of a line that are kept as evidence
-Role = Literal["origin", "echo", "either"]
-"""What a sign of failure proves of the node that shows it; see signatures.toml."""
-
-
-class Signature(BaseModel):
-    """One kind of failure: a line with one of `text`, and `pattern` where given, and not `unless`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    text: tuple[str, ...] = Field(min_length=1)
-    pattern: re.Pattern[str] | None = None
-    unless: re.Pattern[str] | None = None
-    rdma: bool = False
-    role: Role | None = None
-    symptom: bool = False
-    common: bool = False
-    late_s: float = 0.0
-    cause: str
-    remedy: str
-
-    def matches(self, line: str) -> bool:
-        """Whether the line shows it."""
-        return (
-            any(text in line for text in self.text)
-            and (self.pattern is None or self.pattern.search(line) is not None)
-            and (self.unless is None or self.unless.search(line) is None)
-        )
-
-
-class Advice(BaseModel):
-    """What to do about something that no single line shows."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    text: str
-
-
-class Signatures(BaseModel):
-    """The whole of `signatures.toml`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    failure: tuple[Signature, ...]
-    rccl: tuple[Signature, ...]
-    kernel: tuple[Signature, ...]
-    advice: tuple[Advice, ...]
-
-    @model_validator(mode="after")
-    def _each_has_a_role(self) -> Self:
-        without = [entry.name for entry in (*self.failure, *self.kernel) if entry.role is None]
-        if without:
-            raise ValueError(f"no role: {', '.join(without)}")
-        return self
 
 
 class Match(BaseModel):
@@ -88,33 +32,15 @@ class Match(BaseModel):
         return f"line {self.line_number}: {self.name}: {self.line}"
 
 
-@cache
-def load() -> Signatures:
-    """The signatures that come with the package."""
-    text = resources.files("shakedown.smoke").joinpath("signatures.toml").read_text(encoding="utf-8")
-    return Signatures.model_validate(tomllib.loads(text))
+def _match(entry: Entry, line_number: int, line: str) -> Match:
+    return Match(name=entry.name, line_number=line_number, line=quoted(line), cause=entry.cause, remedy=entry.remedy)
 
 
-@cache
-def signature(name: str) -> Signature | None:
-    """The signature of a training log or the kernel log of that name; None where it is another kind of failure."""
-    data = load()
-    return next((entry for entry in (*data.failure, *data.kernel, _UNKNOWN_EXCEPTION) if entry.name == name), None)
-
-
-def advice(name: str) -> str:
-    """The advice of that name. Raises KeyError for a name that is not there."""
-    return {entry.name: entry.text for entry in load().advice}[name]
-
-
-def _match(signature: Signature, line_number: int, line: str) -> Match:
-    return Match(
-        name=signature.name,
-        line_number=line_number,
-        line=quoted(line),
-        cause=signature.cause,
-        remedy=signature.remedy,
-    )
+def unknown_exception() -> Entry:
+    """Return the entry of a traceback whose exception has no entry of its own."""
+    found = entry("traceback")
+    assert found is not None
+    return found
 
 
 def quoted(line: str) -> str:
@@ -122,8 +48,8 @@ def quoted(line: str) -> str:
     return printable(line.strip(), MAX_QUOTED).strip()
 
 
-def _texts(signatures: Iterable[Signature]) -> tuple[str, ...]:
-    return tuple(text for signature in signatures for text in signature.text)
+def _texts(signatures: Iterable[Entry]) -> tuple[str, ...]:
+    return tuple(text for signature in signatures for text in signature.anchors)
 
 
 _marks = cache(Marks)  # made once: each scanner of a job looks for the same texts
@@ -132,7 +58,7 @@ _marks = cache(Marks)  # made once: each scanner of a job looks for the same tex
 class Scanner:
     """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
 
-    def __init__(self, signatures: Sequence[Signature], rdma: bool = False) -> None:
+    def __init__(self, signatures: Sequence[Entry], rdma: bool = False) -> None:
         self.lines = 0
         self.matches: list[Match] = []
         self._open = [signature for signature in signatures if rdma or not signature.rdma]
@@ -157,13 +83,6 @@ _IGNORED = "Exception ignored in"  # what Python says, one or two lines before, 
 # torchrun writes this with a traceback, and then ends with 0, when the master's agent was through a moment earlier and
 # took the store along; all lines of the record have the same prefix, with the time to the microsecond.
 _EXIT_BARRIER = "] Error waiting on exit barrier"
-_UNKNOWN_EXCEPTION = Signature(
-    name="traceback",
-    text=(_TRACEBACK,),
-    role="either",
-    cause="a Python exception that nothing caught",
-    remedy="the exception's text names it; the frames above it in the log show where",
-)
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
 _RANK = re.compile(r"^(?:\s{0,20}\[[^\[\]]{1,40}\]:? ?|\s{0,20}\d{1,5}: ?){0,8}")  # "[rank3]: ", "[default0]:", "3: "
@@ -180,12 +99,14 @@ class FailureScanner:
     Tracebacks of several ranks may be mixed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, every: bool = False) -> None:
+        """`every`: return each line that shows a failure, also of a kind that was seen before, and keep none."""
         self.lines = 0
         self.matches: list[Match] = []
+        self._every = every
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
-        self._signatures = load().failure
+        self._signatures = entries("job")
         self._marks = _marks((_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
@@ -195,6 +116,11 @@ class FailureScanner:
     def first(self) -> Match | None:
         """The first of all."""
         return self.matches[0] if self.matches else None
+
+    @property
+    def open(self) -> bool:
+        """Return whether a traceback has begun whose exception did not come yet."""
+        return bool(self._pending)
 
     def batch(self, lines: Sequence[str]) -> None:
         """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
@@ -232,7 +158,7 @@ class FailureScanner:
             return None
         line_number, line = min(self._pending.values())
         self._pending.clear()
-        return self._keep(_match(_UNKNOWN_EXCEPTION, line_number, line))
+        return self._keep(_match(unknown_exception(), line_number, line))
 
     def _in_traceback(self, line: str) -> Match | None:
         prefix = _RANK.match(line)
@@ -254,23 +180,26 @@ class FailureScanner:
         if began - self._ignored.pop(rank, -3) <= 2:
             self._pass_over("an exception that Python ignored: no failure", line)
             return None
-        return self._found(self._signature_of(line) or _UNKNOWN_EXCEPTION, line)
+        return self._found(self._signature_of(line) or unknown_exception(), line)
 
     def _pass_over(self, what: str, line: str) -> None:
         if not any(what in each for each in self.harmless):
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
-    def _signature_of(self, line: str) -> Signature | None:
+    def _signature_of(self, line: str) -> Entry | None:
         return next((signature for signature in self._signatures if signature.matches(line)), None)
 
     def _settle(self, line: str) -> Match | None:
         found = self._signature_of(line)
         return self._found(found, line) if found else None
 
-    def _found(self, signature: Signature, line: str) -> Match | None:
-        return None if signature.name in self._seen else self._keep(_match(signature, self.lines, line))
+    def _found(self, signature: Entry, line: str) -> Match | None:
+        seen = signature.name in self._seen and not self._every
+        return None if seen else self._keep(_match(signature, self.lines, line))
 
     def _keep(self, match: Match) -> Match | None:
+        if self._every:
+            return match
         if match.name in self._seen:
             return None
         self._seen.add(match.name)
@@ -280,7 +209,7 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
-    return (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(load().failure), *_texts(load().rccl))
+    return (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:
@@ -289,14 +218,28 @@ def first_failure(lines: Iterable[str]) -> Match | None:
     return next((match for match in map(scanner.line, lines) if match), None) or scanner.close()
 
 
+def tuning(line: str) -> Entry | None:
+    """Return the entry of a line of RCCL that shows that a tuning did not take."""
+    if not _marks(_texts(entries("rccl"))).within(line):
+        return None
+    return next((entry for entry in entries("rccl") if entry.matches(line)), None)
+
+
 def rccl(lines: Iterable[str], rdma: bool = False) -> list[Match]:
     """RCCL's lines that show that a tuning did not take. `rdma`: the job was to use RDMA between nodes."""
-    return _all(lines, Scanner(load().rccl, rdma))
+    return _all(lines, Scanner(entries("rccl"), rdma))
 
 
 def kernel_log(lines: Iterable[str]) -> list[Match]:
     """Lines of a kernel log that show a fault of the hardware or a driver, each kind where it first stood."""
-    return _all(lines, Scanner(load().kernel, rdma=True))
+    found: dict[str, Match] = {}
+    for number, line in enumerate(lines, 1):
+        known = matcher().match(line)
+        if known is not None and known["severity"] in ("fatal", "error") and known["name"] not in found:
+            its = entry(known["name"])
+            assert its is not None
+            found[its.name] = _match(its, number, line)
+    return list(found.values())
 
 
 def _all(lines: Iterable[str], scanner: Scanner) -> list[Match]:

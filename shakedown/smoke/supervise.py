@@ -195,11 +195,10 @@ class _Supervisor:
         self._report()
 
     def _is_over(self, member: Member) -> bool:
-        """Nothing more is to be had from the node: all done, or silent for long."""
-        return (
-            member.done
-            or self._clock.now() - member.answered_at > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
-        )
+        """Return whether nothing more is to be had from the node: all done, or silent for long. A node whose watchdog
+        alone is silent can still be stopped."""
+        silent_s = self._clock.now() - member.heard_at
+        return member.done or silent_s > self._timeouts.unreachable_s + self._timeouts.poll_timeout_s
 
     # -- judging ---------------------------------------------------------------------------------------------------
 
@@ -235,9 +234,10 @@ class _Supervisor:
             text = f"{member.name}: no room is left where the run folder is: its log is cut"
             member.fail("disk full", text, since=member.asked_before)
         silent = self._clock.now() - member.answered_at
-        if member.silence and silent > self._timeouts.unreachable_s and "unreachable" not in known:
-            text = f"{member.name}: no answer for {silent:.0f} s: {member.silence}"
-            member.fail("unreachable", text, since=member.asked_at)
+        if member.silence and silent > self._timeouts.unreachable_s and not {"unreachable", "watchdog"} & known:
+            there = member.heard_at > member.answered_at
+            text = f"{member.name}: no answer{' of its watchdog' if there else ''} for {silent:.0f} s: {member.silence}"
+            member.fail("watchdog" if there else "unreachable", text, since=member.asked_at)
 
     def _judge_progress(self) -> None:
         """No first iteration, no further one, no end in time, or one node that is through before the others."""

@@ -27,10 +27,11 @@ _NODE = Path(__file__).parents[1] / "node"
 # They travel by themselves: shakedown/smoke/remote.py, shakedown/operations/scripts.py, shakedown/agent/program.py.
 _APART = {"agent", "launcher", "telemetry", "assets"}
 _SENT_AS_TEXT = {"launch.py", "install.py", "owners.py", "safe_files.py", "records.py", "data.py", "boot.py"}
-_NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup")  # for graphical programs, and for installing
-# Where each package goes, and what of it. The probe calls psutil's extension module alone; the node's own amdsmi is
-# preferred, so the carried one is kept off the ordinary search path.
-_PACKAGES = {"psutil": ("", {".so"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
+# For graphical programs, for installing, and for other systems.
+_NOT_CARRIED = ("glib", "pyqt", "pyside", "wx", "_qt", "setup", "_psaix", "_psbsd", "_psosx", "_pssunos", "_pswindows")
+# Where each package goes, and what of it. The node's own amdsmi is preferred, so the carried one is kept off the
+# ordinary search path.
+_PACKAGES = {"psutil": ("", {".so", ".py"}), "pyudev": ("", {".py"}), "amdsmi": ("fallback/", {".py"})}
 _INDENT = re.compile(r"^(?: {4})+", re.MULTILINE)
 # Exit codes after which the next one is tried: too old, not executable, not found (a version manager's empty shim).
 _NOT_THIS_ONE = "97|126|127"

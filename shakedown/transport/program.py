@@ -50,7 +50,13 @@ def bare(path: Path) -> str:
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
     tree.body = [node for node in tree.body if not _is_omitted(node)]
-    return ast.unparse(ast.fix_missing_locations(Bare().visit(tree)))
+    tree = Bare().visit(tree)
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in tree.body:  # what is left of typing: aliases need it at run time
+        if isinstance(node, ast.ImportFrom) and node.module == "typing":
+            node.names = [alias for alias in node.names if alias.name in used]
+    tree.body = [node for node in tree.body if not isinstance(node, ast.ImportFrom) or node.names]
+    return ast.unparse(ast.fix_missing_locations(tree))
 
 
 @cache
@@ -132,4 +138,4 @@ def _is_own(node: ast.ImportFrom) -> bool:
 
 
 def _is_omitted(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (_is_own(node) or node.module in ("typing", "__future__"))
+    return isinstance(node, ast.ImportFrom) and (_is_own(node) or node.module == "__future__")

@@ -8,7 +8,6 @@ embedded default.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -25,13 +24,11 @@ from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
 from shakedown.state import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
 from shakedown.trials.rounds import Pair
-from shakedown.trials.workload.meeting import secret_of
 from shakedown.trials.workload.registry import TOOL, trials
 
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
 LOG = "{run_dir}/logs/parts.log"  # what the processes said on standard error
-SECRET_FILE = "meeting"
 START_S = 120  # for torch to be imported and a device to be opened, on a busy host or from a shared file system
 CPU_RANKS = 2  # processes of a collective where there are no GPUs
 SECONDS = 0.3  # of measuring, for each figure
@@ -57,7 +54,7 @@ def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails:
     10 s for each kind of part."""
     known, pairs = trials(), between_nodes(names)
     alone = sum(known[name].seconds for name in names if name not in pairs) * repetitions
-    starts = len({known[name].on for name in names if known[name].needs_torch or name not in pairs})
+    starts = len({known[name].on for name in names})
     of_rounds = sum(known[name].seconds * 2 * max(rails.get(name, 1), 1) for name in pairs)
     return alone + 10.0 * starts + rounds * repetitions * of_rounds
 
@@ -142,7 +139,7 @@ def plan_between(
     """The rounds between nodes, in the order of `desired`, of each trial that two nodes take. Raises PlanError with all
     that stands in the way."""
     pairs = between_nodes(names)
-    draft = _draft(desired, states, run_id, missing, torch=any(trials()[name].needs_torch for name in pairs))
+    draft = _draft(desired, states, run_id, missing)
     repeated = [(list(each), n + 1) for n in range(wanted.repetitions) for each in rounds]
     # In all: nobody waits longer for a round than a measurement may take, and then for one that is begun again.
     total = START_S + len(repeated) * 4 * wanted.limit_s * len(pairs)
@@ -158,9 +155,7 @@ def plan_between(
         name: {**request, "place": place, "gpus": gpus_of(draft.desired[name], states[name])}
         for place, name in enumerate(desired)
     }
-    secret = secrets.token_hex(32)
-    own = {name: secret if place == 0 else secret_of(secret, place) for place, name in enumerate(desired)}
-    return _complete(draft, requests, total, own)
+    return _complete(draft, requests, total)
 
 
 def _common(wanted: Trials) -> dict[str, Any]:
@@ -183,9 +178,7 @@ def _draft(
     return PlanDraft(run_id, _recipe(smoke, torch), mine, dict(states), smoke, len(mine) == 1, problems=problems)
 
 
-def _complete(
-    draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float, secret: Mapping[str, str] | None = None
-) -> LaunchPlan:
+def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float) -> LaunchPlan:
     smoke = draft.smoke
     known = recipes().get(smoke.recipe)
     runtime = smoke.runtime or (known.family.runtimes[0] if known else "process")
@@ -204,10 +197,9 @@ def _complete(
         node = RUNTIMES[runtime](job, assignment)
         request = requests[name]
         if "rounds" in request:
-            meeting = {"address": address, "port": port, "own": endpoint.address, "secret_in": SECRET_FILE}
-            request = {**request, **meeting, "rails": hcas[name].names[:rails], "gid_index": hcas[name].gid_index}
-        meets = {SECRET_FILE: f"MEETING_SECRET={secret[name]}\n"} if secret else {}
-        files = {**node.files, **meets, REQUEST: json.dumps(request)}
+            where = {"address": address, "port": port, "own": endpoint.address}
+            request = {**request, **where, "rails": hcas[name].names[:rails], "gid_index": hcas[name].gid_index}
+        files = {**node.files, REQUEST: json.dumps(request)}
         nodes.append(node.model_copy(update={"files": files, "logs": [LOG]}))
     limit = seconds + START_S
     return LaunchPlan(

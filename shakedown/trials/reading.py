@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from shakedown.text import load_json, printable
 from shakedown.trials.models import Reading
-from shakedown.trials.workload.wire import MARK
+from shakedown.trials.workload.registry import MARK
 
 LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
 PARTS = 128  # of one node by itself: GPUs and memory. Each is held against all others

@@ -22,7 +22,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "findings": judgement.findings,
     "gates": judgement.gates,
     "metrics": judgement.metrics,
-    "signatures": judgement.signatures,
+    "catalogue": judgement.catalogue,
     "documents": documents.documents,
     "channels": channels.listed,
     "recipes": documents.recipes,

@@ -1,14 +1,16 @@
-"""docs/verdicts.md: findings, metrics, signatures and exit codes, from the code that judges."""
+"""docs/verdicts.md and docs/catalogue.md: findings, metrics, exit codes, from the code that judges; the catalogue."""
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, get_args
 
+from shakedown.catalogue import Log, Severity, entries
 from shakedown.checks import answers, checks
 from shakedown.checks.compare import remedy_of
 from shakedown.findings import Verdict
@@ -16,7 +18,6 @@ from shakedown.node.settings import SETTINGS
 from shakedown.smoke.gates import rules
 from shakedown.smoke.gates.registry import Rule
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import Signature, load
 from tests.docs.markdown import prose, summary, table
 
 # What a module of checks is about.
@@ -153,22 +154,12 @@ def metrics() -> str:
     return table(("metric", "unit", "has to be"), rows)
 
 
-def signatures() -> str:
-    """Every line that means failure, with cause and remedy."""
-    data = load()
-    titles = {
-        "Lines of a training log (`no_failure_signature`)": data.failure,
-        "Lines of RCCL (`rccl_tuning`)": data.rccl,
-        "Lines of the kernel's log (`kernel_log`, `counters`)": data.kernel,
-    }
-    parts = [f"### {title}\n\n{_signatures(found)}" for title, found in titles.items()]
-    advice = table(("name", "what to do"), [(f"`{each.name}`", prose(each.text)) for each in data.advice])
-    return "\n".join([*parts, f"### What no single line shows\n\n{advice}"])
-
-
-def _signatures(found: tuple[Signature, ...]) -> str:
+def catalogue() -> str:
+    """The number of entries by log, part and severity."""
+    logs: dict[str, Log] = {"the kernel's log": "kernel", "a job's log": "job", "RCCL": "rccl"}
     rows = []
-    for each in found:
-        texts = "<br>".join(f"`{text}`" for text in each.text)
-        rows.append((f"`{each.name}`", texts, each.role or "-", prose(each.cause), prose(each.remedy)))
-    return table(("name", "a line with", "role", "likely cause", "what to do"), rows)
+    for title, log in logs.items():
+        for part in dict.fromkeys(entry.part for entry in entries(log)):
+            count = Counter(entry.severity for entry in entries(log) if entry.part == part)
+            rows.append((title, part, *(str(count[severity] or "") for severity in get_args(Severity))))
+    return table(("lines of", "part", *get_args(Severity)), rows)

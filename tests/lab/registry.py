@@ -5,6 +5,7 @@ with serve(lab) as registry:                       # http://198.18.0.1:5000
 with serve(lab, password="secret") as registry:    # https, user "lab", certificate by registry.authority
 with CutProxy(registry, after=1_000_000) as cut:   # the first connection that passes 1 MB is cut there
     image.through(cut)
+with serve(lab, port=CACHE_PORT, cache_of=registry):  # a pull-through cache of that registry
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from tests.lab.cut_proxy import CutProxy
     from tests.lab.hosts import Hosts
 
-PLAIN_PORT, CUT_PORT, TLS_PORT = 5000, 5001, 5443
-PLAIN_PORTS = (PLAIN_PORT, CUT_PORT)
+PLAIN_PORT, CUT_PORT, CACHE_PORT, TLS_PORT = 5000, 5001, 5002, 5443
+PLAIN_PORTS = (PLAIN_PORT, CUT_PORT, CACHE_PORT)
 """Where nodes may speak plain http."""
 USER = "lab"
 
@@ -94,11 +95,17 @@ class Registry:
 
 @contextmanager
 def serve(
-    lab: Hosts[Any], *, password: str | None = None, port: int | None = None, stay: bool = False
+    lab: Hosts[Any],
+    *,
+    password: str | None = None,
+    port: int | None = None,
+    stay: bool = False,
+    cache_of: Registry | None = None,
 ) -> Iterator[Registry]:
     """Run a registry on the rack's bridge: plain http, or https with user `lab` and a password. Raises LabError.
 
-    `stay` leaves it to the slot, which ends it when it is cleared (`make lab-up`).
+    `stay` leaves it to the slot, which ends it when it is cleared (`make lab-up`). `cache_of`: the registry whose
+    pull-through cache this one is.
     """
     require("docker-registry")
     host = str(lab.slot.gateway)
@@ -108,7 +115,7 @@ def serve(
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "storage").mkdir(parents=True)
     authority = certificates.make(folder, host) if password else None
-    (folder / "config.yml").write_text(json.dumps(_configuration(folder, address, password)))
+    (folder / "config.yml").write_text(json.dumps(_configuration(folder, address, password, cache_of)))
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
             [*([] if stay else DIES_WITH_US), "docker-registry", "serve", str(folder / "config.yml")],
@@ -128,7 +135,9 @@ def serve(
             server.wait()
 
 
-def _configuration(folder: Path, address: str, password: str | None) -> dict[str, object]:
+def _configuration(
+    folder: Path, address: str, password: str | None, cache_of: Registry | None = None
+) -> dict[str, object]:
     http: dict[str, object] = {"addr": address, "secret": "of no use to anybody: one server"}
     document: dict[str, object] = {
         "version": "0.1",
@@ -136,6 +145,8 @@ def _configuration(folder: Path, address: str, password: str | None) -> dict[str
         "storage": {"filesystem": {"rootdirectory": str(folder / "storage")}, "redirect": {"disable": True}},
         "http": http,
     }
+    if cache_of:
+        document["proxy"] = {"remoteurl": f"http://{cache_of.address}"}
     if password:
         http["tls"] = {"certificate": str(folder / "server.crt"), "key": str(folder / "server.key")}
         hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs import schemas
 from tests.lab import card, images, registry
 from tests.lab.product import PROJECT, Product, finish, ours, patiently, until, until_gone
 from tests.lab.rails import DEVICES, RDMA, laid
@@ -121,6 +122,33 @@ def test_a_machine_that_is_slowed_down_fails_the_figure_that_the_site_expects(
     assert (wrong["name"], wrong["verdict"]) == ("elapsed_time_per_iteration", "fail")
     assert len(record["iterations"]) == 40, "slow is not stalled"
     assert [ours(vm) for vm in vm_pair] == [[], []]
+
+
+@pytest.mark.long
+def test_perftest_measures_the_pair_over_its_rail_and_ends_what_it_started(
+    vm_pair: VmLab, image: Reference, product: Product
+) -> None:
+    """Over software RDMA devices of real kernels. How the figures come out on busy cores is nobody's to know."""
+    data = {"rdma": RDMA, "smoke": {"devices": ["/dev/infiniband"]}, "trials": {"repetitions": 1, "limit_s": 180}}
+    options = [word for name, value in data.items() for word in ("--data", f"{name}={json.dumps(value)}")]
+    ready = product.run("pyinfra", INVENTORY, PROJECT / "deploy/bringup.py", "-y", *options, timeout=SLOW_S)
+    assert ready.code == 0, ready.text
+    ran = product.run("shakedown", "trials", INVENTORY, "--only", "perftest", *options, timeout=2 * SLOW_S)
+    record = product.record()
+    assert "1 round of pairs" in ran.text and ran.code == 4, f"two nodes alone cannot be compared: {ran.text}"
+    cells = {
+        (each["node"], each["part"], each["figure"], each["rail"])
+        for each in record["trials"]["readings"]
+        if each["state"] == "ok" and each["value"] > 0
+    }
+    figures = {"ib_write_bw", "ib_read_lat"}
+    parts = (("vm1", "0>1"), ("vm2", "1>0"))
+    assert cells == {(node, part, figure, "rail0") for node, part in parts for figure in figures}, ran.text
+    plans = record["jobs"][0]["plan"]["nodes"]
+    assert {plan["name"]: plan["hca"] for plan in plans} == {name: [DEVICES[name]] for name in ("vm1", "vm2")}
+    assert schemas.problems_of(product.folder / "runs/latest") == []
+    for vm in vm_pair:
+        assert ours(vm) == [] and not figures & set(vm.exec("ps -e -o comm").stdout.split())
 
 
 @pytest.mark.long

@@ -177,7 +177,7 @@ def _boot_script(root: Path) -> str:
     if (root / "run/systemd/system").exists():
         lines.append("mkdir -p /run/systemd/system")
     lines.append("cable=$(ip route show default | sed 's/.* dev //; s/ .*//')")
-    for name, own in json.loads((root / "recorded.json").read_text())["addresses"].items():
+    for name, own in json.loads((root / "recorded.json").read_text())["interfaces"].items():
         lines.append(f"ip link add link $cable name {name} type macvlan mode bridge")
         lines += [f"ip address add {address} dev {name}" for address in own["ipv4"]]
         lines.append(f"ip link set {name} up")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from shakedown import checks
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
-from shakedown.state import NodeState
+from shakedown.state import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller
 from tests.states import bare, desired, healthy, image, unreadable, with_
 from tests.unit.test_asked_and_answered import ASKED, asking
@@ -139,6 +140,10 @@ def test_every_check_has_its_turn(node: OnTheNode) -> None:
     assert not [each for each in told.values() if "itself failed" in each["evidence"]]
 
 
+def _below(part: Any, key: Any) -> Any:
+    return part[key] if isinstance(part, dict | list) else getattr(part, key)
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_whatever_a_node_is_like_the_findings_are_the_controller_s(node: OnTheNode, data: st.DataObject) -> None:
@@ -153,7 +158,9 @@ def test_whatever_a_node_is_like_the_findings_are_the_controller_s(node: OnTheNo
             for part in path[:-1]:
                 at = at[part]
             at[path[-1]] = value
-            NodeState.model_validate(document, strict=False)
+            reading = functools.reduce(_below, path, NodeState.model_validate(document, strict=False))
+            if value in REASONS and not is_unreadable(reading):  # there it is a dictionary that no probe makes
+                raise ValueError
             changed += 1
         except (LookupError, TypeError, ValueError):  # no such place any more, or no state
             document = before

@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shakedown.catalogue import entries
 from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.gates.iterations import iterations_complete
 from shakedown.smoke.job_shape import JobShapeReader
@@ -16,7 +17,7 @@ from shakedown.smoke.lines import as_text, split
 from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
 from shakedown.smoke.log_fields import field_names
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import FailureScanner, Scanner, load
+from shakedown.smoke.signatures import FailureScanner, Scanner
 from shakedown.stragglers.reading import WindowReader
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
@@ -107,7 +108,7 @@ PIECES = st.sampled_from(
     [
         *(line.encode() for line in LINES),
         *(f"{name}: ".encode() for name in field_names()),
-        *(text.encode() for group in (load().failure, load().rccl) for entry in group for text in entry.text),
+        *(text.encode() for group in (entries("job"), entries("rccl")) for entry in group for text in entry.anchors),
         *b"iteration 1/3;Training epoch 0, iteration 0/2 | ;lm loss ;nan;1e308;inf;-1;0;\x1b[;\x1b]0;\r;\0".split(b";"),
         b"\n",
         b" | ",
@@ -183,7 +184,7 @@ def test_a_line_read_by_the_form_of_one_before_says_what_it_says_alone(twins):
 def test_passing_over_lines_without_a_mark_changes_nothing_that_is_read(pieces):
     text = b"".join(pieces)
     lines = split(as_text(text))
-    failure, tuning, shape, windows = FailureScanner(), Scanner(load().rccl, True), JobShapeReader(), WindowReader()
+    failure, tuning, shape, windows = FailureScanner(), Scanner(entries("rccl"), True), JobShapeReader(), WindowReader()
     reader, iterations = LogReader(), []
     for line in lines:
         iterations += reader.line(line)

@@ -14,10 +14,11 @@ import click
 import pytest
 from pydantic import BaseModel
 
+from shakedown.catalogue import Log, advice, entries
+from shakedown.catalogue.load import advice_names
 from shakedown.cli import COMMANDS, main
 from shakedown.desired import DesiredState
 from shakedown.smoke.program import program
-from shakedown.smoke.signatures import load
 
 PACKAGE = Path(__file__).parents[2] / "shakedown"
 # Options of the programs that a job's nodes have, which advice may name: container engines (docs.docker.com/reference,
@@ -30,11 +31,11 @@ _OPERATION = re.compile(r"\boperation ([a-z_]+)\.([a-z_]+)")
 
 def texts() -> Iterator[tuple[str, str]]:
     """Every text that is meant for a person: the signatures and advice, and the sentences in checks and gates."""
-    known = load()
-    for signature in (*known.failure, *known.rccl, *known.kernel):
-        yield signature.name, f"{signature.cause}; {signature.remedy}"
-    for advice in known.advice:
-        yield advice.name, advice.text
+    logs: tuple[Log, ...] = ("job", "rccl", "kernel")
+    for entry in (entry for log in logs for entry in entries(log)):
+        yield entry.name, f"{entry.cause}; {entry.remedy}"
+    for name in advice_names():
+        yield name, advice(name)
     for folder in ("checks", "smoke/gates", "smoke/plan", "smoke/benchmark"):
         for path in sorted((PACKAGE / folder).glob("*.py")):
             for line, text in sentences(ast.parse(path.read_text())):

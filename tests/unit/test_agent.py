@@ -76,23 +76,6 @@ def node(program: Path, tmp_path: Path) -> Node:
     return Node(program, tmp_path)
 
 
-def test_a_check_loads_nothing_that_costs_more_than_it_needs(node: Node) -> None:
-    """A key of sysctl is asked for, and checks with patterns are there; none of them meets a text that needs one."""
-    wanted = desired("cpu", None, tuning={"cmdline": None, "sysctl": {"vm.swappiness": 60, "net.ipv4.ip_forward": 1}})
-    node.config.write_text(text(compiled("node01", wanted, ACCOUNT, "f" * 64)))
-    code = (
-        "import sys; sys.path.insert(0, sys.argv.pop(1)); from shakedown.node.agent.run import main; main()\n"
-        "from shakedown.checks import checks; print(len(checks()), *sys.modules)"
-    )
-    bare = node.folder / "bare"
-    (bare / "proc").mkdir(parents=True)
-    words = [str(node.program), "--config", str(node.config), "--state", str(node.state), "--root", str(bare)]
-    done = subprocess.run([PYTHON, "-I", "-S", "-c", code, *words], capture_output=True, text=True, timeout=120)
-    count, *loaded = done.stdout.splitlines()[-1].split()
-    assert int(count) > 20 and "shakedown.checks.gpu" in loaded, done.stderr
-    assert {"re", "enum", "functools", "json", "ctypes", "typing"}.isdisjoint(loaded)
-
-
 def test_a_check_leaves_its_verdict_in_every_form(node: Node) -> None:
     done = node.check()
     assert done.returncode == 0 and not done.stderr, done.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from shakedown.node import safe_files
 from shakedown.node.agent import remedies, tell
-from shakedown.node.device_access import ACCESS
+from shakedown.node.devices import ACCESS
 from shakedown.node.setting import Failed
 from shakedown.node.settings import SETTINGS
 from shakedown.node.tree import Tree

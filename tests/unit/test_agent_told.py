@@ -12,7 +12,8 @@ import pytest
 
 from shakedown.agent import told
 from shakedown.findings import Finding, Verdict, worst
-from shakedown.node.agent import last, tell
+from shakedown.node import records
+from shakedown.node.agent import tell
 from shakedown.transport.program import command, program
 from tests.sent_scripts import NOBODY
 from tests.unit.test_agent import Node, needs_root
@@ -21,7 +22,7 @@ from tests.unit.test_agent_remedies import Tuned
 
 assert agent_program  # a fixture
 
-LAST = Path(last.__file__)
+RECORDS = Path(records.__file__)
 PROGRAM = "f" * 64  # as test_agent compiles
 
 
@@ -114,7 +115,7 @@ def test_no_verdict_says_what_to_do(verdict: tuple[Node, dict[str, Any]]) -> Non
 
 def asked(folder: Path) -> dict[str, Any]:
     """What a node says, asked as the controller asks."""
-    shell = command(f"import sys\n{program(LAST)}\nshow(sys.argv[1])", str(folder))
+    shell = command(f"{program(RECORDS)}\nshow_verdict(sys.argv[1])", str(folder))
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

@@ -181,9 +181,11 @@ def all_unreadable() -> NodeState:
     state = bare()
     for path, _ in leaves(bare().model_dump()):
         try:
-            state = with_(state, {path: unreadable("timed out", "/x")})
+            changed = with_(state, {path: unreadable("timed out", "/x")})
         except (ValidationError, KeyError, TypeError, IndexError):
             continue
+        if str(changed).count("Unreadable(") > str(state).count("Unreadable("):  # else it is a dictionary of texts
+            state = changed
     return state
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shakedown.catalogue import advice
 from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Verdict
@@ -23,7 +24,6 @@ from shakedown.smoke.benchmark.results import Figure, Results, Step, figures_of,
 from shakedown.smoke.gates.benchmark import figures_finite, steps_complete
 from shakedown.smoke.kept_logs import LogFile, LogQuota
 from shakedown.smoke.launch import run_folders
-from shakedown.smoke.signatures import advice
 from tests.documents import commands
 from tests.states import resolved
 

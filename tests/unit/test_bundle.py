@@ -6,7 +6,7 @@ import ast
 import json
 import os
 import pwd
-import shlex
+import resource
 import shutil
 import subprocess
 import sys
@@ -66,10 +66,6 @@ def cached(home: Path) -> Path:
     return folder
 
 
-def stamps(home: Path) -> list[Path]:
-    return [path for path in (home / ".cache/shakedown").iterdir() if not path.is_dir()]
-
-
 def test_what_is_asked_for_is_read_in_the_same_command(node: Callable[..., dict[str, Any]]) -> None:
     """By whoever runs it first, and by whoever finds it there."""
     asked = ("sysctl.kernel.panic", "sysctl.kernel.no_such.key")
@@ -95,9 +91,9 @@ def sources(folder: Path) -> dict[str, bytes]:
 
 
 TAMPER: dict[str, Callable[[Path], Any]] = {
-    "source": lambda folder: (folder / "shakedown/node/cpu.py").write_text("print('mine')"),
+    "source": lambda folder: (folder / "shakedown/node/pci.py").write_text("print('mine')"),
     "library": lambda folder: next((folder / "psutil").glob("*.so")).write_bytes(b"\x7fELF"),
-    "byte code": lambda folder: (folder / "modules").write_bytes(b"mine"),
+    "byte code": lambda folder: next((folder / "shakedown/node/__pycache__").iterdir()).write_bytes(b"mine"),
     "a package's byte code": lambda folder: next((folder / "pyudev/__pycache__").iterdir()).write_bytes(b"mine"),
     "one file more": lambda folder: (folder / "shakedown/node/json.py").write_text("print('mine')"),
     "one file less": lambda folder: (folder / "shakedown/node/kernel_faults.txt").unlink(),
@@ -121,31 +117,12 @@ def test_a_changed_bundle_is_refused_and_replaced(
         assert "probe" in node(bundle.launch_command())
 
 
-def test_our_modules_are_found_in_one_file(tmp_path: Path) -> None:
-    """Their sources are not read again: a check would pay for it."""
-    names = ["shakedown/__init__.py", "shakedown/node/__init__.py", "shakedown/node/one.py", "other/two.py"]
-    carried = {f"shakedown/node/{name}": (NODE / name).read_text() for name in ("packing.py", "packed.py")}
-    one = "from __future__ import annotations\nimport sys\nfrom . import packed\nx: nothing = 7\n"
-    for name, text in {**dict.fromkeys(names, ""), "shakedown/node/one.py": one, **carried}.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    code: dict[str, Any] = {}
-    exec(carried["shakedown/node/packing.py"], code)
-    code["write"](str(tmp_path), [*names, *carried, "shakedown/node/faults.txt"])
-    assert [path.parent.name for path in tmp_path.rglob("two.*.pyc")] == ["__pycache__"]
-    shutil.rmtree(tmp_path / "shakedown")
-    text = launch_text().replace("launch()\n", "") + (
-        f"try:\n run({str(tmp_path)!r})\nexcept ImportError as error:\n assert 'node.__main__' in str(error), error\n"
-        "import shakedown.node.one as one\n"
-        "print(one.x, one.__file__, one.packed.__package__, '__future__' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", text], capture_output=True, text=True)
-    assert done.stdout.split() == ["7", f"{tmp_path}/shakedown/node/one.py", "shakedown.node", "False"], done.stderr
-
-
-def launch_text() -> str:
-    words = shlex.split(bundle.launch_command())
-    return str(ast.literal_eval(words[words.index("-c") + 1].removeprefix("exec(").removesuffix(")"))) + "\n"
+def test_sources_are_compiled_when_they_are_installed_and_never_looked_at_again(installed: Path) -> None:
+    """Compiling costs more than a check may; comparing byte code with its source was done by whoever sealed both."""
+    folder = cached(installed)
+    for source in folder.rglob("*.py"):
+        (code,) = source.parent.glob(f"__pycache__/{source.stem}.*.pyc")
+        assert int.from_bytes(code.read_bytes()[4:8], "little") == 0b01, "unchecked, by PEP 552"
 
 
 def changed_unseen(path: Path) -> None:
@@ -157,44 +134,8 @@ def changed_unseen(path: Path) -> None:
 
 def test_a_file_that_was_changed_behind_its_times_is_found(node: Callable[..., dict[str, Any]], tmp_path: Path) -> None:
     install(node)
-    changed_unseen(cached(tmp_path) / "shakedown/node/cpu.py")
+    changed_unseen(cached(tmp_path) / "shakedown/node/pci.py")
     assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
-
-
-def test_what_was_whole_is_read_again_only_after_a_change_or_a_boot(
-    node: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
-    install(node)
-    (stamp,) = stamps(tmp_path)
-    assert stamp.stat().st_mode & 0o777 == 0o600
-    listed = stamp.read_bytes()
-    assert str(cached(tmp_path).stat().st_ctime_ns).encode() in listed
-    forged = cached(tmp_path) / "shakedown/node/cpu.py"
-    changed_unseen(forged)
-    line = next(line for line in listed.split(b"\n") if line.startswith(b"/shakedown/node/cpu.py "))
-    *before, _, number = line.split()
-    now = b" ".join([*before, str(forged.stat().st_ctime_ns).encode(), number])
-    stamp.write_bytes(listed.replace(line, now))  # as only we ourselves could
-    assert "probe" in node(bundle.launch_command()), "nothing was read"
-    stamp.rename(stamp.with_name(stamp.name[:-4] + "beef"))  # as if the node had booted since
-    assert node(bundle.launch_command()) == {"shakedown_bundle": "missing"}
-
-
-@pytest.mark.parametrize("how", ["0666", "link", "another's"])
-def test_a_stamp_that_another_could_have_put_there_is_none(
-    node: Callable[..., dict[str, Any]], tmp_path: Path, how: str
-) -> None:
-    install(node)
-    (stamp,) = stamps(tmp_path)
-    if how == "0666":
-        stamp.chmod(0o666)
-    elif how == "link":
-        stamp.symlink_to(stamp.rename(tmp_path / "elsewhere"))
-    elif os.geteuid() == 0:
-        os.chown(stamp, NOBODY, NOBODY)
-    assert "probe" in node(bundle.launch_command()), "it was read, and is whole"
-    (stamp,) = stamps(tmp_path)
-    assert stamp.lstat().st_mode & 0o170777 == 0o100600 and stamp.stat().st_uid == os.geteuid(), "a new one"
 
 
 NOBODY = pwd.getpwnam("nobody").pw_uid
@@ -305,7 +246,7 @@ def test_the_probe_parses_under_python_3_8() -> None:
 
 def test_the_probe_imports_nothing_that_does_not_travel() -> None:
     """Standard library, its own modules, and the three packages of the bundle."""
-    allowed = {*sys.stdlib_module_names, "_psutil_linux", "pyudev", "amdsmi", "shakedown.node.__main__"}
+    allowed = {*sys.stdlib_module_names, "psutil", "pyudev", "amdsmi", "shakedown.node.__main__"}
     for path in NODE.glob("*.py"):
         for statement in ast.walk(ast.parse(path.read_text())):
             if isinstance(statement, ast.ImportFrom) and not statement.level:
@@ -314,10 +255,24 @@ def test_the_probe_imports_nothing_that_does_not_travel() -> None:
                 assert {alias.name.split(".")[0] for alias in statement.names} <= allowed, path
 
 
-def test_the_cost_on_the_node(node: Callable[..., dict[str, Any]], installed: Path) -> None:
-    """The aim is 0.25 s of CPU; a loaded machine gets room for the noise of others."""
-    costs = sorted(node(bundle.launch_command())["probe"]["cpu_s"] for _ in range(5))
-    assert costs[2] < 0.25, costs
+LIBRARIES = "import ctypes, hashlib, json, re, socket, subprocess, typing"
+
+
+def test_the_cost_on_the_node(
+    node: Callable[..., dict[str, Any]], installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check may cost 0.1 s of CPU on an idle node, where Python takes 0.027 s for these libraries. A loaded machine
+    makes both dearer, so that they are taken in turns."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # the same Python for both
+    node(bundle.install_command(), bundle.build().archive())
+    ratios = []
+    for _ in range(5):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(["/usr/bin/python3", "-I", "-S", "-c", LIBRARIES], check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        ratios.append(node(bundle.launch_command())["probe"]["cpu_s"] / spent)
+    assert sorted(ratios)[1] < 0.1 / 0.027, ratios
 
 
 def test_what_travels_is_pinned_so_that_every_checkout_makes_the_same_bundle() -> None:

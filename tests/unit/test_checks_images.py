@@ -10,7 +10,7 @@ from shakedown.checks.fleet import outliers
 from shakedown.checks.images import images
 from shakedown.desired.problems import DesiredStateError
 from shakedown.findings import Finding
-from shakedown.images import agreed_digest, parse, same
+from shakedown.images import held, parse, same
 from shakedown.smoke.plan.container import pin_image
 from shakedown.smoke.recipe import recipes
 from shakedown.state import Image
@@ -87,15 +87,6 @@ def test_a_store_that_cannot_be_read_is_unknown() -> None:
     assert seen(NAME, [], unreadable("failed")).verdict == "unknown"
 
 
-def test_the_nodes_that_pull_later_get_the_digest_that_the_others_hold() -> None:
-    one, other = (Image.model_validate(image(NAME, digest)) for digest in (ONE, OTHER))
-    assert agreed_digest([[one], [], [one]], parse(NAME)) == ONE
-    assert agreed_digest([[one], [other]], parse(NAME)) is None
-    assert agreed_digest([[], []], parse(NAME)) is None
-    assert agreed_digest([[one], [], [one]], parse(NAME), at_least=2) == ONE
-    assert agreed_digest([[one], []], parse(NAME), at_least=2) is None, "one node's word"
-
-
 LOCAL = {**image("localhost/x:dev", ONE), "id": "sha256:" + "c" * 64}
 
 
@@ -158,6 +149,12 @@ def test_two_that_are_the_same_as_a_third_are_the_same() -> None:
     assert len(set(labels.values())) == 1
     assert len(set(same({"a": one, "b": other}, ["docker.io/rocm/megatron-lm"]).values())) == 2
     assert len(set(same({"a": one, "b": between}, ["elsewhere"]).values())) == 2, "a digest of another name is no proof"
+
+
+def test_what_came_from_a_mirror_has_its_digest_under_the_mirror_s_name() -> None:
+    stored = Image.model_validate({**image("rocm/x:1", ONE), "digests": [f"mirror:5000/hub/rocm/x@{ONE}"]})
+    assert held([stored], parse(f"rocm/x:1@{ONE}"), "docker") == [stored]
+    assert held([stored], parse(f"rocm/x:2@{ONE}"), "docker") == []
 
 
 def test_an_image_by_digest_alone_is_compared_by_digest() -> None:

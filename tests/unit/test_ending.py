@@ -252,8 +252,31 @@ def test_drift_says_the_same_and_leaves_standard_output_to_the_findings(tmp_path
     assert (code, closing(err)) == (3, told)
     assert json.loads(out)["verdict"] == "drift"
     code, out, err = run(tmp_path, "pyinfra", site, PROJECT / "deploy/drift.py", "-y")
-    assert (code, closing(err)[0], closing(err)[2:]) == (1, told[0], told[2:])
+    assert (code, closing(err)[0], closing(err)[2:]) == (3, told[0], told[2:])
     assert closing(err)[1] == "  excluded: @local: drifted: sysctl.kernel.pid_max"
+
+
+@pytest.mark.parametrize("limit", [1, 4000])
+def test_evidence_is_named_only_once_its_record_is_written(tmp_path: Path, limit: int) -> None:
+    """A limit on the size of files (in 512 bytes) ends a write like a full disk does."""
+    command = ["shakedown", "drift", inventory(tmp_path, "@local"), "--ledger"]
+    ran = subprocess.run(
+        ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *(str(BIN / command[0]), *map(str, command[1:]))],
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    verdict, *_others, evidence = closing(ran.stderr)
+    kept = list(tmp_path.glob("runs/*/run.json"))
+    assert bool(kept) is (limit > 1), "the record fits, or it does not"
+    if kept:
+        assert (ran.returncode, verdict, evidence) == (0, "verdict: ok", f"evidence: runs/{kept[0].parent.name}")
+    else:
+        assert (ran.returncode, verdict, evidence) == (1, "verdict: fail", "evidence: none was kept"), ran.stderr
+        assert "the record of this run could not be written" in ran.stderr
 
 
 NOTHING_ASKED = {

@@ -1,9 +1,8 @@
-"""From where an image comes, and on whose word. What nodes say of a registry is made up, and what they are sent too."""
+"""On whose word an image is pulled. What the controller and the nodes hear from a registry is made up here."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,105 +11,86 @@ import pytest
 from shakedown.images import parse
 from shakedown.operations import fetching, registries
 from shakedown.operations.fetching import Wish, fetch
-from shakedown.operations.givers import Sharing
 from shakedown.operations.registries import Registry
+from shakedown.runner import stages
+from tests.states import desired
 
 TRUE, LIE = "sha256:" + "1" * 64, "sha256:" + "2" * 64
-CONFIG = "sha256:" + "c" * 64
-OTHER_CONFIG = "sha256:" + "d" * 64
+PINNED = "sha256:" + "3" * 64
 
 
 class Rack:
-    """Nodes, and what each says that the registry told it; `had` says how each came to the image."""
+    """Nodes with what each says of a registry. `asked`: who asked the registry; `pulled`: what each node pulled."""
 
-    def __init__(self, **told: tuple[str, str] | str) -> None:
-        self.told, self.had = told, list[tuple[str, str, str]]()
-        self.nodes = {name: self._node(name) for name in told}
+    def __init__(self, controller: str | None, **nodes: str | None) -> None:
+        self.answers = {"controller": controller, **nodes}
+        self.asked, self.pulled, self.errors = list[str](), list[tuple[str, str]](), list[str]()
+        self.nodes = {name: self._node(name) for name in nodes}
 
     def _node(self, name: str) -> Any:
         return SimpleNamespace(
             name=name,
             connected=True,
             print_prefix="",
-            log_styled=lambda said, **_how: self.had.append((name, "", said)),
+            get_fact=lambda _fact: "x86_64",
+            log_styled=lambda words, **_how: self.errors.append(words),
         )
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.nodes.values())
+    def _line(self, name: str) -> str:
+        self.asked.append(name)
+        answer = self.answers[name]
+        words = {"digest": answer, "compressed_bytes": 5} if answer else {"error": "transport", "detail": "no way"}
+        return json.dumps(words)
 
-    def get_host(self, name: str) -> Any:
-        return self.nodes[name]
+    def here(self, *_argv: Any, **_how: Any) -> Any:
+        return SimpleNamespace(stdout=self._line("controller"))
 
-    def run(self, host: Any, script: str, document: dict[str, Any], **how: Any) -> tuple[bool, Any]:
+    def there(self, host: Any, script: str, document: dict[str, Any], **_how: Any) -> tuple[bool, Any]:
         if script == "pull.py":
-            self.had.append((host.name, "registry" if document["room_bytes"] else "manifest", document["digest"]))
+            self.pulled.append((host.name, document["digest"]))
             return True, SimpleNamespace(stderr_lines=[])
-        told = self.told[host.name]
-        if isinstance(told, str) and how["like"]:
-            raise OSError(told)
-        if isinstance(told, str):
-            return False, SimpleNamespace(stderr=told)
-        said = {"digest": told[0], "compressed_bytes": 5, "config": told[1]}
-        return True, SimpleNamespace(stdout_lines=[json.dumps(said)])
-
-    def hand_over(self, giver: Any, receiver: Any, image_id: str, *_how: Any) -> tuple[bool, str]:
-        self.had.append((receiver.name, giver.name, image_id))
-        return True, "took it"
+        return True, SimpleNamespace(stdout_lines=[self._line(host.name)])
 
 
-def played(
-    rack: Rack, monkeypatch: pytest.MonkeyPatch, *nodes: str, digest: str | None = None, shares: bool = True
-) -> Rack:
-    """The nodes fetch the image, one after the other."""
-    monkeypatch.setattr(registries, "run_script", rack.run)
-    monkeypatch.setattr(fetching, "run_script", rack.run)
-    monkeypatch.setattr(fetching, "hand_over", rack.hand_over)
+def fetch_on(rack: Rack, monkeypatch: pytest.MonkeyPatch, reference: str = "registry.lab/train:v1") -> list[bool]:
+    """Have all nodes fetch the image, one after the other."""
+    monkeypatch.setattr(registries, "run_script", rack.there)
+    monkeypatch.setattr(registries.subprocess, "run", rack.here)
+    monkeypatch.setattr(fetching, "run_script", rack.there)
 
     class State:
-        inventory = rack
+        """A run's state: answers are kept by it."""
 
-    image, state = parse("registry.lab/train:v1"), State()
-    sharing = Sharing(2, lambda _giver, _receiver: "198.18.0.1", lambda _image: []) if shares else None
-    source = Registry("registry.lab", "train")
-    wish = Wish(image, digest, [source], "docker", None, 3, 60, 60, None, sharing)
-    for node in nodes:
-        assert fetch(state, rack.nodes[node], wish)  # type: ignore[arg-type]
-    return rack
+    state = State()
+    wish = Wish(parse(reference), [Registry("registry.lab", "train")], "docker", None, 3, 60, 60, None)
+    return [fetch(state, node, wish) for node in rack.nodes.values()]  # type: ignore[arg-type]
 
 
-def test_one_node_pulls_and_the_next_takes_it_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    same = (TRUE, CONFIG)
-    rack = played(Rack(a=same, b=same, c=same), monkeypatch, "a", "b")
-    assert rack.had == [("a", "registry", TRUE), ("b", "a", CONFIG), ("b", "manifest", TRUE)]
+def test_the_registry_is_asked_once_by_the_controller_and_no_node_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rack = Rack(TRUE, a=LIE, b=LIE, c=LIE)
+    assert all(fetch_on(rack, monkeypatch))
+    assert rack.asked == ["controller"] and rack.pulled == [(node, TRUE) for node in "abc"]
 
 
-@pytest.mark.parametrize("lie", [(LIE, CONFIG), (TRUE, OTHER_CONFIG)])
-def test_two_nodes_outvote_the_first_that_names_another_image(
-    monkeypatch: pytest.MonkeyPatch, lie: tuple[str, str]
+def test_where_the_controller_has_no_way_each_node_goes_by_its_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rack = Rack(None, a=LIE, b=LIE, c=TRUE, d=None)
+    assert fetch_on(rack, monkeypatch) == [True, True, True, False]
+    assert rack.asked == ["controller", *"abcd"]
+    assert rack.pulled == [("a", LIE), ("b", LIE), ("c", TRUE)]
+    assert "no way" in rack.errors[0]
+
+
+@pytest.mark.parametrize("controller", [PINNED, None])
+def test_the_digest_of_the_inventory_is_pulled_whoever_answers(
+    monkeypatch: pytest.MonkeyPatch, controller: str | None
 ) -> None:
-    same = (TRUE, CONFIG)
-    rack = played(Rack(a=lie, b=same, c=same), monkeypatch, "a", "b")
-    assert rack.had == [("a", "registry", TRUE), ("b", "a", CONFIG), ("b", "manifest", TRUE)]
+    rack = Rack(controller, a=None, b=None)
+    assert all(fetch_on(rack, monkeypatch, f"registry.lab/train:v1@{PINNED}"))
+    assert rack.pulled == [("a", PINNED), ("b", PINNED)]
 
 
-@pytest.mark.parametrize(
-    "told",
-    [{"b": (TRUE, OTHER_CONFIG)}, {"b": "the connection broke"}, {"b": "x", "c": "x", "d": "x", "e": (TRUE, CONFIG)}],
-)
-def test_what_no_second_node_was_told_is_pulled_by_each(monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]) -> None:
-    rack = played(Rack(a=(TRUE, CONFIG), **told), monkeypatch, "a", "b")
-    assert rack.had == [("a", "registry", TRUE), ("b", "registry", TRUE)]
-
-
-@pytest.mark.parametrize("more", [{"c": (TRUE, CONFIG)}, {}])
-@pytest.mark.parametrize("shares", [True, False])
-def test_one_node_cannot_choose_what_the_others_pull(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], shares: bool
-) -> None:
-    rack = played(Rack(a=(LIE, CONFIG), b=(TRUE, CONFIG), **more), monkeypatch, "a", "b", shares=shares)
-    assert [digest for node, _, digest in rack.had if node == "b"][-1] == TRUE
-
-
-def test_the_image_of_a_pinned_digest_is_no_single_node_s_word_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    rack = played(Rack(a=(TRUE, OTHER_CONFIG), b=(TRUE, CONFIG)), monkeypatch, "a", "b", digest=TRUE)
-    assert rack.had == [("a", "registry", TRUE), ("b", "registry", TRUE)]
+def test_what_a_node_holds_under_a_tag_is_no_part_of_another_node_s_pull(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = desired(images={"it": "registry.lab/train:v1"})
+    current: Any = SimpleNamespace(examination=SimpleNamespace(desired={"a": state}))  # no reading is looked at
+    monkeypatch.setattr(stages, "current_host", SimpleNamespace(name="a"))
+    assert stages._from_site(current, {"reference": "registry.lab/train:v1"}) == {"at_once": 8}

@@ -4,7 +4,6 @@ that passes there for the wrong reason must not pass here."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -226,43 +225,6 @@ def test_skipped_and_nan_iterations_fail():
     assert gates["loss_finite"].verdict is FAIL
     assert judged(log(run(nan_iterations=1)))["no_skipped_or_nan"].verdict is FAIL
     assert judged(log(run(nan_iterations=None)))["no_skipped_or_nan"].verdict is UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("loss", "expected"),
-    [
-        (falling, OK),
-        (lambda i: 12.0 - 0.2 * i + (8.0 if i == 15 else 0.0), OK),  # one spike
-        (lambda i: 12.0, FAIL),
-        (lambda i: 12.0 + 0.05 * (-1) ** i, FAIL),
-        (lambda i: 12.0 + 0.1 * i, FAIL),
-        (lambda i: 12.0 - 0.0001 * i, FAIL),  # falls surely, but by nothing
-        (lambda i: 12.0 - 0.02 * i + 0.9 * math.sin(5 * i), FAIL),  # falls perhaps
-        (lambda i: 12.0 - 0.2 * i if i > 1 else 1.0, OK),
-        (lambda i: 14.0 if i == 1 else 12.0, FAIL),  # only the first is higher
-        (lambda i: math.inf if i == 9 else falling(i), UNKNOWN),
-    ],
-)
-def test_only_a_loss_that_clearly_falls_passes(loss, expected):
-    assert judged(log(run(loss=loss)))["loss_falling"].verdict is expected
-
-
-def test_the_loss_gate_gives_its_numbers():
-    gate = judged(log(run(loss=lambda i: 12.0 - 0.2 * i)))["loss_falling"]
-    assert "11.8 to 8" in gate.evidence
-    assert "a fall of 32.2%" in gate.actual
-
-
-def test_too_few_losses_prove_nothing():
-    assert judged(log(run(3)))["loss_falling"].verdict is UNKNOWN
-    assert judged(log(run(4, loss=lambda i: 12.0 - i)))["loss_falling"].verdict is OK
-
-
-def test_a_long_run_is_judged_quickly_and_alike():
-    start = time.process_time()
-    assert judged(log(run(20_000, loss=lambda i: 12.0 - 1e-4 * i + 0.1 * (i % 7))))["loss_falling"].verdict is OK
-    assert judged(log(run(20_000, loss=lambda i: 12.0 + 0.1 * (i % 7))))["loss_falling"].verdict is FAIL
-    assert time.process_time() - start < 4  # Theil-Sen over every pair of 20 000 would take gigabytes and minutes
 
 
 # ---------------------------------------------------------------------------------------------------- several nodes

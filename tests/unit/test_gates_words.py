@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate, NodeLog, judge_log, read_log
 from shakedown.smoke.gates.exit_codes import exit_codes
-from shakedown.smoke.gates.iterations import loss_falling
 from shakedown.smoke.gates.logs_complete import logs_complete
 from shakedown.smoke.gates.model import QUOTED, some
 from shakedown.smoke.gates.nothing_left import nothing_left
 from shakedown.smoke.log import Iteration
-from shakedown.smoke.signatures import advice
 
 
 def lines(count: int, step: int = 1, **fields: object) -> list[Iteration]:
@@ -134,37 +133,11 @@ def test_a_figure_says_what_it_rests_on_and_what_to_do() -> None:
     assert figure(20, "mem_usage").remedy == advice("no_figure")
 
 
-def test_a_loss_that_falls_by_just_the_least_is_enough() -> None:
-    whole = lines(5)
-    straight = [replace(line, lm_loss=8.0 - line.iteration) for line in whole]  # 7 to 3
-    assert loss_falling(straight, min_fall=4 / 7).verdict is Verdict.OK
-    assert loss_falling(straight, min_fall=0.5715).verdict is Verdict.FAIL
-
-
 def test_an_infinite_loss_in_the_part_of_a_log_that_is_there_stays_a_failure() -> None:
     infinite = lines(20)
     infinite[6] = replace(infinite[6], lm_loss=float("inf"))
     assert gate("loss_finite", infinite, "node01: 3 of 9 bytes").verdict is Verdict.FAIL
     assert gate("loss_finite", lines(20), "node01: 3 of 9 bytes").verdict is Verdict.UNKNOWN
-
-
-def with_losses(*losses: float) -> list[Iteration]:
-    return [replace(line, lm_loss=loss) for line, loss in zip(lines(len(losses)), losses, strict=True)]
-
-
-def test_a_curve_that_may_be_flat_does_not_fall() -> None:
-    assert loss_falling(with_losses(8.0, 7.0, 6.0, 5.0)).verdict is Verdict.OK
-    assert loss_falling(with_losses(8.0, 7.0, 7.0, 6.0)).verdict is Verdict.FAIL
-
-
-def test_a_curve_of_too_few_or_doubled_lines_is_told_which() -> None:
-    assert loss_falling(lines(3)).evidence == "only 3 finite losses"
-    assert loss_falling([*lines(3), lines(3)[-1]]).evidence == "iterations are in the log twice"
-
-
-def test_a_long_curve_falls_from_its_first_block_to_its_last() -> None:
-    found = loss_falling(with_losses(*(1000.0 - number for number in range(1, 801))))
-    assert found.evidence.startswith("998.5 to 200.5 over 800 iterations, a fall of 79.9%; ")
 
 
 @pytest.mark.parametrize(

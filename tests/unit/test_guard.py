@@ -123,8 +123,39 @@ def test_drift_is_told_where_change_detection_is_switched_off(tmp_path: Path) ->
     wanted = '{"tuning": {"numa_balancing": None, "sysctl": {"kernel.pid_max": 4242}}}'
     for options in ([], ["--dry"], ["--dry", "-y"]):
         ran = pyinfra(tmp_path, inventory(tmp_path, wanted), DRIFT, *options)
-        assert ran.returncode == 1, ran.stderr
+        assert ran.returncode == 3, ran.stderr
         assert "4242" in ran.stderr
+
+
+@pytest.mark.parametrize(("system", "verdict", "code"), [({}, "ok", 0), ({"disk_free": {"/": "900T"}}, "fail", 1)])
+def test_the_exit_code_follows_the_verdict_dry_or_not(
+    tmp_path: Path, system: dict[str, object], verdict: str, code: int
+) -> None:
+    """pyinfra prints no failed host in a dry run, and exits with 0 whatever the verdict is."""
+    quiet = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "system": system}
+    for options in (["--dry", "-y"], ["--dry"], ["-y"]):
+        ran = pyinfra(tmp_path, inventory(tmp_path, repr(quiet)), PROJECT / "deploy/bringup.py", *options)
+        assert f"verdict: {verdict}" in ran.stderr
+        assert ran.returncode == code, (options, ran.stderr)
+
+
+UNKNOWN = """
+from shakedown.runner import stages
+from shakedown.runner.session import session
+from shakedown.findings import Finding, Verdict
+
+stages.examine()
+for found in session().examination.findings.values():
+    found.append(Finding(name="x", node="@local", verdict=Verdict.UNKNOWN))
+"""
+
+
+def test_an_unknown_verdict_has_its_own_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(UNKNOWN)
+    quiet = '{"gpu": "cpu", "tuning": {"numa_balancing": None}}'
+    for options in (["--dry", "-y"], ["-y"]):
+        ran = pyinfra(tmp_path, inventory(tmp_path, quiet), "own.py", *options)
+        assert ("verdict: unknown" in ran.stderr, ran.returncode) == (True, 4), ran.stderr
 
 
 def test_options_under_which_the_nodes_cannot_be_compared_are_refused(tmp_path: Path) -> None:

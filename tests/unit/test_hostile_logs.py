@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from shakedown.catalogue import entries
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import NodeLog, judge_log, read_log
 from shakedown.smoke.log import MAX_ITERATIONS, LogReader, parse
 from shakedown.smoke.log_fields import field_names
-from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure, load
+from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure
 
-SIGNATURES = (*load().failure, *load().rccl, *load().kernel)
+SIGNATURES = (*entries("job"), *entries("rccl"))
 EXPECT = {"throughput_per_gpu": 1.0, "tokens_per_gpu": 1.0, "elapsed_time_per_iteration": 1e9, "mem_usage": 1.0}
 # One of each class that a pattern may repeat, and what begins an escape sequence.
 RUNS = [
@@ -76,7 +77,7 @@ def grown(begin: str, size: int) -> list[str]:
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda signature: signature.name)
 def test_every_signature_takes_time_in_proportion_to_the_line(signature) -> None:
     def work(size: int) -> Callable[[], object]:
-        lines = [line for text in signature.text for line in grown(text, size)]
+        lines = [line for text in signature.anchors for line in grown(text, size)]
         return lambda: [signature.matches(line) for line in lines]
 
     assert_linear(work)

@@ -18,6 +18,7 @@ ROOT = PACKAGE.parent
 LEVELS = (
     ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
     ("shakedown.command_secrets", "shakedown.text"),
+    ("shakedown.catalogue",),
     (
         "shakedown.broken_pipe",
         "shakedown.ledger.schema",

@@ -7,14 +7,9 @@ import math
 import pytest
 
 from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate
 from shakedown.smoke.gates.iterations import (
     GREATEST_LOSS,
-    MAX_POINTS,
-    MIN_FALL,
-    MIN_LOSSES,
     iterations_complete,
-    loss_falling,
     loss_finite,
     no_skipped_or_nan,
 )
@@ -200,77 +195,3 @@ def test_what_is_counted_as_skipped_or_nan(skipped, nan, expected, actual) -> No
 def test_without_lines_nothing_is_known_of_skips() -> None:
     gate = no_skipped_or_nan([])
     assert (gate.verdict, gate.actual, gate.evidence) == (UNKNOWN, None, "no iteration line")
-
-
-# --------------------------------------------------------------------------------------------------------- falling
-
-
-def falling(losses: list[float | None], **how: float) -> Gate:
-    return loss_falling(curve(losses), **how)
-
-
-def test_the_fall_is_measured_against_the_loss_at_the_start() -> None:
-    exact = [10.0 - 0.025 * step for step in range(5)]  # 0.1 of 10: one hundredth
-    assert falling(exact, min_fall=0.00999).verdict is OK
-    assert falling(exact, min_fall=0.0101).verdict is FAIL
-    assert falling(exact).wanted == f"a fall of at least {MIN_FALL:.1%}"
-    assert falling(exact, min_fall=0.00999).actual == "a fall of 1.0%"
-    assert "10 to 9.9 over 5 iterations" in falling(exact).evidence
-    assert falling([-10.0 - step for step in range(5)]).verdict is OK  # a loss below zero falls as well
-    assert falling([0.0 - step for step in range(5)]).verdict is FAIL  # of nothing there is no share
-
-
-def test_a_slope_must_surely_be_below_zero() -> None:
-    assert falling([5.0, 4.0, 3.0, 2.0]).verdict is OK
-    assert falling([2.0, 3.0, 4.0, 5.0]).verdict is FAIL
-    assert falling([5.0] * 9).verdict is FAIL
-    assert falling([5.0, 3.0, 5.0, 3.0, 5.0, 3.0]).verdict is FAIL
-
-
-@pytest.mark.parametrize("count", [0, 1, MIN_LOSSES - 1])
-def test_fewer_losses_than_four_prove_nothing(count) -> None:
-    gate = falling([9.0 - step for step in range(count)])
-    assert gate.verdict is UNKNOWN
-    assert f"only {counted(count, 'finite loss', 'finite losses')}" in gate.evidence
-    assert falling([9.0 - step for step in range(MIN_LOSSES)]).verdict is OK
-
-
-def test_a_curve_with_a_hole_proves_nothing_and_one_that_does_not_fall_fails() -> None:
-    holed = falling([9.0, 8.0, None, 7.0, 6.0, 5.0])
-    assert holed.verdict is UNKNOWN
-    assert "no finite loss in 1 iteration, so" in holed.evidence
-    assert falling([5.0, 6.0, None, 7.0, 8.0, 9.0]).verdict is FAIL
-    assert falling([9.0, 8.0, GREATEST_LOSS * 2, 7.0, 6.0, 5.0]).verdict is UNKNOWN
-    assert "have no finite loss" not in falling([9.0, 8.0, 7.0, 6.0]).evidence
-
-
-def test_iterations_that_stand_there_twice_are_no_curve() -> None:
-    twice = [*curve([9.0, 8.0, 7.0, 6.0]), *curve([9.0])]
-    gate = loss_falling(twice)
-    assert (gate.verdict, gate.evidence) == (UNKNOWN, "iterations are in the log twice")
-
-
-@pytest.mark.parametrize("count", [MAX_POINTS, MAX_POINTS + 1, 2 * MAX_POINTS + 1])
-def test_long_curves_are_judged_as_short_ones(count) -> None:
-    gate = falling([12.0 - 4.0 * step / count + 0.2 * (step % 3) for step in range(count)])
-    assert gate.verdict is OK
-    assert f"over {count} iterations" in gate.evidence
-    assert gate.actual.startswith(("a fall of 32.", "a fall of 33."))
-
-
-@pytest.mark.parametrize("first", [1, 10**17])
-def test_numbers_that_floats_cannot_tell_apart_change_nothing(first) -> None:
-    losses = [9.0 - step for step in range(6)]
-    far = [Iteration(iteration=first + i, total_iterations=10**18, lm_loss=loss) for i, loss in enumerate(losses)]
-    assert loss_falling(far).evidence == falling(losses).evidence
-
-
-@pytest.mark.parametrize("loss", [GREATEST_LOSS, -GREATEST_LOSS, 1e-45, 1e-320])
-def test_losses_at_the_end_of_what_there_is_are_judged(loss) -> None:
-    for losses in (
-        [loss] * 9,
-        [loss, *[0.0] * 8],
-        [loss / step for step in range(1, 10)],
-        [1.0, loss, -loss, 0.0, 1.0],
-    ):
-        assert falling(losses).verdict in (OK, FAIL)

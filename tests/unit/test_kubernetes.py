@@ -10,6 +10,7 @@ import pytest
 
 from shakedown import hosts
 from shakedown.desired.models import Service
+from shakedown.ledger.claims import Room
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
 from shakedown.runner.scheduler import carry_out, scheduled
@@ -249,11 +250,11 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
     )
     mark = drain_of("node01", against, found.nodes["node01"])
     ledger = open_ledger(tmp_path / "ledger.sqlite")
-    assert carry_out(ledger, found, mark, Known(accusations=(against,))) == ""
+    assert carry_out(ledger, found, mark, Known(accusations=(against,)), Room()) == ""
     assert one(api, "node01").reason == "shakedown:r1 gpu_count 7 of 8" == mark.reason
-    assert "meanwhile out: shakedown:r1" in carry_out(ledger, found, mark, Known(accusations=(against,)))
+    assert "meanwhile out: shakedown:r1" in carry_out(ledger, found, mark, Known(accusations=(against,)), Room())
     known = known_of(ledger, ["node01"])["node01"]
     back = Mark("node01", "resume", "node01", mark.reason, why="cleared by smoke with 3 others in r2")
-    assert carry_out(ledger, found, back, known) == "" and not one(api, "node01").drained
+    assert carry_out(ledger, found, back, known, Room()) == "" and not one(api, "node01").drained
     different = {**wanted, "node02": desired(kubernetes={"context": "other"})}
     assert "have to be the same" in scheduled(services, different).wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -252,14 +253,55 @@ def test_without_its_watchdog_a_run_can_still_be_stopped_and_removed(
     pid = watchdog_of(nodes)
     os.kill(pid, number)
     status = node.stop("the watchdog is of no use")
-    assert status.over
-    assert not status.watchdog
+    assert status.watchdog is (number == signal.SIGSTOP), "one that was stopped is continued"
+    assert wait(node, "over").ending == "the watchdog is of no use"
     assert marked(RUN, "n") == []
-    assert not alive(pid)
     assert (folder / "cleaned").exists()
-    assert node.poll(0).over
     node.remove()
+    until(lambda: not alive(pid))
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        (signal.SIGKILL, ["sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600"]),
+        (signal.SIGSTOP, ["sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600"]),
+        (signal.SIGSTOP, ["true"]),
+    ],
+)
+def test_without_its_watchdog_and_its_controller_a_node_frees_itself(
+    make: MakeNode, nodes: LocalNodes, number: signal.Signals, command: list[str]
+) -> None:
+    """A job that goes on, and one that is over and that no controller comes to collect."""
+    node = make(command, lease_s=2, cleanup=[["touch", "{run_dir}/cleaned"]])
+    wait(node, "ready")
+    node.go()
+    wait(node, "over" if command == ["true"] else "running")
+    pid = watchdog_of(nodes)
+    os.kill(pid, number)
+    until(lambda: not alive(pid), 30)
+    until((nodes.run_dir("n", RUN) / "cleaned").exists, 30)
+    assert marked(RUN, "n") == []
+    make(run_id="another")
+
+
+def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes: LocalNodes) -> None:
+    """It is continued once, and stopped again each time: as one that waits for a file system that is gone."""
+    node = make(lease_s=1, cleanup=[["touch", "{run_dir}/cleaned"]])
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    pid = watchdog_of(nodes)
+    deadline = time.monotonic() + 40
+    while alive(pid):
+        assert time.monotonic() < deadline
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    until((nodes.run_dir("n", RUN) / "cleaned").exists)
+    assert marked(RUN, "n") == []
+    ending = "its watchdog was killed, or showed no sign of life for 6 s"
+    until(lambda: node.poll(0).ending == ending)
 
 
 def test_a_reboot_is_told_and_what_has_the_old_watchdogs_pid_is_left_alone(make: MakeNode, nodes: LocalNodes) -> None:

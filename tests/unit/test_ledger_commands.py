@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
-from shakedown.findings import Verdict
+from shakedown.findings import Finding, Verdict
+from shakedown.ledger import service as book
 from shakedown.ledger.compare import ORDER
+from shakedown.ledger.jobs import key_of
+from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import RunDirectory, RunNode, run_ids
 from tests.states import DELETED, with_
 from tests.unit.test_ledger import SERIAL, STATES, a_run
@@ -153,3 +159,71 @@ def test_a_ledger_from_elsewhere_is_refused_in_words_and_writes_nothing_on_a_ter
         done = CliRunner().invoke(main, words)
         assert done.exit_code in (0, 2) and isinstance(done.exception, SystemExit | None), done.exception
         assert "\x1b" not in done.output and "\u202e" not in done.output
+
+
+def sent(tmp_path: Path, **more: Any) -> tuple[Path, RunDirectory]:
+    """Return an archive in which somebody speaks of this site's nodes, and the run in it."""
+    bad = Finding(name="gpu_count", node="node01", verdict=Verdict.FAIL, wanted=8, actual=7)
+    run = a_run(tmp_path / "theirs", 5, findings=[bad], **more)
+    archive = tmp_path / "theirs.shakedown.tar.gz"
+    shakedown("bundle", str(run.path), "--output", str(archive))
+    return archive, run
+
+
+def statements(ledger: Ledger, own: RunDirectory) -> tuple[int, int, int, str]:
+    """Return what a ledger holds about this site: accusations, proofs, passed jobs, the newest run of node01."""
+    record = own.load()
+    states = {node.name: own.load_state(node.name) for node in record.nodes}
+    key = key_of(record.jobs[0], states)
+    assert key is not None
+    known = book.known_of(ledger, STATES, 1_793_500_000).values()
+    said = sum(len(each.accusations) for each in known), sum(len(each.proofs) for each in known)
+    return *said, len(ledger.earlier(key)), book.newest_run(ledger, "node01", 0)
+
+
+@pytest.mark.parametrize("way", ["judge archive", "add archive", "add folder", "add unpacked"])
+def test_what_others_send_changes_nothing_of_this_site(runs: Path, tmp_path: Path, way: str) -> None:
+    own = a_run(runs, 1)
+    shakedown("ledger", "add", "--all")
+    before = statements(open_ledger(), own)
+    assert before == (0, 2, 1, own.path.name)
+    archive, theirs = sent(tmp_path)
+    if way == "add unpacked":  # by hand, among one's own runs
+        with tarfile.open(archive) as packed:
+            packed.extractall(runs, filter="data")
+    word, what = way.split()
+    command = ["judge", str(archive), "--ledger"] if word == "judge" else ["ledger", "add"]
+    given = {"archive": str(archive), "folder": str(theirs.path), "unpacked": theirs.path.name}[what]
+    done = CliRunner().invoke(main, command if word == "judge" else [*command, given])
+    assert "it changes no node's service and no baseline" in done.stderr, done.output
+    assert statements(open_ledger(), own) == before
+    rows = json.loads(shakedown("history", "--format", "json").stdout)["runs"]
+    (kept,) = (row for row in rows if row["run_id"].endswith(theirs.path.name))
+    assert kept["run_id"].startswith(("archive:", "folder:")) and kept["kept_at"].startswith(("archive:", "folder:"))
+    of_node = json.loads(shakedown("history", "--node", "node01", "--format", "json").stdout)["runs"]
+    assert [row["run_id"] for row in of_node] == [own.path.name]
+    again = CliRunner().invoke(main, ["ledger", "add", "--all"])
+    assert again.exit_code == 0 and statements(open_ledger(), own) == before
+
+
+def test_a_run_of_others_does_not_take_the_place_of_one_s_own(runs: Path, tmp_path: Path) -> None:
+    own = a_run(runs, 5)
+    shakedown("ledger", "add", "--all")
+    before = statements(open_ledger(), own)
+    archive, _ = sent(tmp_path)
+    shakedown("ledger", "add", str(archive))
+    assert statements(open_ledger(), own) == before
+    assert "is in the ledger already: not imported" in shakedown("ledger", "import", str(archive), code=2).stderr
+    other = runs / "20261101T990000-000009"
+    shutil.copytree(tmp_path / "theirs" / own.path.name, other)  # its run.json has the id of another run
+    shakedown("ledger", "add", "--all")
+    assert statements(open_ledger(), own) == before
+
+
+def test_what_is_imported_by_name_counts(runs: Path, tmp_path: Path) -> None:
+    own = a_run(runs, 1)
+    shakedown("ledger", "add", "--all")
+    archive, theirs = sent(tmp_path)
+    shakedown("ledger", "import", str(archive))
+    assert statements(open_ledger(), own) == (1, 3, 2, theirs.path.name)
+    assert shakedown("history", "--node", "node01").stdout.count(theirs.path.name) == 1

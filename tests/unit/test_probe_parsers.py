@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -325,43 +327,37 @@ def test_small_parsers() -> None:
     assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
 
 
-ROOT = "27 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw"
-NFS = "40 27 0:50 / /data rw - nfs4 srv:/data rw"
+MOUNTS = """
+cd {folder}; mkdir plain bound twice above 'my disk'
+mount -t tmpfs plain plain; mkdir plain/inner plain/again plain/outer
+mount --bind plain/inner plain/again
+mount --bind /usr/share plain/outer
+mount -t tmpfs one twice; mount -t tmpfs two twice
+mkdir above/below; mount -t tmpfs below above/below; mount -t tmpfs above above
+mount -t tmpfs spaced 'my disk'
+cd {project}; exec {python} -c 'import json; from shakedown.node import disks, tree
+print(json.dumps([part for part in disks.read(tree.Tree()) if part["mount"].startswith("{folder}/")]))'
+"""
 
 
-@pytest.mark.parametrize(
-    ("lines", "found"),
-    [
-        ([ROOT], {"/": "ext4"}),
-        (["22 27 0:21 / /proc rw - proc proc rw", ROOT], {"/": "ext4"}),  # the root need not come first
-        ([ROOT, "41 27 0:51 / /mnt/my\\040disk rw - nfs4 srv:/my\\040disk rw"], {"/": "ext4", "/mnt/my disk": "nfs4"}),
-        ([ROOT, "42 27 8:1 /srv /srv/x rw - ext4 /dev/sda1 rw"], {"/": "ext4"}),  # a bind mount within one file system
-        ([ROOT, NFS, "43 40 8:1 /srv /data/local rw - ext4 /dev/sda1 rw"],
-         {"/": "ext4", "/data": "nfs4", "/data/local": "ext4"}),  # and one that leads out of another
-        ([ROOT, NFS, "44 40 0:60 / /data rw - tmpfs tmpfs rw"], {"/": "ext4", "/data": "tmpfs"}),
-        ([ROOT, NFS, "45 40 8:2 / /data/a rw - xfs /dev/sda2 rw", "46 40 0:60 / /data rw - tmpfs tmpfs rw"],
-         {"/": "ext4", "/data": "tmpfs"}),  # what is under a covered folder is covered with it
-        ([ROOT, "47 27 8:2 / / rw - xfs /dev/sda2 rw"], {"/": "xfs"}),
-        ([ROOT, "48 27 0:61 / /home rw - autofs systemd-1 rw", "49 48 0:62 / /home/a rw - nfs srv:/a rw"],
-         {"/": "ext4", "/home": "autofs", "/home/a": "nfs"}),
-        ([ROOT, "50 27 0:63 / /x rw - fuse.s3fs s3fs rw", "51 27 0:64 / /database rw - quobyte q rw"],
-         {"/": "ext4", "/x": "fuse.s3fs", "/database": "quobyte"}),
-        ([ROOT, "52 99 0:65 / /sys rw - sysfs sysfs rw", "53 99 0:66 / /odd rw - xfs /dev/x rw", "rubbish"],
-         {"/": "ext4", "/odd": "xfs"}),
-        ([], {}),
-    ],
-)  # fmt: skip
-def test_the_mounts_that_a_path_can_reach(lines: list[str], found: dict[str, str]) -> None:
-    assert {mount: kind for _, mount, kind in disks.parse_mountinfo(lines)} == found
-
-
-def test_the_devices_of_mounts() -> None:
-    spaced = "41 27 0:51 / /m rw - nfs4 srv:/my\\040disk rw"
-    assert disks.parse_mountinfo([ROOT, spaced]) == [("/dev/sda1", "/", "ext4"), ("srv:/my disk", "/m", "nfs4")]
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+def test_the_mounts_that_a_path_can_reach(tmp_path: Path) -> None:
+    """What another mount covers is not reached; a folder that is mounted a second time within its own file system is no
+    file system of its own, and one that is mounted into another is."""
+    script = MOUNTS.format(folder=tmp_path, project=Path(__file__).parents[2], python=sys.executable)
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = {part["mount"].removeprefix(f"{tmp_path}/"): part for part in json.loads(done.stdout)}
+    assert {name: part["device"] for name, part in found.items() if name != "plain/outer"} == {
+        "plain": "plain", "twice": "two", "above": "above", "my disk": "spaced",
+    }  # fmt: skip
+    assert found["plain/outer"]["fstype"] != "tmpfs"
+    assert all(0 < part["free_bytes"] <= part["total_bytes"] for part in found.values())
 
 
 def test_what_would_be_mounted_by_asking_is_not_asked(tree: Tree, write: Write) -> None:
-    write("/proc/self/mountinfo", "1 0 0:61 / /home rw - autofs systemd-1 rw\n")
+    write("/proc/self/mounts", "systemd-1 /home autofs rw 0 0\n")
     (part,) = disks.read(tree)
     assert part["free_bytes"]["unreadable"] == "missing" and "when it is needed" in part["free_bytes"]["detail"]
 
@@ -370,16 +366,17 @@ def test_a_file_server_that_is_gone_costs_its_own_room(
     tree: Tree, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def room(path: str) -> tuple[int, int]:
-        if path.endswith("/dead"):
+        if "/dead" in path:
             signal.pause()  # not time.sleep, which gevent may have patched in this process
         return 10, 5
 
     monkeypatch.setattr(disks, "room", room)
     monkeypatch.setattr(disks, "_SECONDS", 2)
-    write("/proc/self/mountinfo", "1 0 0:1 / /dead rw - nfs4 a:/ rw\n2 0 0:2 / /alive rw - nfs4 b:/ rw\n")
-    alive, dead = disks.read(tree)
+    write("/proc/self/mounts", "a:/ /dead nfs4 rw 0 0\nb:/ /alive nfs4 rw 0 0\n/dev/sda1 /dead/disk ext4 rw 0 0\n")
+    alive, dead, below = disks.read(tree)
     assert (alive["total_bytes"], alive["free_bytes"]) == (10, 5)
     assert (dead["total_bytes"]["unreadable"], dead["mount"]) == ("timed out", "/dead")
+    assert (below["total_bytes"]["unreadable"], below["mount"]) == ("timed out", "/dead/disk"), "its path leads through"
 
 
 def test_mpi_and_rccl_are_found_where_they_are_put(tree: Tree, write: Write) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +14,8 @@ import pytest
 from shakedown.checks import evaluate
 from shakedown.findings import Verdict
 from shakedown.node import children
-from shakedown.node.tree import Unreadable
 from shakedown.state import NodeState, is_unreadable
+from shakedown.transport import bundle
 from tests.node_trees import FAULTS, GPUS, NICS, make_tree
 from tests.states import desired
 
@@ -65,6 +64,7 @@ def test_a_healthy_rack_node(tmp_path: Path, gpu: str, nic: str) -> None:
         found = [gid.index for gid in value(part.gids) if gid.type == "RoCE v2" and gid.ipv4 == f"10.{index + 1}.0.3"]
         assert found == [wanted]
     assert (state.kfd.gpu_nodes, state.kfd.cpu_nodes) == (8, 2)
+    assert [(part.name, part.bdf, part.serial) for part in value(state.nvme)] == [("nvme0", "0000:e1:00.0", "TR8N0042")]
     assert state.verbs.abi == 34 and [part.abi for part in state.verbs.providers] == [34]
     assert value(state.acs.enabled) == []
     assert f"rdma/{hcas[0].name}/port_rcv_errors" in state.counters
@@ -176,7 +176,9 @@ def test_folders_closed_to_the_user_cost_their_readings_only(tmp_path: Path) -> 
     for above in (tmp_path, *(folder for folder in tmp_path.parents if folder.name.startswith(("pytest-", "popen-")))):
         above.chmod(0o755)
     package = tmp_path / "package"
-    shutil.copytree(Path(__file__).parents[2] / "shakedown/node", package / "shakedown/node")
+    for name, data in bundle.build().files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_bytes(data)
     run = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env", "python3", "-m",
          "shakedown.node", "--root", str(tmp_path)],
@@ -223,11 +225,6 @@ def test_readings_that_share_a_child_have_one_each_when_it_hangs_or_dies() -> No
         os._exit(3)
 
     for broken, why in ((hangs, "timed out"), (dies, "failed"), (refuses, "not permitted")):
-        together = children.Together(1, {"one": ("one", 60, says, "fine"), "two": ("two", 1, broken)})
-        children.gather([together.child] if together.child else [])
-        found = together.apart()
-        assert found["one"].value() == "fine"
-        with pytest.raises(Unreadable) as error:
-            found["two"].value()
-        assert error.value.why == why
-    assert children.Together(1, {}).apart() == {}
+        readings: children.Readings = {"one": ("one", 60, says, ("fine",)), "two": ("two", 1, broken, ())}
+        found = children.answers(children.start([readings, {}], 1))
+        assert found["one"] == "fine" and found["two"]["unreadable"] == why

@@ -15,7 +15,7 @@ import pytest
 
 from shakedown.node.assets import pull as pull_script
 from shakedown.node.assets import registry as registry_script
-from shakedown.operations.registries import ADVICE, password_of, said_by_node
+from shakedown.operations.registries import ADVICE, parse_answer, password_of
 
 # As modules whose insides are replaced below.
 pull: Any = pull_script
@@ -250,12 +250,12 @@ SIZE = '"compressed_bytes": 5'
     ],
 )
 def test_a_node_s_word_of_a_digest_is_a_digest_or_no_answer(line: str) -> None:
-    said = said_by_node(["a banner", line])
+    said = parse_answer(["a banner", line])
     assert said["error"] == "answer" and len(said["detail"]) < 500
-    assert said_by_node([])["error"] == "answer"
+    assert parse_answer([])["error"] == "answer"
 
 
 def test_what_a_node_says_of_a_digest_is_taken_whole() -> None:
     said = {"digest": ONE, "compressed_bytes": 5, "token_server": "a:443"}
-    assert said_by_node([json.dumps(said)]) == said
-    assert said_by_node(['{"error": ["x"], "detail": 7}']) == {"error": "['x']", "detail": "7"}
+    assert parse_answer([json.dumps(said)]) == said
+    assert parse_answer(['{"error": ["x"], "detail": 7}']) == {"error": "['x']", "detail": "7"}

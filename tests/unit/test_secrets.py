@@ -12,7 +12,6 @@ from pyinfra.api import Config, Inventory, State
 
 from shakedown.desired.problems import Problem
 from shakedown.examination import Examination
-from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import shown
 from shakedown.runs import JobRecord
@@ -185,7 +184,6 @@ def test_a_record_keeps_no_secret_that_a_log_or_an_error_repeats(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path))
-    monkeypatch.setattr(invocation, "on_exit", [])
     state = State()
     state.init(Inventory(([], {})), Config())
     own = desired("cpu", None, smoke={"recipe": "gpt-small", "environment": {"A_TOKEN": VALUE}})

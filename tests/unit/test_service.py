@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from fnmatch import filter as matching
 from typing import Any
 
 import pytest
 
+from shakedown.catalogue import entries
 from shakedown.desired.models import Benchmark, Bmc, Service
 from shakedown.diagnosis.model import Diagnosis, Sign
+from shakedown.diagnosis.signs import _KINDS
 from shakedown.findings import Finding, Verdict
 from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.runs import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, of_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
-from shakedown.service.decide import LOADS, STALE_S, Allowed, Facts, Limits, Proposal, next_of, proposals
+from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_of, proposals
 from shakedown.service.evidence import accusations, proofs
 from shakedown.service.ladder import ladder
 from shakedown.service.marks import WITNESS, Bounds, marks, names_in, reason_of
@@ -236,7 +239,7 @@ def next_step(
     *events: Accusation | Proof | Step, now: int = 1000, facts: Facts = HERE, allowed: Allowed = ALL
 ) -> Proposal:
     its = known(*events)
-    return next_of("node1", history(its), its, facts, allowed, Limits(here="root@here:2"), now)
+    return next_of("node1", history(its), its, facts, allowed, now)
 
 
 def told(proposal: Proposal) -> tuple[str, str]:
@@ -281,11 +284,8 @@ def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
     assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("rung", "reboot")
     twice = (accused(100), step(200, "begun", "mend"), *attempt(300, "mend", "failed"))
     assert told(next_step(*twice, accused(310))) == ("rung", "mend"), "the end of the second is not that of the first"
-    other_step = step(200, "begun", "reboot", who="ops@elsewhere:7")
-    other = next_step(*reboot, accused(170), other_step)
-    assert other.kind == "leave" and "ops@elsewhere" in other.why
-    assert next_step(*reboot, accused(170), other_step, now=200 + STALE_S).kind == "leave"
-    assert told(next_step(*reboot, accused(170), other_step, now=201 + STALE_S)) == ("rung", "reboot"), "it never ended"
+    other = next_step(*cut, facts=Facts(claimed="ops@elsewhere:7"))
+    assert other.kind == "leave" and "ops@elsewhere:7 is at work there" in other.why
     load = (accused(100), *attempt(200, "mend"), step(300, "begun", "load"))
     assert told(next_step(*load)) == ("load", "load")
     assert told(next_step(*load, accused(310))) == ("rung", "mend"), "accused anew, and no load would help"
@@ -551,6 +551,10 @@ def test_what_the_ladder_names_is_there() -> None:
     for entry in ladder().entry:
         assert all(name == "*" or name.split()[0] in (*sources, "*") for name in entry.names)
         assert all(load in ("smoke", "{name}", *trials()) for load in entry.shown_by), entry.names
+    names = [*_KINDS, *(each.name for log in ("kernel", "job") for each in entries(log))]
+    known = [f"diagnosis {name}" for name in names]
+    for name in (name for entry in ladder().entry for name in entry.names if name.startswith("diagnosis ")):
+        assert matching(known, name), f"{name}: neither the catalogue nor the controller has such a name"
     assert ladder().shown_by(accused(source="trial", name="memory")) == ["memory"]
     assert [each.rung for each in ladder().rungs(accused(source="isolation", name="link"))] == ["mend"]
 

@@ -132,7 +132,7 @@ def test_only_one_is_at_work_also_when_it_has_left_a_command_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
-    with alone() as lock:
+    with alone() as (lock, _path):
         with pytest.raises(Busy, match="is held"), alone():
             pass
         left = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])

@@ -20,7 +20,6 @@ from tests.states import desired
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
     monkeypatch.setattr(invocation, "unrecorded", "")
-    monkeypatch.setattr(invocation, "on_exit", [])
     state = State()
     state.init(Inventory(([], {})), Config())
     opened = Session(state, Examination({}))

@@ -17,13 +17,14 @@ from pyinfra_testing.util import FakeState, create_host
 from shakedown import checks
 from shakedown.desired.models import Tuning
 from shakedown.findings import Risk, Verdict
-from shakedown.node import question
+from shakedown.node import sysctl
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
-from shakedown.node.setting import CpuSetting, Fetched, SysctlSetting
+from shakedown.node.setting import CpuSetting, SysctlSetting
 from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
+from shakedown.operations.fetched import Fetched
 from shakedown.state import NodeState
 from tests.node_trees import make_tree
 from tests.states import bare, desired, unreadable, with_
@@ -166,7 +167,7 @@ def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{value}\n")
     (root / "etc/sysctl.d/50-x.conf").write_text("kernel.nobody_lists_this = 7\n")
-    asked = question.sysctls(["kernel.nobody_lists_this", "vm.one", "vm.gone"])
+    asked = sysctl.question(["kernel.nobody_lists_this", "vm.one", "vm.gone"])
     state = NodeState.model_validate(node_state(Tree(str(root)), asked=asked))
     wanted = desired(tuning={"sysctl": {"kernel.nobody_lists_this": 7, "vm.one": "1 2 3", "vm.gone": 0}})
     found = {each.name: each for each in checks.evaluate(wanted, state, "n")}
@@ -176,16 +177,16 @@ def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None
 
 
 def test_a_question_is_bounded_and_nothing_but_keys_of_sysctl() -> None:
-    assert question.sysctl_keys(
-        ["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]
-    ) == ["vm.swappiness"]
-    many = question.sysctls(f"vm.k{number}" for number in range(1000))
-    assert len(question.sysctl_keys(many)) == question.MOST
-    assert question.sysctl_keys(question.sysctls(["vm." + "k" * question.LONGEST])) == []
+    assert sysctl.asked_keys(["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]) == [
+        "vm.swappiness"
+    ]
+    many = sysctl.question(f"vm.k{number}" for number in range(1000))
+    assert len(sysctl.asked_keys(many)) == sysctl.MOST
+    assert sysctl.asked_keys(sysctl.question(["vm." + "k" * sysctl.LONGEST])) == []
 
 
 @pytest.mark.parametrize(
-    "sysctl", [{f"vm.k{number}": 1 for number in range(question.MOST + 1)}, {"vm." + "k" * question.LONGEST: 1}]
+    "sysctl", [{f"vm.k{number}": 1 for number in range(sysctl.MOST + 1)}, {"vm." + "k" * sysctl.LONGEST: 1}]
 )
 def test_more_than_a_question_carries_is_refused_with_its_path(sysctl: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"sysctl"):

@@ -1,17 +1,14 @@
-"""Failure signatures: which lines mean failure, which do not, and that each says what to do."""
+"""Lines that mean failure, in a log as it grows: tracebacks, several ranks, what is harmless."""
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from shakedown.smoke import signatures
-from shakedown.smoke.signatures import FailureScanner, first_failure, kernel_log, load, rccl
+from shakedown.smoke.signatures import FailureScanner, first_failure, kernel_log, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
-SAMPLES = tomllib.loads((LOGS.parent / "signatures.toml").read_text())
 CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]
 
 
@@ -169,15 +166,12 @@ def test_rccl_lines_and_those_that_matter_only_with_rdma():
     ("line", "name"),
     [
         ("amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!", "gpu_reset"),
-        ("amdgpu: Fatal error during GPU init", "amdgpu_fatal"),
-        ("amdgpu 0000:c1:00.0: ras error", "ras_error"),
-        ("amdgpu: 3 uncorrectable hardware errors detected in umc block", "uncorrectable"),
-        ("amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:0)", "page_fault"),
-        ("amdgpu: VM_L2_PROTECTION_FAULT_STATUS:0x00801031", "page_fault"),
-        ("amdgpu: Queue preemption failed for queue with doorbell_id", "queue_preemption"),
+        ("amdgpu: Fatal error during GPU init", "gpu_init_failed"),
+        ("amdgpu 0000:c1:00.0: ras error", "gpu_driver_error"),
+        ("amdgpu: 3 uncorrectable hardware errors detected in umc block", "gpu_ras_uncorrectable"),
+        ("amdgpu: Queue preemption failed for queue with doorbell_id", "gpu_queue_preemption"),
         ("bnxt_en 0000:06:00.0 ens1: NIC Link is Down", "link_down"),
         ("bnxt_re: error CQE, status 5", "cqe_error"),
-        ("mce: [Hardware Error]: Machine check events logged", "machine_check"),
         ('"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.', "hung_task"),
         ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", "soft_lockup"),
         ("infiniband bnxt_re0: ib_umem_get failed! rc = -14", "umem"),
@@ -190,33 +184,3 @@ def test_each_fault_of_the_kernel_log_is_named(line, name):
 def test_what_every_boot_prints_is_no_fault():
     boot = ["mce: CPU supports 32 MCE banks", "amdgpu: 0 uncorrectable hardware errors detected"]
     assert kernel_log([*boot, "ata1: SATA link down (SStatus 0 SControl 300)"]) == []
-
-
-def test_every_signature_and_advice_says_what_to_do_under_a_name_of_its_own():
-    everything = load()
-    for group in (everything.failure, everything.rccl, everything.kernel):
-        assert len({entry.name for entry in group}) == len(group)
-        assert all(entry.cause and entry.remedy and all(entry.text) for entry in group)
-    with pytest.raises(KeyError):
-        signatures.advice("no such advice")
-
-
-@pytest.mark.parametrize("group", ["failure", "rccl", "kernel"])
-def test_every_signature_has_a_log_that_shows_it_and_one_that_must_not_match(group):
-    known = [entry.name for entry in getattr(load(), group)]
-    assert sorted(SAMPLES[group]) == sorted(known), "tests/data/signatures.toml has both of each"
-    for name in known:
-        sample = SAMPLES[group][name]
-        assert name in shown(group, sample["shows"]), name
-        assert name not in shown(group, sample["not"]), name
-
-
-def shown(group, text):
-    """The names of the signatures that a log shows."""
-    lines = text.splitlines(keepends=True)
-    if group == "failure":
-        scanner = FailureScanner()
-        scanner.batch(lines)
-        scanner.close()
-        return [match.name for match in scanner.matches]
-    return [match.name for match in (rccl(lines, rdma=True) if group == "rccl" else kernel_log(lines))]

@@ -4,6 +4,7 @@ job is stopped and for what: test_supervise_rules.py."""
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import sys
 import threading
@@ -162,6 +163,21 @@ def test_a_node_that_falls_silent_is_named_and_the_others_are_stopped(jobs: Jobs
     assert any("its watchdog ends the job 5 s after" in note for note in result.nodes[1].notes)
     assert jobs.nothing_left("a")
     until(lambda: not marked(RUN, "b"))
+
+
+def test_a_node_whose_watchdog_is_stopped_is_freed_by_the_controller(jobs: Jobs) -> None:
+    """The lease is longer than the test: neither the watchdog nor its guardian has a part in it."""
+
+    def stop() -> None:
+        until(lambda: jobs.waiting("a", "b"))
+        os.kill(jobs.nodes.watchdog("b", RUN) or 0, signal.SIGSTOP)
+
+    timeouts = replace(PATIENT, poll_timeout_s=6, unreachable_s=8, lease_s=600)
+    result = jobs.run(dict.fromkeys("ab", WAIT), timeouts, act=stop)
+    assert first(result) == ("b", "watchdog")
+    assert "no answer of its watchdog" in result.reason
+    assert result.nodes[1].left == []
+    assert jobs.nothing_left("a", "b")
 
 
 # -- an answer that is lost -----------------------------------------------------------------------------------------

@@ -69,10 +69,9 @@ def test_what_grew_in_no_time_at_all_has_no_rate() -> None:
 
 def test_every_channel_that_the_sampler_writes_is_known() -> None:
     from shakedown.node.telemetry import gpus, machine
-    from shakedown.node.telemetry.reading import Files
     from shakedown.node.tree import Tree
 
-    assert set(machine.Machine(Files(Tree("/nothing"))).names) <= set(channels())
+    assert set(machine.Machine(Tree("/nothing")).names) <= set(channels())
     of_gpus = [*gpus._HWMON, *gpus._FILES, *gpus._RAS, *(f"throttle_{reason}_s" for reason in gpus.REASONS)]
     assert {f"gpu/*/{name}" for name in of_gpus} == {name for name in channels() if name.startswith("gpu/")}
 

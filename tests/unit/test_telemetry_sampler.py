@@ -50,6 +50,8 @@ class Sampled:
         fallback.mkdir(parents=True)
         fallback.parent.chmod(0o700)
         (fallback / "amdsmi").symlink_to(str(distribution("amdsmi").locate_file("amdsmi")))
+        for name in ("psutil", "pyudev"):
+            (fallback.parent / name).symlink_to(str(distribution(name).locate_file(name)))
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *words: str, interval: float = 0.2, kmsg: int | None = None) -> subprocess.Popen[bytes]:

@@ -14,8 +14,9 @@ import json
 import os
 import stat
 import time
+from typing import Any, Dict, Iterator, List, Tuple
 
-from ..device_access import ACCESS
+from ..devices import ACCESS
 from ..modules import kernel_name
 from ..safe_files import Busy, Unsafe, locks, sound
 from ..setting import Failed
@@ -23,11 +24,7 @@ from ..settings import SETTINGS, find
 from ..tree import Tree, explain
 from . import tell
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Tuple
-
-    Did = Dict[str, Any]
+Did = Dict[str, Any]
 
 DAY_S = 86400
 PATIENCE_S = 5.0

@@ -8,21 +8,19 @@ another one is under way. What cannot be checked is told as unknown.
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import sys
 import time
+from typing import Any, Dict, List, Optional, Tuple
 
 from ..__main__ import node_state
-from ..plain_json import parse
 from ..safe_files import Busy, Unsafe, locks, sound
-from ..tree import Tree, explain
-from . import compiled, plain, tell
+from ..tree import Tree
+from . import models, tell
+from .remedies import put_back, reason
 from .session import as_login
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
 
 CONFIG = "/etc/shakedown/agent.json"
 LIMIT = 1 << 20  # bytes of what is compiled for a node
@@ -36,7 +34,7 @@ def read_config(path: str) -> Dict[str, Any]:
     content = sound(folder or "/").read_own(name, LIMIT)
     if content is None:
         raise FileNotFoundError(2, "nothing was compiled for this node", path)
-    document = parse(content.decode("utf-8"))
+    document = json.loads(content.decode("utf-8"))
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         raise ValueError("made by another version of shakedown: run deploy/agent.py again")
     return document
@@ -45,27 +43,18 @@ def read_config(path: str) -> Dict[str, Any]:
 def look(document: Dict[str, Any], tree: Tree) -> Tuple[List[Any], Dict[str, Any]]:
     """Read the node and compare: the findings of the controller's own checks, but for those over several nodes; and
     the state that they are of."""
-    compiled.give(document)
-    from shakedown.checks import evaluate  # needs what was given
+    models.take(document)
+    from shakedown.checks import evaluate  # which imports what the models stand for
 
     state = node_state(tree, document["program"], asked=document["asked"], whole=False)
     as_login(tree, state, document["user"])
-    found = evaluate(compiled.desired(), plain.part(state, "NodeState"), document["node"])
+    found = evaluate(models.view(document["desired"]), models.view(state), document["node"])
     return list(found), state
-
-
-def mend(document: Dict[str, Any], tree: Tree, findings: List[Any], state: Dict[str, Any], folder: str) -> List[Any]:
-    """Put back what is safe, where that is allowed. What was done, and what was left and why."""
-    if document["agent"]["remedy"] != "safe" or all(each.verdict == "ok" for each in findings):
-        return []
-    from .remedies import put_back  # for the runs that have something to put back
-
-    return put_back(document, tree, findings, state["modules"]["builtin"], folder)
 
 
 def report(document: Dict[str, Any], findings: List[Any], why: str, began: float) -> Dict[str, Any]:
     """What is told of a check. `why`: it could not be made, and the verdict is unknown."""
-    from shakedown.findings import worst
+    from shakedown.findings import worst  # as the checks
 
     counts = dict.fromkeys(tell.VERDICTS, 0)
     for each in findings:
@@ -83,7 +72,7 @@ def report(document: Dict[str, Any], findings: List[Any], why: str, began: float
         "user": document.get("user", ""),
         "stale_after_s": (document.get("agent") or {}).get("stale_s", 1800),
         "counts": counts,
-        "findings": [plain.dumped(each) for each in findings],
+        "findings": findings,
         "said": {each.name: str(each) for each in findings if each.verdict != "ok"},
         "remedied": [],
         "not_told": [],
@@ -101,22 +90,19 @@ def write(told: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
                 raise FileNotFoundError(2, "no such folder", textfile)
             tell.put(textfile, tell.METRICS, tell.metrics(told, document["metrics"]))
         except (Unsafe, OSError) as error:
-            told["not_told"].append("no metrics: {}".format(words(error)))
+            told["not_told"].append("no metrics: {}".format(reason(error)))
     try:
         tell.put(state, tell.VERDICT, tell.as_json(told), 0o600)  # it quotes what root alone may read
         tell.put(state, tell.LINE, tell.verdict_line(told))
         return True
     except (Unsafe, OSError) as error:
-        told["not_told"].append("no verdict file: {}".format(words(error)))
+        told["not_told"].append("no verdict file: {}".format(reason(error)))
         return False
-
-
-def words(error: BaseException) -> str:
-    return str(error) if isinstance(error, Unsafe) else explain(error).detail
 
 
 def check(options: Dict[str, str]) -> int:
     began = time.monotonic()
+    models.stand_in()
     document: Dict[str, Any] = {}
     findings: List[Any] = []
     remedied: List[Any] = []
@@ -125,11 +111,11 @@ def check(options: Dict[str, str]) -> int:
         document = read_config(options.get("--config", CONFIG))
         tree = Tree(options.get("--root", "/"))
         findings, state = look(document, tree)
-        remedied = mend(document, tree, findings, state, folder)
+        remedied = put_back(document, tree, findings, state["modules"]["builtin"], folder)
         if any(each["did"] for each in remedied):
             findings, state = look(document, Tree(options.get("--root", "/")))  # as it is now
     except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
-        why = "{}: {}".format(type(error).__name__, words(error))
+        why = "{}: {}".format(type(error).__name__, reason(error))
     told = report(document, findings, why, began)
     told["remedied"] = remedied
     written = write(told, document, folder)
@@ -147,7 +133,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         print("<5>another check is under way: {}".format(error))
         return BUSY
     except (Unsafe, OSError) as error:
-        print("<3>no check: {}".format(words(error)))
+        print("<3>no check: {}".format(reason(error)))
         return 1
     code = check(dict(zip(given[::2], given[1::2])))
     os.close(held)

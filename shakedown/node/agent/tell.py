@@ -3,12 +3,10 @@ journal. Each is written whole or not at all, and nowhere where another user cou
 
 from __future__ import annotations
 
-from ..plain_json import written
-from ..safe_files import sound
+from typing import Any, Dict, Iterator, List, Tuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Tuple
+from ..safe_files import sound
+from .models import as_json as compact
 
 FOLDER = "/var/lib/shakedown"
 VERDICT = "verdict.json"
@@ -101,4 +99,4 @@ def escaped(text: str) -> str:
 
 def as_json(told: Dict[str, Any]) -> str:
     kept = {name: value for name, value in told.items() if name != "said"}
-    return written(kept) + "\n"
+    return compact(kept) + "\n"

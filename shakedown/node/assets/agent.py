@@ -33,14 +33,6 @@ PATIENCE_S = 60.0
 PYTHONS = ("/usr/bin/python3", "/usr/libexec/platform-python")
 MORE = tuple("/usr/bin/python3.{}".format(minor) for minor in range(14, 7, -1))
 NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
-# By the very Python that will read it.
-COMPILE = """
-import sys
-names, code = sys.stdin.read().splitlines(), {}
-with open("shakedown/node/packing.py", "rb") as file:
-    exec(file.read(), code)
-code["write"](".", names)
-"""
 
 
 def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
@@ -72,21 +64,19 @@ def python() -> str:
 
 
 def unpack(job: Dict[str, Any], interpreter: str) -> None:
-    """The program in a folder of its own by its digest, with the code of its modules."""
+    """The program in a folder of its own by its digest, with the byte code of its modules."""
     home = sound(job["home"], 0o755)
     if home.look(job["digest"]) is not None:
         home.remove_tree(job["digest"])
     beside = ".new-{}".format(os.urandom(8).hex())
     os.mkdir(beside, 0o755, dir_fd=home.fd)
-    names = []
     try:
         for name, data in files_of(job):
             put(home.down(beside), name, data)
-            if name.startswith("shakedown/") and name.endswith(".py"):
-                names.append(name)
         path = os.path.join(home.path, beside)
-        words = [interpreter, "-I", "-S", "-c", COMPILE]
-        subprocess.run(words, input="\n".join(names).encode(), cwd=path, check=True, stdout=subprocess.DEVNULL)
+        # By the very Python that will read it.
+        words = [interpreter, "-I", "-S", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "."]
+        subprocess.run(words, cwd=path, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         run = "#!{} -IS\n{}".format(interpreter, job["run"])
         home.down(beside).write("run", run.encode(), 0o755)
         os.rename(beside, job["digest"], src_dir_fd=home.fd, dst_dir_fd=home.fd)

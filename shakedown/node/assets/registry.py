@@ -1,9 +1,10 @@
-"""Runs on a node (python3 >= 3.8, standard library only): ask a registry which digest a tag has, and how large it is.
+"""Runs on the controller and on nodes (python3 >= 3.8, standard library only): ask a registry which digest a tag has,
+and how large the image is.
 
 Reads one JSON object from standard input, so that no secret stands in argv:
-    registry, repository, reference (a tag or a digest), insecure, and optionally username, password, ca (PEM)
-and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}. `config` is in it
-where the manifest names one: the digest of the image's configuration, which is docker's id of it wherever it came from.
+    registry, repository, reference (a tag or a digest), insecure, and optionally username, password, ca (PEM),
+    machine (`uname -m` of the nodes, where another machine asks)
+and prints one: {"digest": "sha256:...", "compressed_bytes": N} or {"error": kind, "detail": words}.
 `token_server` is in it where the credentials went elsewhere than to the registry. The kinds are those of pull.py.
 
 What a registry answers is input: bounded in size and time, its digest computed here, and credentials go to the origin
@@ -187,7 +188,7 @@ def without_tls(error: Exception) -> bool:
 
 
 def ask(job: Dict[str, Any]) -> Dict[str, Any]:
-    """Digest and compressed size of an image for this machine."""
+    """Return digest and compressed size of an image for one kind of machine."""
     registry = Registry(job)
     try:
         document, digest = registry.manifest(job["reference"])
@@ -197,7 +198,8 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
         registry.scheme = "http"
         document, digest = registry.manifest(job["reference"])
     if "manifests" in document:
-        own = {"os": "linux", "architecture": ARCHITECTURES.get(platform.machine(), platform.machine())}
+        machine = str(job.get("machine") or platform.machine())
+        own = {"os": "linux", "architecture": ARCHITECTURES.get(machine, machine)}
         fitting = [row for row in rows(document, "manifests") if fits(row.get("platform"), own)]
         if not fitting:
             return {"error": "unknown", "detail": "the image is not built for " + own["architecture"]}
@@ -209,9 +211,6 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
     if not all(type(size) is int and 0 <= size < 1 << 50 for size in sizes):
         raise Refused("answer", "a layer of no size")
     answer = {"digest": digest, "compressed_bytes": sum(sizes)}
-    config = document.get("config")
-    if isinstance(config, dict) and DIGEST.fullmatch(str(config.get("digest"))):
-        answer["config"] = config["digest"]
     return {**answer, "token_server": registry.token_server} if registry.token_server else answer
 
 

@@ -6,9 +6,12 @@ import argparse
 import base64
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import traceback
 import zlib
 from typing import Any, Dict, List
@@ -17,11 +20,12 @@ from . import control, folder, leftovers, lock, processes, standstill, watchdog
 
 FETCH_LIMIT = 1 << 20  # bytes of a log in one answer
 _DIGEST_S = 3.0  # for the digest of a log: the controller waits for 8 s
+_GUARD_S = 5.0  # that the guardian waits beyond the lease, and again once it has continued the watchdog
 
 
 def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
-    """Leave a watchdog behind for the job (as `remote.py` describes it), and say where its folder is and what earlier
-    runs have left.
+    """Leave a watchdog and its guardian behind for the job (as `remote.py` describes it), and say where its folder is
+    and what earlier runs have left.
 
     The watchdog is forked here, so that secrets go from standard input into its memory and never to a disk.
     """
@@ -32,17 +36,52 @@ def prepare(job: Dict[str, Any], sources: Dict[str, str]) -> Dict[str, Any]:
             return control.loads(pipe.read() or b'{"error": "the watchdog ended at once"}')
     os.close(reader)
     os.setsid()
-    if os.fork():
-        os._exit(0)
+    signs, sign = os.pipe()
+    child = os.fork()
     try:
-        _become_watchdog(job, sources, writer)
+        if child:
+            os.close(writer)
+            os.close(sign)
+            _guard(child, signs, job["run_id"], float(job["lease_s"]))
+        else:
+            os.close(signs)
+            _become_watchdog(job, sources, writer, sign)
     except BaseException:
         traceback.print_exc()
-    finally:
-        os._exit(0)
+        os._exit(1)
+    os._exit(0)
 
 
-def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) -> None:
+def _guard(child: int, signs: int, run_id: str, lease_s: float) -> None:
+    """Stand by while the watchdog lives, and see to it that the run ends. A watchdog that shows no sign of life for a
+    lease was stopped (SIGSTOP): it is continued, and finds its lease over. One that hangs is killed, and the guardian
+    ends the run in its place, as where it was killed. The guardian holds no lock of the node."""
+    silence = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(silence, standard)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    path, patience_s, continued = folder.path_of(run_id), lease_s + _GUARD_S, False
+    while True:
+        if select.select([signs], [], [], _GUARD_S if continued else patience_s)[0]:
+            continued = False
+            if os.read(signs, 4096):
+                continue
+            if os.waitpid(child, 0)[1] == 0:
+                return
+            time.sleep(patience_s)  # the controller, or who killed it, may end the run
+            break
+        if continued:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            break
+        os.kill(child, signal.SIGCONT)
+        continued = True
+    if os.path.isdir(path):
+        _Visit(path).stop("its watchdog was killed, or showed no sign of life for %.0f s" % patience_s)
+    control.sweep()
+
+
+def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, sign: int) -> None:
     answer: Dict[str, Any] = {}
     held = requests = path = None
     try:
@@ -78,7 +117,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int) 
     with os.fdopen(writer, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
     if held is not None and requests is not None and path is not None and "error" not in answer:
-        watchdog.Watchdog(held, requests, path, job).serve()
+        watchdog.Watchdog(held, requests, path, job, sign).serve()
 
 
 def _substitute(value: Any, path: str) -> Any:
@@ -148,9 +187,10 @@ class _Visit:
         return standstill.take(self.path, mark, self._place().get("process", [None])[0])
 
     def stop(self, why: str) -> Dict[str, Any]:
-        """Have the run ended; where the watchdog has died or does not answer, end both here."""
+        """Have the run ended. A watchdog that does not answer may be stopped (SIGSTOP): it is continued. Where it has
+        died, or still does not answer, end both here."""
         try:
-            answer = self.ask("stop", why=why)
+            answer = self._ask_to_stop(why)
         except control.Silent:
             answer = {**self._last(), "watchdog": False, "rebooted": False}
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
@@ -165,6 +205,14 @@ class _Visit:
         )
         folder.write_json(self.path, "status.json", answer)
         return answer
+
+    def _ask_to_stop(self, why: str) -> Dict[str, Any]:
+        try:
+            return self.ask("stop", why=why)
+        except control.Silent:
+            for process in processes.named(self._place().get("process")):
+                processes.resume(process)
+            return self.ask("stop", why=why)
 
     def _alive(self) -> List[processes.Process]:
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
@@ -234,4 +282,4 @@ def main(arguments: List[str]) -> None:
     try:
         print(json.dumps(commands[given.command]()))
     except control.Silent as error:
-        sys.exit(str(error))
+        print(json.dumps({"silent": str(error)}))

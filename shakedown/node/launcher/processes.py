@@ -110,6 +110,11 @@ def _signal(process: Process, number: int) -> None:
             pass  # ended meanwhile, or another user's: it then stays among the survivors
 
 
+def resume(process: Process) -> None:
+    """Continue a process that is stopped (SIGSTOP)."""
+    _signal(process, signal.SIGCONT)
+
+
 def end(
     alive_now: Callable[[], List[Process]], grace_s: float, kill_s: float, pause: Callable[[float], None] = time.sleep
 ) -> List[Process]:

@@ -16,6 +16,7 @@ _CLEANUP_S = 60.0  # for each cleanup command
 _SIGTERM_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and waits up to 90 s for who stays
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 10_000  # times of log growth that are kept
+_SIGN_S = 1.0  # between two signs of life for the guardian
 _WHY = 1000  # characters of a reason that are kept
 
 SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping", "over"
@@ -24,7 +25,11 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 class Watchdog:
     """One run on one node: setup, ready, running, stopping, over. `ending` is why it ends other than by itself."""
 
-    def __init__(self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any]) -> None:
+    def __init__(
+        self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any], sign: int
+    ) -> None:
+        os.set_blocking(sign, False)  # a guardian that does not read must not hold the watchdog up
+        self._sign, self._signed = sign, 0.0
         self._lock = held
         self._requests = requests
         self._path = path
@@ -202,11 +207,22 @@ class Watchdog:
 
     def _turn(self, seconds: float = _TURN_S) -> None:
         """Answer who asks, for at most `seconds`; then look at the log and the lease."""
+        self._show_life()
         self._requests.serve(seconds, self._answer)
         self._lock.drain()
         self._mark_growth()
         if self._lease_is_over():
             self._end("no word from the controller for %d s" % self._job["lease_s"])
+
+    def _show_life(self) -> None:
+        """Tell the guardian that the watchdog runs."""
+        now = time.monotonic()
+        if now - self._signed >= _SIGN_S:
+            self._signed = now
+            try:
+                os.write(self._sign, b".")
+            except OSError:
+                pass  # it was ended, or does not read
 
     def _lease_is_over(self) -> bool:
         return time.monotonic() - self._renewed > float(self._job["lease_s"])

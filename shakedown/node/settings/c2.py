@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from ..setting import CpuSetting, setting
+from typing import Any, Tuple
+
+from ..setting import CpuSetting, NextBoot, setting
 from ..tree import Tree, Unreadable, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Tuple
-
-    from ..setting import NextBoot
 
 
 @setting

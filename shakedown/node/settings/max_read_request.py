@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Dict, List
+
 from ..pci import DEVICE_CONTROL, DEVICES, READ_REQUEST
 from ..setting import Failed, RegisterSetting, setting
 from ..tree import Tree, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, List
 
 
 @setting

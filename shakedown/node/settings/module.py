@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Dict, List
+
 from ..setting import Failed, Setting, run, setting
 from ..tree import Tree
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, List
 
 
 @setting

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, List, Tuple
+
 from ..pci import ACS_CONTROL, ACS_CONTROLS
-from ..setting import RegisterSetting, setting
+from ..setting import NextBoot, RegisterSetting, setting
 from ..tree import Tree, attempt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, List, Tuple
-
-    from ..setting import NextBoot
 
 
 @setting

@@ -15,12 +15,3 @@ class Sysctl(SysctlSetting):
     details = r"[A-Za-z0-9_][\w:@+-]*(?:[./][A-Za-z0-9_][\w:@+-]*)+"
     remedy = "set {1} to {0}"
     evidence = "/proc/sys/{}, sysctl.d"
-    _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
-    _further = _first | frozenset(":@+-")
-
-    def is_about(self, detail: str) -> bool:
-        """What `details` says, for every key that is asked for: loading `re` costs a check 5 ms."""
-        parts = detail.replace("/", ".").split(".")
-        return len(parts) > 1 and all(
-            part and part[0] in self._first and self._further.issuperset(part) for part in parts
-        )

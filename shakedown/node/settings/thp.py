@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from ..setting import FileSetting, setting
+from typing import Dict, Optional
+
+from ..setting import FileSetting, NextBoot, setting
 from ..tree import Tree, Unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Optional
-
-    from ..setting import NextBoot
 
 
 @setting

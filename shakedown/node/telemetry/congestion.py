@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Callable, Dict, List
 
 from .. import dcb, rdma
-from ..tree import attempt, is_unreadable
-from .reading import Source, attempted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Dict, List
-
-    from .reading import Files, Values
+from ..tree import Tree, attempt, is_unreadable
+from ..udev import devices
+from .reading import Source, Values, attempted
 
 # Of port 1: the first of each is mlx5's and bnxt_re's, the second ionic's (tests/data/machines/counters.toml
 # has the drivers' whole lists).
@@ -28,17 +24,16 @@ class Congestion(Source):
 
     every = 5
 
-    def __init__(self, files: Files, interfaces: List[str]) -> None:
+    def __init__(self, tree: Tree, interfaces: List[str]) -> None:
         super().__init__()
         self._counters: Dict[str, Callable[[], int]] = {}
-        tree = files.tree
-        for device in tree.names(rdma.CLASS):
+        for device in (each.name for each in devices(tree, "infiniband")):
             folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
             there = tree.names_if_permitted(folder)
             for what, names in COUNTERS.items():
                 for name in names:
                     if name in there:
-                        self._counters["rdma/%s/%s" % (device, what)] = partial(files.number, folder + "/" + name)
+                        self._counters["rdma/%s/%s" % (device, what)] = partial(tree.number, folder + "/" + name)
         self._paused = [name for name in interfaces if tree.live and not is_unreadable(attempt(_pauses, name))]
         self.names = list(self._counters)
         self.names += ["net/%s/pauses_%s" % (name, way) for name in self._paused for way in ("rx", "tx")]

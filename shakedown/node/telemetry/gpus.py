@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any, Callable, Dict, Tuple
 
 from .. import gpu, pci
-from ..tree import Unreadable
+from ..tree import Tree, Unreadable
 from .library import REASONS, Library
-from .reading import Source, attempted, first
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Tuple
-
-    from .reading import Files, Values
+from .reading import Source, Values, attempted
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 # Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
@@ -33,12 +28,11 @@ _RAS = {"ras_correctable": "ce", "ras_uncorrectable": "ue"}
 class Gpus(Source):
     """All GPUs of amdgpu, in PCI order. Throttling is counted in seconds since the sampler began, for each reason."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, tree: Tree) -> None:
         super().__init__()
-        self._files = files
-        self.library = Library(files.tree)
-        functions = pci.functions(files.tree)
-        self._folders = {bdf: pci.DEVICES + "/" + bdf for bdf, event in sorted(functions.items()) if gpu.is_gpu(event)}
+        self._tree = tree
+        self.library = Library(tree)
+        self._folders = {each.name: pci.DEVICES + "/" + each.name for each in gpu.functions(tree)}
         self._readings = {bdf: self._of_sysfs(folder) for bdf, folder in self._folders.items()}
         self._throttled: Dict[Tuple[str, str], float] = {}
         self._before: Dict[str, Tuple[float, Any]] = {}  # when, and the accumulators then
@@ -47,15 +41,16 @@ class Gpus(Source):
         self.names = ["gpu/%s/%s" % (bdf, channel) for bdf in self._folders for channel in channels]
 
     def _of_sysfs(self, folder: str) -> Dict[str, Callable[[], Any]]:
-        files = self._files
+        tree = self._tree
         readings: Dict[str, Callable[[], Any]] = {}
-        monitors = ["%s/hwmon/%s" % (folder, name) for name in files.tree.names(folder + "/hwmon")]
+        monitors = ["%s/hwmon/%s" % (folder, name) for name in tree.names(folder + "/hwmon")]
         for channel, (names, unit) in _HWMON.items():
-            path = first(["%s/%s" % (monitor, name) for monitor in monitors for name in names], files)
-            wanted = path or "%s/hwmon/*/%s" % (folder, names[0])
-            readings[channel] = partial(_scaled, files, wanted, unit)
+            paths = ["%s/%s" % (monitor, name) for monitor in monitors for name in names]
+            readable = (path for path in paths if isinstance(attempted(partial(tree.number, path)), int))
+            wanted = next(readable, "%s/hwmon/*/%s" % (folder, names[0]))
+            readings[channel] = partial(_scaled, tree, wanted, unit)
         for channel, name in _FILES.items():
-            readings[channel] = partial(files.number, folder + "/" + name)
+            readings[channel] = partial(tree.number, folder + "/" + name)
         return readings
 
     def read(self) -> Values:
@@ -75,7 +70,7 @@ class Gpus(Source):
                 for channel, kind in _RAS.items():
                     value = answer.get(channel)
                     if value is None:
-                        value = attempted(partial(gpu.ras_total, self._files.tree, folder, kind))
+                        value = attempted(partial(gpu.ras_total, self._tree, folder, kind))
                     found["gpu/%s/%s" % (bdf, channel)] = value
         return found
 
@@ -111,5 +106,5 @@ class Gpus(Source):
         return self.library.why or Unreadable("missing", "amdsmi does not say what limits this GPU")
 
 
-def _scaled(files: Files, path: str, unit: float) -> float:
-    return files.number(path) * unit
+def _scaled(tree: Tree, path: str, unit: float) -> float:
+    return tree.number(path) * unit

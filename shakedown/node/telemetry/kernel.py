@@ -7,14 +7,11 @@ by record, whatever the clocks say. Where this user may not read it, the journal
 from __future__ import annotations
 
 import os
+from typing import Optional
 
 from ..children import run_tool
 from ..kernel_log import parse_record
 from ..tree import Tree, Unreadable, explain
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Optional
 
 LIMIT = 4 << 20  # bytes of the file; a storm of messages is counted beyond that
 _JOURNAL_S = 4.0

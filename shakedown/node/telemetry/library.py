@@ -6,25 +6,19 @@ structure itself: the package's own function takes it apart into hundreds of val
 
 from __future__ import annotations
 
-import json
+import multiprocessing
 import os
-import select
 import signal
 import time
+from multiprocessing.connection import Connection
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import smi
-from ..tree import Unreadable, attempt, explain
+from ..tree import Tree, Unreadable, attempt, explain
 from . import priority
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
-
-    from ..tree import Tree
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
-_ANSWER_LIMIT = 1 << 20  # bytes
 # Channel -> fields of amdsmi_gpu_metrics_t, the first one that has a value. MI300 has the current ones, MI200 averages.
 _FIELDS = {
     "power_w": ("current_socket_power", "average_socket_power"),
@@ -63,54 +57,38 @@ class Library:
     def __init__(self, tree: Tree) -> None:
         self.why: Optional[Unreadable] = None
         self.cpu_s = 0.0  # what the process has used
-        self.pid = 0
+        self._process: Optional[multiprocessing.process.BaseProcess] = None
+        self._deadline = _START_S
         try:
             smi.library_path(tree)
         except Unreadable as error:
             self.why = error
             return
-        ours, theirs = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(ours[1])
-            os.close(theirs[0])
-            _serve(tree, ours[0], theirs[1])
-        os.close(ours[0])
-        os.close(theirs[1])
-        self._requests, self._answers = ours[1], theirs[0]
-        self._deadline = _START_S
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, theirs, self._pipe))
+        self._process.start()
+        theirs.close()
 
     def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
         """Of each GPU by BDF: the channels that have a value. Empty where the library does not answer."""
         if self.why is not None:
             return {}
         try:
-            os.write(self._requests, b"r" if with_ras else b"s")
-            answer = json.loads(self._answer())
-        except (OSError, ValueError) as error:
-            self._end(Unreadable("failed", "amdsmi: %s" % error))
+            self._pipe.send(with_ras)
+            if not self._pipe.poll(self._deadline):
+                raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
+            gpus, error, self.cpu_s = self._pipe.recv()
+        except (OSError, EOFError):
+            self._end(Unreadable("failed", "amdsmi: its process died"))
             return {}
-        except Unreadable as error:
-            self._end(error)
+        except Unreadable as problem:
+            self._end(problem)
             return {}
         self._deadline = _ANSWER_S
-        self.cpu_s = float(answer["cpu_s"])
-        gpus: Dict[str, Dict[str, Any]] = answer["gpus"]
-        if answer["error"]:
-            self._end(Unreadable(answer["error"]["unreadable"], answer["error"]["detail"]))
-        return gpus
-
-    def _answer(self) -> bytes:
-        data, until = bytearray(), time.monotonic() + self._deadline
-        while not data.endswith(b"\n"):
-            ready, _, _ = select.select([self._answers], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                raise Unreadable("timed out", "amdsmi: no answer in %g s" % self._deadline)
-            chunk = os.read(self._answers, 65536)
-            if not chunk or len(data) > _ANSWER_LIMIT:
-                raise Unreadable("failed", "amdsmi: its process died")
-            data += chunk
-        return bytes(data)
+        if error:
+            self._end(Unreadable(error["unreadable"], error["detail"]))
+        found: Dict[str, Dict[str, Any]] = gpus
+        return found
 
     def _end(self, why: Unreadable) -> None:
         self.why = why
@@ -118,49 +96,36 @@ class Library:
 
     def close(self) -> None:
         """End the process; one that the kernel does not let die is not waited for."""
-        if not self.pid:
-            return
-        os.close(self._requests)
-        os.close(self._answers)
-        try:
-            os.kill(self.pid, signal.SIGKILL)
-            until = time.monotonic() + 0.5
-            while not os.waitpid(self.pid, os.WNOHANG)[0] and time.monotonic() < until:
-                time.sleep(0.01)
-        except OSError:
-            pass
-        self.pid = 0
+        if self._process is not None:
+            self._pipe.close()
+            self._process.kill()
+            self._process.join(0.5)
+            self._process = None
 
 
-def _serve(tree: Tree, requests: int, answers: int) -> None:
+def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
     """The process's whole life. Its standard streams are closed off: a library may print."""
+    other_end.close()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    priority.end_with_parent()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    gpus, error = [], None
     try:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        priority.end_with_parent()
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
-        gpus, error = [], None
-        try:
-            gpus = _gpus(tree)
-        except Exception as problem:
-            error = explain(problem).as_part()
-        first = True
-        while True:
-            request = os.read(requests, 1)
-            if not request:
-                break
-            found = {bdf: _values(module, handle, request == b"r") for bdf, module, handle in gpus}
-            answer = {"gpus": found, "error": error, "cpu_s": time.process_time()}
-            data = json.dumps(answer).encode() + b"\n"
-            while data:
-                data = data[os.write(answers, data) :]
-            if first:
-                first = False
-                priority.lower()
-    finally:
-        os._exit(0)
+        gpus = _gpus(tree)
+    except Exception as problem:
+        error = explain(problem).as_part()
+    lowered = False
+    while True:
+        with_ras = pipe.recv()  # raises EOFError when the sampler has gone
+        pipe.send(
+            ({bdf: _values(module, handle, with_ras) for bdf, module, handle in gpus}, error, time.process_time())
+        )
+        if not lowered:
+            priority.lower()
+            lowered = True
 
 
 def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:

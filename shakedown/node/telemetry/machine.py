@@ -1,18 +1,12 @@
-"""CPU, memory and pressure, from /proc."""
+"""CPU and memory by psutil; pressure, which psutil leaves out, from /proc."""
 
 from __future__ import annotations
 
-import os
 from functools import partial
+from typing import Callable, Dict, Tuple
 
-from ..tree import Unreadable
-from .reading import Source, attempted
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict
-
-    from .reading import Files, Values
+from ..tree import Tree
+from .reading import Source, Values, together
 
 _PRESSURE = {"cpu": ("some",), "memory": ("some", "full"), "io": ("some", "full")}
 
@@ -21,51 +15,34 @@ class Machine(Source):
     """All CPUs together, in seconds since boot; memory in bytes; stalls (Documentation/accounting/psi.rst) in seconds
     since boot."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, tree: Tree) -> None:
         super().__init__()
-        self._files = files
-        self._tick = float(os.sysconf("SC_CLK_TCK"))
-        self.names = ["cpu/busy_s", "cpu/iowait_s", "memory/available_bytes", "memory/swap_used_bytes"]
-        self.names += ["pressure/%s_%s_s" % (kind, share) for kind, shares in _PRESSURE.items() for share in shares]
+        self._tree = tree
+        self._groups: Dict[Tuple[str, ...], Callable[[], Values]] = {("cpu/busy_s", "cpu/iowait_s"): self._cpu}
+        self._groups["memory/available_bytes", "memory/swap_used_bytes"] = self._memory
+        for kind, shares in _PRESSURE.items():
+            names = tuple("pressure/%s_%s_s" % (kind, share) for share in shares)
+            self._groups[names] = partial(self._pressure, kind, shares)
+        self.names = [name for names in self._groups for name in names]
 
     def read(self) -> Values:
-        found: Values = {}
-        parts = (
-            (self._cpu, ("cpu/busy_s", "cpu/iowait_s")),
-            (self._memory, ("memory/available_bytes", "memory/swap_used_bytes")),
-        )
-        for reading, names in parts:
-            values = attempted(reading)
-            found.update(dict.fromkeys(names, values) if isinstance(values, Unreadable) else values)
-        for kind, shares in _PRESSURE.items():
-            values = attempted(partial(self._pressure, kind))
-            for share in shares:
-                name = "pressure/%s_%s_s" % (kind, share)
-                found[name] = values if isinstance(values, Unreadable) else values.get(share, _none(name))
-        return found
+        return {name: value for group in self._groups.items() for name, value in together(*group).items()}
 
     def _cpu(self) -> Values:
-        """user nice system idle iowait irq softirq steal: idle and iowait are the time in which nothing ran."""
-        times = [int(word) for word in self._files.text("/proc/stat").split("\n", 1)[0].split()[1:9]]
-        busy = sum(times[:3]) + sum(times[5:])
-        return {"cpu/busy_s": busy / self._tick, "cpu/iowait_s": times[4] / self._tick}
+        """Of idle and iowait, the time in which nothing ran, only the latter is told."""
+        times = self._tree.psutil.cpu_times()
+        busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
+        return {"cpu/busy_s": busy, "cpu/iowait_s": times.iowait}
 
     def _memory(self) -> Values:
-        lines = (line.split() for line in self._files.text("/proc/meminfo").splitlines())
-        kib = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+        psutil = self._tree.psutil
         return {
-            "memory/available_bytes": kib["MemAvailable:"] << 10,
-            "memory/swap_used_bytes": (kib["SwapTotal:"] - kib["SwapFree:"]) << 10,
+            "memory/available_bytes": psutil.virtual_memory().available,
+            "memory/swap_used_bytes": psutil.swap_memory().used,
         }
 
-    def _pressure(self, kind: str) -> Dict[str, float]:
-        """ "some avg10=0.00 avg60=0.00 avg300=0.00 total=123" in microseconds."""
-        found = {}
-        for line in self._files.text("/proc/pressure/" + kind).splitlines():
-            words = line.split()
-            found[words[0]] = int(words[-1].partition("=")[2]) / 1e6
-        return found
-
-
-def _none(name: str) -> Unreadable:
-    return Unreadable("missing", name)
+    def _pressure(self, kind: str, shares: Tuple[str, ...]) -> Values:
+        """ "some avg10=0.00 avg60=0.00 avg300=0.00 total=123" in microseconds; older kernels have no "full" of CPUs."""
+        lines = (line.split() for line in self._tree.lines("/proc/pressure/" + kind))
+        totals = {words[0]: int(words[-1].partition("=")[2]) / 1e6 for words in lines}
+        return {"pressure/%s_%s_s" % (kind, share): totals[share] for share in shares}

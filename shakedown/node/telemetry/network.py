@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, Dict, List, Optional
 
 from .. import rdma
-from ..tree import Unreadable, attempt
-from .reading import Each, Source
+from ..tree import Tree, Unreadable
+from ..udev import devices
+from .reading import Reading, Source, Values, attempted
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
-
-    from .reading import Files, Reading, Values
-
-_NET = "/sys/class/net"
 _WORDS = 4  # bytes: the unit of port_rcv_data and port_xmit_data (InfiniBand specification, PortCounters)
-_NET_ERRORS = ("rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_missed_errors", "tx_carrier_errors")
+# Counter -> psutil's name of it. Carrier errors are among the errors, and frames that were missed among those dropped
+# (Linux, Documentation/networking/statistics.rst).
+_NET_ERRORS = {"rx_errors": "errin", "tx_errors": "errout", "rx_dropped": "dropin", "tx_dropped": "dropout"}
 RISEN = 500  # changes of a counter that are told
 
 
-def interfaces(files: Files, used: Optional[str]) -> List[str]:
+def interfaces(tree: Tree, used: Optional[str]) -> List[str]:
     """Interfaces with hardware behind them, and the one that the job uses."""
-    tree = files.tree
-    return [name for name in tree.names(_NET) if name == used or tree.exists("%s/%s/device" % (_NET, name))]
+    found = {each.name for each in devices(tree, "net") if each.parent != "virtual"}
+    return sorted(found | {used} if used else found)
 
 
-def rates(files: Files, used: Optional[str]) -> Each:
+class Rates(Source):
     """Bytes in and out since the counters began: of RDMA devices (port 1) and of interfaces."""
-    readings: List[Tuple[str, Reading]] = []
-    for name in files.tree.names(rdma.CLASS):
-        for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
-            path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, name, counter)
-            readings.append(("rdma/%s/%s_bytes" % (name, word), partial(_times, files, path, _WORDS)))
-    for name in interfaces(files, used):
-        for word in ("rx", "tx"):
-            path = "%s/%s/statistics/%s_bytes" % (_NET, name, word)
-            readings.append(("net/%s/%s_bytes" % (name, word), partial(_times, files, path, 1)))
-    return Each(readings)
+
+    def __init__(self, tree: Tree, used: Optional[str]) -> None:
+        super().__init__()
+        self._tree = tree
+        self._interfaces = interfaces(tree, used)
+        self._ports: Dict[str, Reading] = {}
+        for device in devices(tree, "infiniband"):
+            for word, counter in (("rx", "port_rcv_data"), ("tx", "port_xmit_data")):
+                path = "%s/%s/ports/1/counters/%s" % (rdma.CLASS, device.name, counter)
+                self._ports["rdma/%s/%s_bytes" % (device.name, word)] = partial(_words, tree, path)
+        self.names = list(self._ports)
+        self.names += ["net/%s/%s_bytes" % (name, word) for name in self._interfaces for word in ("rx", "tx")]
+
+    def read(self) -> Values:
+        found = {name: attempted(reading) for name, reading in self._ports.items()}
+        counters = attempted(partial(io_counters, self._tree))
+        for name in self._interfaces:
+            for word, field in (("rx", "bytes_recv"), ("tx", "bytes_sent")):
+                found["net/%s/%s_bytes" % (name, word)] = of_interface(counters, name, field)
+        return found
 
 
-def _times(files: Files, path: str, unit: int) -> int:
-    return unit * files.number(path)
+def io_counters(tree: Tree) -> Any:
+    """psutil's counters by interface, of this network namespace."""
+    return tree.psutil.net_io_counters(pernic=True, nowrap=False)
+
+
+def of_interface(counters: Any, name: str, field: str) -> Any:
+    """A counter, or the Unreadable that says why there is none."""
+    if isinstance(counters, Unreadable):
+        return counters
+    return getattr(counters[name], field) if name in counters else Unreadable("missing", "interface " + name)
+
+
+def _words(tree: Tree, path: str) -> int:
+    return _WORDS * tree.number(path)
 
 
 class Errors(Source):
@@ -50,21 +69,20 @@ class Errors(Source):
 
     every = 5
 
-    def __init__(self, files: Files, used: Optional[str]) -> None:
+    def __init__(self, tree: Tree, used: Optional[str]) -> None:
         super().__init__()
-        tree = self._tree = files.tree
+        self._tree = tree
         self._paths: Dict[str, List[str]] = {}
-        for name in tree.names(rdma.CLASS):
-            port = "%s/%s/ports/1/" % (rdma.CLASS, name)
-            self._paths["rdma/" + name] = [
+        for device in devices(tree, "infiniband"):
+            port = "%s/%s/ports/1/" % (rdma.CLASS, device.name)
+            self._paths["rdma/" + device.name] = [
                 port + folder + "/" + counter
                 for folder in ("counters", "hw_counters")
                 for counter in tree.names_if_permitted(port + folder)
                 if rdma.ERROR_NAME.search(counter)
             ]
-        for name in interfaces(files, used):
-            self._paths["net/" + name] = ["%s/%s/statistics/%s" % (_NET, name, each) for each in _NET_ERRORS]
-        self.names = [device + "/errors" for device in self._paths]
+        self._interfaces = interfaces(tree, used)
+        self.names = [device + "/errors" for device in [*self._paths, *("net/" + name for name in self._interfaces)]]
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
         self._told = 0
@@ -75,21 +93,25 @@ class Errors(Source):
         return found
 
     def read(self) -> Values:
-        return {device + "/errors": self._sum(device, paths) for device, paths in self._paths.items()}
+        readings = {
+            device: {path.rpartition("/")[2]: attempted(partial(self._tree.number, path)) for path in paths}
+            for device, paths in self._paths.items()
+        }
+        counters = attempted(partial(io_counters, self._tree))
+        for name in self._interfaces:
+            readings["net/" + name] = {
+                counter: of_interface(counters, name, field) for counter, field in _NET_ERRORS.items()
+            }
+        return {device + "/errors": self._sum(device, values) for device, values in readings.items()}
 
-    def _sum(self, device: str, paths: List[str]) -> object:
-        total, why = 0, Unreadable("missing", device + ": it has no error counter")
-        read = False
-        for path in paths:
-            value = attempt(self._tree.number, path)
-            if not isinstance(value, int):
-                why = Unreadable(value["unreadable"], value["detail"])
-                continue
-            read = True
-            total += value
-            before = self._known.setdefault(path, value)
+    def _sum(self, device: str, values: Dict[str, Any]) -> Any:
+        known = {device + "/" + name: value for name, value in values.items() if not isinstance(value, Unreadable)}
+        for counter, value in known.items():
+            before = self._known.setdefault(counter, value)
             if value > before and self._told < RISEN:
                 self._told += 1
-                self._risen.append({"counter": device + "/" + path.rpartition("/")[2], "from": before, "to": value})
-            self._known[path] = value
-        return total if read else why
+                self._risen.append({"counter": counter, "from": before, "to": value})
+            self._known[counter] = value
+        if known:
+            return sum(known.values())
+        return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter"))

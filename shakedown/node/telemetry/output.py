@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict
+from typing import Any, Dict
 
 LIMIT = 4 << 20  # bytes: 8 GPUs and 8 NICs fill it in about two hours at 2 s
 _RESERVE = 64 << 10  # for the last lines, and for what is told of counters and readings

@@ -15,6 +15,8 @@ import select
 import signal
 import sys
 import time
+import traceback
+from typing import Any, Dict, List, Optional
 
 from ..tree import Tree, Unreadable
 from . import network, priority
@@ -23,13 +25,7 @@ from .gpus import Gpus
 from .kernel import KernelLog
 from .machine import Machine
 from .output import Output
-from .reading import Files, attempted, rounded
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
-
-    from .reading import Source
+from .reading import Source, rounded, together
 
 SCHEMA = 1
 SHARE = 0.008  # of one core: what samples may cost; where they cost more they are taken less often
@@ -44,18 +40,17 @@ class Sampler:
     def __init__(self, folder: str, interval_s: float, tree: Tree, interface: Optional[str] = None) -> None:
         self._tree = tree
         self._interval = self._shortest = interval_s
-        self._files = Files(tree)
         self._why: Optional[str] = None
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = Output(os.path.join(folder, "telemetry.jsonl"))
-        self._gpus = Gpus(self._files)
-        self._errors = network.Errors(self._files, interface)
+        self._gpus = Gpus(tree)
+        self._errors = network.Errors(tree, interface)
         self._sources: List[Source] = [
-            Machine(self._files),
+            Machine(tree),
             self._gpus,
-            network.rates(self._files, interface),
+            network.Rates(tree, interface),
             self._errors,
-            Congestion(self._files, network.interfaces(self._files, interface)),
+            Congestion(tree, network.interfaces(tree, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
         self._told: Dict[str, str] = {}
@@ -107,8 +102,7 @@ class Sampler:
         values: Dict[str, Any] = {}
         for source in self._sources:
             if self._turn % source.every == 0:
-                found = attempted(source.read)
-                values.update(dict.fromkeys(source.names, found) if isinstance(found, Unreadable) else found)
+                values.update(together(source.names, source.read))
         self._turn += 1
         self._output.sample({"t": round(now, 3), "v": [rounded(values.get(name)) for name in self._channels]})
         self._tell_unreadable(now, values)
@@ -165,8 +159,8 @@ def _boot_id() -> str:
 
 
 def add_carried_packages() -> None:
-    """AMD's package as the probe's bundle carries it, behind the node's own: the bundle lies beside the run folders,
-    and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
+    """psutil, pyudev and, behind the node's own, AMD's package as the probe's bundle carries them. It lies beside the
+    run folders, and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
     cache = os.path.abspath(__file__)
     for _ in range(8):
         cache = os.path.dirname(cache)
@@ -177,7 +171,7 @@ def add_carried_packages() -> None:
     for name in sorted(names, key=lambda name: os.stat(os.path.join(cache, name)).st_mtime, reverse=True):
         about = os.lstat(os.path.join(cache, name))
         if about.st_uid == os.geteuid() and not about.st_mode & 0o022:
-            sys.path.append(os.path.join(cache, name, "fallback"))
+            sys.path += [os.path.join(cache, name), os.path.join(cache, name, "fallback")]
             return
 
 
@@ -196,8 +190,13 @@ def main(arguments: List[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # blocked by the watchdog until somebody listens
+    code = 1
     try:
         sampler.begin()
         sampler.serve(kernel, kmsg)
+        code = 0
+    except Exception:
+        traceback.print_exc()
     finally:
         kernel.close(time.monotonic())
+        os._exit(code)  # without waiting for a process that the kernel does not let die

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from shakedown.baselines.model import Baseline, Past, short
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate, gate_of_each_metric
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import advice
 from shakedown.text import counted
 
 PREFIX = "baseline."

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
-from shakedown.smoke.signatures import advice
 
 
 @gate

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.baselines.model import Baseline
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figure, Figures
 from shakedown.smoke.gates.model import Outcome
 from shakedown.smoke.gates.registry import gate_of_each_metric
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import advice
 from shakedown.text import counted
 
 

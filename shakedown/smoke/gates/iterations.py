@@ -1,25 +1,19 @@
-"""Gates on the iteration lines: all there, each with a finite loss, none skipped, and the loss falling."""
+"""Gates on the iteration lines: all there, each with a finite loss, none skipped."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Outcome, ranges, some
 from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.log import Iteration, has_preview
 from shakedown.smoke.loss_scale import loss_scale
-from shakedown.smoke.signatures import advice
-from shakedown.smoke.slope import theil_sen
 from shakedown.text import counted
 
-MIN_LOSSES = 4  # fewer points carry no slope worth judging
-MAX_POINTS = 400  # Theil-Sen compares every pair: longer curves are reduced to medians of blocks
-MIN_FALL = 0.01  # of the loss at the start, over the whole run
-CONFIDENCE = 0.95
 GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and averages losses in it
 
 
@@ -87,7 +81,7 @@ def _faults(iterations: Sequence[Iteration], total: int, interval: int) -> list[
     return faults
 
 
-def _is_loss(value: float | None) -> bool:
+def is_loss(value: float | None) -> bool:
     """Whether a loss is a finite number, in the precision that losses are computed in."""
     return value is not None and abs(value) <= GREATEST_LOSS
 
@@ -105,7 +99,7 @@ def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) 
     silent = [it for it in iterations if it.lm_loss is None and it.iteration not in barren]
     cut = [it.iteration for it in silent if it.iteration in damaged]
     omitted = [it.iteration for it in silent if it.iteration not in damaged]
-    infinite = [it.iteration for it in iterations if it.lm_loss is not None and not _is_loss(it.lm_loss)]
+    infinite = [it.iteration for it in iterations if it.lm_loss is not None and not is_loss(it.lm_loss)]
     known = any(it.lm_loss is not None for it in iterations) or any(map(_tells_of_nan, iterations[scale.lines :]))
     said = []
     if not iterations:
@@ -170,47 +164,3 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
         evidence="; ".join(said),
         remedy=None if verdict is Verdict.OK else advice("loss" if scale.ended else "loss_scale"),
     )
-
-
-@gate
-def loss_falling(iterations: Sequence[Iteration], *, min_fall: float = MIN_FALL) -> Outcome:
-    """The loss falls: Theil-Sen's slope is below zero with 95 % confidence, and so far that the run takes at least
-    `min_fall` of the loss away. A curve with a loss that is missing or not finite does not pass; the iterations that
-    the search for a loss scale skipped are none of the curve."""
-    points = [(it.iteration, it.lm_loss) for it in iterations if it.lm_loss is not None and _is_loss(it.lm_loss)]
-    holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
-    wanted = f"a fall of at least {min_fall:.1%}"
-    if len(points) < MIN_LOSSES or len({number for number, _ in points}) < len(points):
-        said = (
-            f"only {counted(len(points), 'finite loss', 'finite losses')}"
-            if len(points) < MIN_LOSSES
-            else "iterations are in the log twice"
-        )
-        return Outcome(verdict=Verdict.UNKNOWN, wanted=wanted, evidence=said, remedy=advice("unfinished"))
-    x, y = _reduce(points)
-    slope, intercept, low, high = theil_sen(x, y, CONFIDENCE)
-    start = intercept + slope * x[0]
-    fall = -slope * (x[-1] - x[0]) / abs(start) if start else 0.0
-    falling = high < 0 and fall >= min_fall
-    said = f"{start:.4g} to {intercept + slope * x[-1]:.4g} over {len(points)} iterations, a fall of {fall:.1%}; "
-    said += f"slope {slope:.3g} per iteration, between {low:.3g} and {high:.3g} with {CONFIDENCE:.0%} confidence"
-    if holes:
-        said += f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing"
-    verdict = Verdict.OK if falling and not holes else Verdict.UNKNOWN if falling else Verdict.FAIL
-    return Outcome(
-        verdict=verdict,
-        wanted=wanted,
-        actual=f"a fall of {fall:.1%}",
-        evidence=said,
-        remedy=None if verdict is Verdict.OK else advice("loss"),
-    )
-
-
-def _reduce(points: Sequence[tuple[int, float]]) -> tuple[list[float], list[float]]:
-    """At most `MAX_POINTS` points: medians of equal blocks where there are more. The first number becomes 0: floats
-    tell neighbours apart near 0 only."""
-    size = math.ceil(len(points) / MAX_POINTS)
-    blocks = [points[start : start + size] for start in range(0, len(points), size)]
-    first = points[0][0]
-    x = [float(statistics.median(number - first for number, _ in block)) for block in blocks]
-    return x, [statistics.median(loss for _, loss in block) for block in blocks]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import WARMUP, measure
 from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
@@ -14,7 +15,6 @@ from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rul
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import advice
 
 
 def judge(job: Observed) -> list[Gate]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke import signatures
 from shakedown.smoke.gates.model import Outcome, some
@@ -35,5 +36,5 @@ def no_kernel_fault(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bo
         wanted="no line of a fault",
         actual=len(found),
         evidence="; ".join(said) or f"{counted(lines, 'line')} of {counted(len(kernel), 'node')} while the job ran",
-        remedy=first.remedy if first else signatures.advice("kernel_log") if verdict is not Verdict.OK else None,
+        remedy=first.remedy if first else advice("kernel_log") if verdict is not Verdict.OK else None,
     )

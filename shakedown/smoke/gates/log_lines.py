@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shakedown.catalogue import advice, entries
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import QUOTED, Outcome, some
 from shakedown.smoke.gates.node_log import NodeLog, line_count, logs_of
 from shakedown.smoke.gates.registry import gate
-from shakedown.smoke.signatures import Match, advice, load
+from shakedown.smoke.signatures import Match
 from shakedown.text import counted
 
 # The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.
@@ -35,7 +36,7 @@ def rccl_tuning(
     `rdma`: the job was to use RDMA between nodes, so a TCP fall back is a failure. `nccl_debug`: the NCCL_DEBUG of the
     run, where it is known; below WARN RCCL keeps silent, and its silence is unknown.
     """
-    only_rdma = {signature.name for signature in load().rccl if signature.rdma}
+    only_rdma = {signature.name for signature in entries("rccl") if signature.rdma}
     found = [(name, match) for name, log in logs.items() if log for match in log.rccl]
     found = [(name, match) for name, match in found if rdma or match.name not in only_rdma]
     if not found and nccl_debug is not None and nccl_debug.upper() not in SHOWS_WARNINGS:

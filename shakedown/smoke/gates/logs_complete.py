@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.node_log import NodeLog, line_count, logs_of
 from shakedown.smoke.gates.registry import gate
-from shakedown.smoke.signatures import advice
 from shakedown.text import counted
 
 

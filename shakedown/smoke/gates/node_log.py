@@ -8,13 +8,14 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from shakedown.catalogue import entries
 from shakedown.smoke import job_shape, log, signatures
 from shakedown.smoke.job_shape import JobShape, JobShapeReader
 from shakedown.smoke.lines import LineSplitter, as_text
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.smoke.log_source import LogSource
 from shakedown.smoke.marks import Marks
-from shakedown.smoke.signatures import FailureScanner, Match, Scanner, load
+from shakedown.smoke.signatures import FailureScanner, Match, Scanner
 from shakedown.stragglers import reading
 from shakedown.stragglers.model import Measured
 from shakedown.stragglers.reading import WindowReader
@@ -51,7 +52,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     if isinstance(source, Path):
         source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
-    failure, rccl, shape = FailureScanner(), Scanner(load().rccl, rdma=True), JobShapeReader()
+    failure, rccl, shape = FailureScanner(), Scanner(entries("rccl"), rdma=True), JobShapeReader()
     windows = WindowReader()
     hole = ""
     iterations: list[Iteration] = []

@@ -41,6 +41,7 @@ ORDER = (
     "recipe",
     "benchmark",
     "iterations",
+    "loss_falling",
     "figures",
     "baseline",
     "scaling",
@@ -81,6 +82,7 @@ class Observed:
     iterations: Sequence[Iteration] | None = None  # the run's iteration lines
     damaged: Collection[int] | None = None  # the numbers of those that were cut or mixed
     wanted: int | None = None  # how many there should be
+    vocabulary: int | None = None  # entries of the job's vocabulary
     figures: Figures | None = None
     expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
     past: Mapping[str, Past] = field(default_factory=dict)  # metric that is judged by earlier runs -> those

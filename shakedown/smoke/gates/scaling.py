@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.scaling import Alone
-from shakedown.smoke.signatures import advice
 
 OF_ALL = ("tokens_per_gpu", "throughput_per_gpu")  # metrics that add up over GPUs
 

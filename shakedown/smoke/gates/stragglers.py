@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
-from shakedown.smoke.signatures import advice
 from shakedown.stragglers.model import Stragglers
 from shakedown.stragglers.words import NOT_SEEN, sentence
 from shakedown.text import counted

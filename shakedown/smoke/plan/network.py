@@ -80,33 +80,6 @@ def find_rendezvous(
     return Rendezvous({name: endpoints[name] for name in states}, f"every other node reaches it {way}"), []
 
 
-class Ways:
-    """By which address a node reaches another, for nodes that hand something on: an RDMA device's network interface
-    first, or the one that the site names, directly before through a gateway."""
-
-    def __init__(self, states: Mapping[str, NodeState], interface: str | None = None) -> None:
-        self._states, self._interface = states, interface
-        self._addresses: dict[str, dict[str, str]] = {}
-
-    def address(self, giver: str, receiver: str) -> str | None:
-        """The address of `giver` that `receiver` would take; None: there is none."""
-        if giver not in self._states or receiver not in self._states:
-            return None
-        if giver not in self._addresses:
-            self._addresses[giver] = _candidates(self._states, giver)
-        there = {address: path for address in self._addresses[giver] if (path := self._path(receiver, address))}
-        return min(there, key=lambda address: self._rank(giver, address, there[address]), default=None)
-
-    def _path(self, receiver: str, address: str) -> _Path | None:
-        return _path(self._states[receiver], address)
-
-    def _rank(self, giver: str, address: str, path: _Path) -> tuple[bool, bool]:
-        rdma, interface = self._states[giver].rdma, self._addresses[giver][address]
-        fabric = [] if is_unreadable(rdma) else [device.netdev for device in rdma]
-        chosen = [self._interface] if self._interface else fabric
-        return interface not in chosen, not path.direct
-
-
 def free_port(state: NodeState, run_id: str, asked: int | None) -> tuple[int, str]:
     """A TCP port that nothing listens on, the same for the same run. ValueError with the reason when there is none."""
     if is_unreadable(state.listening):

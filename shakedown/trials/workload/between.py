@@ -1,9 +1,9 @@
 """One node's part in the rounds between nodes: between.py REQUEST.
 
 A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (each a list of pairs), `from`, the
-first round that this process takes, `address` and `port` of the meeting, `seconds`, `limit_s`, `gpu`, `pass`, `own`
-(this node's address), `device` and `gid_index` of the rail. The meeting is all that the nodes have in common: each pair
-makes a group of its own, so that a pair which cannot reach each other costs its own cells.
+first round that this process takes, `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`,
+`pass`, `own` (this node's address), `device` and `gid_index` of the rail. The rendezvous is all that the nodes have in
+common: each pair makes a group of its own, so that a pair which cannot reach each other costs its own cells.
 """
 
 from __future__ import annotations
@@ -15,63 +15,60 @@ import traceback
 import types
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 if not __package__:
     sys.modules["workload"] = types.ModuleType("workload")
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .child import place_of
+from .child import Tell, own_output, place_of
 from .link import Link
-from .meeting import SECRET, Meeting
-from .registry import Place, Trial, trials
-from .wire import ABSENT, CRASHED, OK, WRONG, Voice, reading
+from .registry import ABSENT, CRASHED, OK, WRONG, Place, Trial, reading, trials
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 
-def take_round(meeting: Meeting, request: dict[str, Any], number: int, place: Place, voice: Voice) -> None:
+def take_round(store: Store, request: dict[str, Any], number: int, place: Place, tell: Tell) -> None:
     """Measure with the partner of this round, where there is one."""
+    from .rendezvous import barrier
+
     mine, prefix, trial = request["place"], f"{request['trial']}/{request['pass']}/{number}", trials()[request["trial"]]
     pair = next((pair for pair in request["rounds"][number] if mine in pair), None)
     # Between two nodes a tool is run several times, each of which may take its time.
-    meeting.together(f"{prefix}/begin", request["nodes"], request["limit_s"] * (1 if trial.needs_torch else 4))
+    barrier(store, f"{prefix}/begin", request["nodes"], request["limit_s"] * (1 if trial.needs_torch else 4))
     if pair is None:
         return
-    voice.say({"begins": trial.name, "repetition": number, "pair": pair})
+    tell({"begins": trial.name, "repetition": number, "pair": pair})
     place.rank, other = pair.index(mine), pair[1 - pair.index(mine)]
     part, repetition = f"{mine}>{other}", request["repetitions"][number]
     try:
-        _meet(meeting, f"{prefix}/{pair[0]}-{pair[1]}", request, place, trial)
+        _meet(store, f"{prefix}/{pair[0]}-{pair[1]}", request, place, trial)
         for found in trial.function(place):
             state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
             more = {"value": found.value, "wrong": found.wrong, "note": found.note}
-            voice.say(reading(trial.name, part, repetition, found.figure, state, **more))
+            tell(reading(trial.name, part, repetition, found.figure, state, **more))
     except RuntimeError as error:
         traceback.print_exc()
         why = str(error) if trial.needs_torch is False else "see the node's log"
-        voice.say(reading(trial.name, part, repetition, state=CRASHED, note=f"{why[:150]}: between.log"))
+        tell(reading(trial.name, part, repetition, state=CRASHED, note=f"{why[:150]}: between.log"))
     finally:
         _part(trial)
 
 
-def _meet(meeting: Meeting, prefix: str, request: dict[str, Any], place: Place, trial: Trial) -> None:
+def _meet(store: Store, prefix: str, request: dict[str, Any], place: Place, trial: Trial) -> None:
+    from torch import distributed
+
+    pair = distributed.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     if not trial.needs_torch:
         rates = place.link.rates if place.link else {}
         rail = request["own"], request.get("device"), request.get("gid_index")
-        place.link = Link(meeting, prefix, place.rank, *rail, request["limit_s"], rates)
+        place.link = Link(pair, place.rank, *rail, request["limit_s"], rates)
         return
-    import torch.distributed as dist
-
-    from .store import MeetingStore
-
-    limit_s = 0.8 * request["limit_s"]
-    dist.init_process_group(
-        "nccl" if place.on_gpu else "gloo",
-        store=MeetingStore(meeting, prefix, limit_s),
-        rank=place.rank,
-        world_size=2,
-        timeout=timedelta(seconds=limit_s),
-    )
+    limit = timedelta(seconds=0.8 * request["limit_s"])
+    backend = "nccl" if place.on_gpu else "gloo"
+    distributed.init_process_group(backend, store=pair, rank=place.rank, world_size=2, timeout=limit)
 
 
 def _part(trial: Trial) -> None:
@@ -83,14 +80,18 @@ def _part(trial: Trial) -> None:
 
 
 def main(request: dict[str, Any]) -> None:
-    """All rounds from the first one on that this process is to take."""
-    voice, trial = Voice(), trials()[request["trial"]]
+    """Take all rounds from the first one on that is left to this process."""
+    tell, trial = own_output(), trials()[request["trial"]]
+    from .rendezvous import THROUGH, join
+
     place = place_of("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
-    meeting = Meeting(request["address"], request["port"], os.environ.pop(SECRET), request["place"], request["start_s"])
+    store = join(request["address"], request["port"], request["start_s"])
+    store.set_timeout(timedelta(seconds=request["limit_s"]))
     for number in range(request["from"], len(request["rounds"])):
-        take_round(meeting, request, number, place, voice)
-        voice.say({"round": number})
-    voice.say({"ends": trial.name})
+        take_round(store, request, number, place, tell)
+        tell({"round": number})
+    store.add(THROUGH, 1)
+    tell({"ends": trial.name})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One process on one part: child.py PART REQUEST. It runs its trials again and again, and says what it measured.
 
 A request is a JSON object: `trials`, `repetitions`, `seconds`, `cpus`, `numa`, and of a process that works together
-with others `rank`, `ranks` and `meeting`, a file in which they find each other.
+with others `rank`, `ranks` and `rendezvous`, a file in which they find each other.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import types
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,17 @@ if not __package__:  # run by its path: this folder is then no package yet, what
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .registry import Place, trials
-from .wire import ABSENT, OK, WRONG, Voice, reading
+from .registry import ABSENT, OK, WRONG, Place, reading, trials
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+def own_output() -> Tell:
+    """Take standard output for this process's readings alone: what libraries print goes to standard error from here
+    on, and cannot come between. Returns what writes one JSON object on a line."""
+    file = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
+    os.dup2(2, 1)
+    return lambda document: print(json.dumps(document), file=file, flush=True)
 
 
 def place_of(part: str, request: dict[str, Any]) -> Place:
@@ -46,27 +56,27 @@ def place_of(part: str, request: dict[str, Any]) -> Place:
     )
 
 
-def join(place: Place, meeting: str) -> None:
+def join(place: Place, rendezvous: str) -> None:
     """Meet the other processes of the node."""
     import torch.distributed as dist
 
     dist.init_process_group(
         "nccl" if place.on_gpu else "gloo",
-        init_method=f"file://{meeting}",
+        init_method=f"file://{rendezvous}",
         rank=place.rank,
         world_size=place.ranks,
         timeout=timedelta(minutes=10),  # whoever started this one has a shorter one of its own
     )
 
 
-def measure(place: Place, name: str, repetition: int, voice: Voice) -> None:
+def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
     """One repetition of one trial."""
     trial = trials()[name]
     if trial.needs_gpu and not (place.on_gpu or place.gpus):
         if repetition == 1:
-            voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is of GPUs, and there is none"))
+            tell(reading(name, place.part, repetition, state=ABSENT, note="it is of GPUs, and there is none"))
         return
-    voice.say({"begins": name, "repetition": repetition})
+    tell({"begins": name, "repetition": repetition})
     said = False
     for found in trial.function(place):
         said = True
@@ -74,23 +84,23 @@ def measure(place: Place, name: str, repetition: int, voice: Voice) -> None:
             continue  # all have the same figure: the first of them tells it
         state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
         more = {"value": found.value, "wrong": found.wrong, "note": found.note, "missed": found.missed or None}
-        voice.say(reading(name, found.part or place.part, repetition, found.figure, state, **more))
+        tell(reading(name, found.part or place.part, repetition, found.figure, state, **more))
     if not said and not place.rank and repetition == 1:
-        voice.say(reading(name, place.part, repetition, state=ABSENT, note="it is not installed"))
+        tell(reading(name, place.part, repetition, state=ABSENT, note="it is not installed"))
 
 
 def main(part: str, request: dict[str, Any]) -> None:
     """All repetitions of all trials, one after the other, so that each figure is taken at several times."""
-    voice = Voice()
+    tell = own_output()
     if request.get("cpus"):
         os.sched_setaffinity(0, request["cpus"])
     place = place_of(part, request)
-    if request.get("meeting"):
-        join(place, request["meeting"])
+    if request.get("rendezvous"):
+        join(place, request["rendezvous"])
     for repetition in range(1, int(request["repetitions"]) + 1):
         for name in request["trials"]:
-            measure(place, name, repetition, voice)
-    voice.say({"ends": part})
+            measure(place, name, repetition, tell)
+    tell({"ends": part})
 
 
 if __name__ == "__main__":

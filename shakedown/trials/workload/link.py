@@ -9,10 +9,14 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import programs
-from .meeting import Meeting
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
 
 ATTEMPTS = 3  # a port that was free can be taken, and a stranger can be a server's first client
 _SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -25,10 +29,9 @@ class LinkError(programs.Failed):
 
 @dataclass
 class Link:
-    """One end of a pair. `prefix`: of what is told in this round; `limit_s`: of each program, and of each wait."""
+    """One end of a pair. `store`: its part of the rendezvous; `limit_s`: of each program, and of each wait."""
 
-    meeting: Meeting
-    prefix: str
+    store: Store
     rank: int
     address: str  # where this end's servers are reached
     device: str | None  # this rail's RDMA device, None: the node has none
@@ -38,14 +41,15 @@ class Link:
 
     def tell(self, key: str, value: str) -> None:
         """To the other end."""
-        self.meeting.ask("set", f"{self.prefix}/{key}", value)
+        self.store.set(key, value)
 
     def hear(self, key: str) -> str:
         """From the other end. Raises LinkError when it says nothing in time."""
-        found = self.meeting.wait(f"{self.prefix}/{key}", self.limit_s)
-        if found is None:
-            raise LinkError(f"the other node said nothing within {self.limit_s:g} s")
-        return found
+        try:
+            self.store.wait([key], timedelta(seconds=self.limit_s))
+            return bytes(self.store.get(key)).decode("ascii", "replace")
+        except RuntimeError:
+            raise LinkError(f"the other node said nothing within {self.limit_s:g} s") from None
 
     def serve(self, name: str, words: Sequence[str]) -> None:
         """Start a server for each attempt of the other end, until that is through. `{port}` in the words is a free

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,9 @@ PAIRS = "pairs"  # two nodes at a time
 TOOL = "tool"  # a program of somebody else's over a whole node; only where it is asked for by name
 PLACES = (DEVICE, HOST, NODE, TOOL, PAIRS)
 
+MARK = "trial "  # in front of a reading in the job's log, which the controller collects over SSH
+OK, WRONG, ABSENT, TIMEOUT, CRASHED = STATES = ("ok", "wrong", "absent", "timeout", "crashed")
+
 LOWER = frozenset({"us", "ms", "s"})
 """Units of which less is better; of all others more is."""
 
@@ -46,6 +50,14 @@ class Measured:
     note: str = ""
     part: str = ""
     missed: bool = False
+
+
+def reading(trial: str, part: str, repetition: int, figure: str = "", state: str = OK, **more: Any) -> dict[str, Any]:
+    """Return one reading as it stands in the log. Of a part that gave none, `figure` is empty and `state` says why."""
+    value = more.pop("value", None)
+    known = value if value is not None and math.isfinite(value) else None
+    found = {"trial": trial, "part": part, "repetition": repetition, "figure": figure, "state": state, "value": known}
+    return {**found, **{name: each for name, each in more.items() if each not in (None, "")}}
 
 
 @dataclass

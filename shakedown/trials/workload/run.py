@@ -27,9 +27,7 @@ if not __package__:
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
 
-from .meeting import SECRET, Meeting, MeetingError
-from .registry import DEVICE, HOST, NODE, TOOL, trials
-from .wire import CRASHED, MARK, TIMEOUT, reading
+from .registry import CRASHED, DEVICE, HOST, MARK, NODE, TIMEOUT, TOOL, reading, trials
 
 FOLDER = Path(__file__).resolve().parent
 LINE_LIMIT = 4096
@@ -181,8 +179,8 @@ def by_itself(request: dict[str, Any]) -> None:
     ranks = len(gpus) or request["ranks"]
     if names[NODE] and ranks > 1:
         with tempfile.TemporaryDirectory() as folder:
-            meeting = {"meeting": f"{folder}/meeting", "ranks": ranks}
-            more = [{"rank": rank, **({"gpu": rank} if gpus else {}), **meeting} for rank in range(ranks)]
+            group = {"rendezvous": f"{folder}/rendezvous", "ranks": ranks}
+            more = [{"rank": rank, **({"gpu": rank} if gpus else {}), **group} for rank in range(ranks)]
             together([lambda m=m: on_part("node", names[NODE], request, not m["rank"], **m) for m in more])  # type: ignore[misc]
 
 
@@ -191,9 +189,9 @@ def between(request: dict[str, Any]) -> None:
     takes the rounds that are left."""
     keeper, passes = None, [(name, rail) for name in request["trials"] for rail in rails_of(request, name)]
     if request["place"] == 0:
-        words = [str(FOLDER / "meeting.py"), request["own"], str(request["port"])]
-        words += [str(request["nodes"]), str(request["total_s"])]
-        keeper = Process(words, logs() / "meeting.log", request["total_s"], request["total_s"])
+        words = [str(FOLDER / "rendezvous.py"), request["own"], str(request["port"])]
+        words += [str(request["nodes"] * len(passes)), str(request["total_s"])]
+        keeper = Process(words, logs() / "rendezvous.log", request["total_s"], request["total_s"])
     for name, rail in passes:
         more: dict[str, Any] = {"trial": name, "pass": rail["number"], **rail}
         if request["gpus"]:
@@ -201,11 +199,8 @@ def between(request: dict[str, Any]) -> None:
         if rail["device"]:
             os.environ["NCCL_IB_HCA"] = rail["device"]
         at = 0
-        while at < len(request["rounds"]):
+        while at <= len(request["rounds"]):  # behind the last round a process only says that this node is through
             at = _rounds_from(at, {**request, **more}, rail["name"])
-    with contextlib.suppress(MeetingError):
-        secret, limit_s = os.environ.get(SECRET, ""), request["limit_s"]
-        Meeting(request["address"], request["port"], secret, request["place"], limit_s).ask("add", "through")
     if keeper is not None:
         keeper.watch(lambda _document: None)
 
@@ -235,7 +230,7 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
     process = Process(words, logs() / "between.log", limit_s, request["start_s"])
     code = process.watch(tell)
     if process.ended:
-        return len(request["rounds"])
+        return len(request["rounds"]) + 1
     state = TIMEOUT if process.timed_out else CRASHED
     note = f"nothing for {limit_s:g} s" if process.timed_out else f"exit code {code}: see the log between.log"
     lost = request["rounds"][done[0]] if done[0] < len(request["rounds"]) else []
@@ -250,9 +245,6 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
 def main(path: str) -> int:
     """The exit code."""
     request = json.loads(Path(path).read_text())
-    secret = Path(path).with_name(request.get("secret_in") or "-")
-    if secret.is_file():  # to the processes by their environment: command lines are everybody's to read
-        os.environ[SECRET] = secret.read_text().partition("=")[2].strip()
     began = time.monotonic()
     if "rounds" in request:
         between(request)

@@ -1,0 +1,120 @@
+"""The corpora below tests/data/corpus: public job logs with their causes, kernel lines that report a fault or not, and
+loss curves of public runs.
+
+Half of each is held out: it measures what the catalogue names, and nobody reads it while entries are written.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan, sqrt
+from pathlib import Path
+
+from shakedown.smoke.log import Iteration
+
+CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
+CURVES = CORPUS / "curves"
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """Lines of a job's log. `cause` is what the source found to be wrong, empty where the job went well."""
+
+    source: str
+    date: str
+    text: str
+    cause: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Lines of a kernel that belong together. `corrected`: the fault is one that the hardware repaired itself."""
+
+    source: str
+    date: str
+    part: str
+    lines: tuple[str, ...]
+    fault: bool
+    corrected: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """The figures of a training run's iteration lines, nan where a line has none. `times` are milliseconds."""
+
+    name: str
+    source: str
+    date: str
+    healthy: bool
+    first: int
+    interval: int
+    losses: tuple[float, ...]
+    norms: tuple[float, ...] = ()
+    rates: tuple[float, ...] = ()
+    times: tuple[float, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def iterations(self) -> list[Iteration]:
+        """Return the iteration lines that have these figures."""
+        count = len(self.losses)
+
+        def at(values: Sequence[float], index: int) -> float | None:
+            return None if not values or isnan(values[index]) else values[index]
+
+        return [
+            Iteration(
+                iteration=self.first + index * self.interval,
+                total_iterations=self.first + (count - 1) * self.interval,
+                lm_loss=at(self.losses, index),
+                learning_rate=at(self.rates, index),
+                grad_norm=self.norms[index] if self.norms else None,
+                elapsed_ms=at(self.times, index),
+                skipped_iterations=0,
+                nan_iterations=0,
+            )
+            for index in range(count)
+        ]
+
+
+def runs(path: Path) -> list[Run]:
+    """Return the training runs of one file."""
+    found = []
+    for entry in tomllib.loads(path.read_text("utf-8"))["run"]:
+        lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+        found.append(Run(**{**entry, **lists}))
+    return found
+
+
+def excerpts(path: Path) -> list[Excerpt]:
+    """The job logs of one file."""
+    found = []
+    for entry in tomllib.loads(path.read_text("utf-8"))["excerpt"]:
+        if bool(entry.get("cause")) == bool(entry.pop("healthy", False)):
+            raise ValueError(f"{path.name}: {entry['source']}: either a cause or healthy = true")
+        found.append(Excerpt(**entry))
+    return found
+
+
+def incidents(path: Path) -> list[Incident]:
+    """The kernel lines of one file."""
+    found = []
+    for entry in tomllib.loads(path.read_text("utf-8"))["incident"]:
+        lines = tuple(line for line in entry.pop("lines").splitlines() if line.strip())
+        found.append(Incident(lines=lines, **entry))
+    return found
+
+
+def wilson(count: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share. With nothing counted it is everything."""
+    if not total:
+        return 0.0, 1.0
+    share, square = count / total, z * z
+    middle = (share + square / (2 * total)) / (1 + square / total)
+    reach = z * sqrt(share * (1 - share) / total + square / (4 * total * total)) / (1 + square / total)
+    return max(0.0, middle - reach), min(1.0, middle + reach)

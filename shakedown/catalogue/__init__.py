@@ -1,0 +1,10 @@
+"""What the field knows, as data: lines of the kernel's log, of jobs and of RCCL, and advice.
+
+The data files stand beside this module: `kernel_*.toml`, `job_*.toml`, `rccl.toml`, `advice.toml`.
+docs/catalogue.md says how to add an entry.
+"""
+
+from shakedown.catalogue.load import advice, entries, entry
+from shakedown.catalogue.model import Entry, Log, Part, Role, Severity
+
+__all__ = ["Entry", "Log", "Part", "Role", "Severity", "advice", "entries", "entry"]

@@ -1,0 +1,46 @@
+"""What an error bank's registers state, in words: of a GPU (ACA) and of a CPU (MCA)."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from shakedown.catalogue.load import read_data
+from shakedown.node.kernel_match import bank_severity, bank_status
+
+_IPID = re.compile(r"\bIPID(?:=|: |\s)\s{0,4}(?:0x)?([0-9a-f]{9,16})\b", re.IGNORECASE)
+_FLAGS = {62: "overflow", 61: "uncorrected", 57: "context corrupt", 55: "task context corrupt"}
+_AMD_FLAGS = {46: "corrected by ECC", 45: "ECC failed", 44: "deferred", 43: "poison"}
+_WORDS = {"fatal": "fatal", "error": "not corrected", "corrected": "corrected"}
+
+
+@cache
+def _units() -> tuple[dict[tuple[int, int], str], dict[int, str]]:
+    document = read_data("banks.toml")
+    units = {(unit["hwid"], mcatype): unit["name"] for unit in document["units"] for mcatype in unit["mcatype"]}
+    return units, {instance["id"]: instance["name"] for instance in document["smu_instances"]}
+
+
+def describe(message: str, bank: str) -> str:
+    """Return what the registers on a line state; empty where the line holds none. `bank`: "aca" or "mce"."""
+    said = []
+    status = bank_status(message)
+    if status is not None:
+        flags = _FLAGS | (_AMD_FLAGS if bank == "aca" else {})
+        names = [name for bit, name in flags.items() if status >> bit & 1]
+        said.append(", ".join([_WORDS[bank_severity(status, bank)], *names]))
+    if found := _IPID.search(message):
+        said.append(f"unit: {_unit(int(found[1], 16), bank)}")
+    return "; ".join(said)
+
+
+def _unit(ipid: int, bank: str) -> str:
+    """Return the unit of an IPID, with socket and die of a GPU's bank."""
+    units, instances = _units()
+    hwid, mcatype, low, high = ipid >> 32 & 0xFFF, ipid >> 48 & 0xFFFF, ipid & 0xFFFFFFFF, ipid >> 44 & 0xF
+    name = units.get((hwid, mcatype), f"HardwareID {hwid:#x}, McaType {mcatype:#x}")
+    if bank != "aca":
+        return name
+    if (hwid, mcatype) == (0x01, 0x1):
+        name = instances.get(low & ~1, name)
+    return f"{name}, socket {(low & 1) << 2 | high & 3}, die {high >> 2}"

@@ -1,0 +1,130 @@
+"""Which entry of the catalogue names a message of the kernel. The controller and the agent on a node both use this."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+    Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
+
+_COMPILED: Dict[str, Any] = {}
+LONGEST = 2000  # characters of a message that are looked at; the kernel writes at most 1,024
+
+
+class Matcher:
+    """Finds the entry of a message. `entries` stand in the order in which they are tried.
+
+    `search` returns the indexes of the anchors that a text holds; without it each anchor is looked for in turn.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        search: Optional[Callable[[Sequence[str]], Callable[[str], Iterable[int]]]] = None,
+    ) -> None:
+        self.entries = entries
+        self._forms: List[Tuple[int, Sequence[str]]] = []  # index of the entry, pieces
+        for index, entry in enumerate(entries):
+            self._forms += [(index, pieces) for pieces in entry["forms"]]
+        self._anchors = [max(pieces, key=len) for _, pieces in self._forms]
+        self._search = search(self._anchors) if search else self._in_turn
+
+    def _in_turn(self, text: str) -> Iterable[int]:
+        return [index for index, anchor in enumerate(self._anchors) if anchor in text]
+
+    def match(self, message: str, priority: Optional[int] = None) -> Optional[Entry]:
+        """Return the first entry that names the message, or None. `priority`: the record's, 0 to 7, where known."""
+        message = message[:LONGEST]
+        text = message.lower()
+        for form in sorted(self._search(text)):
+            index, pieces = self._forms[form]
+            entry = self.entries[index]
+            if _holds(text, pieces, entry["drivers"]) and _allows(entry, message, priority):
+                return entry
+        return None
+
+
+_STATUS = r"(?:STATUS(?:\[[^\]]{0,120}\])?|DESTAT|Bank \d{1,3})\s{0,2}(?:[=:]\s{0,2}|\s)(?:0x)?([0-9a-f]{14,16})\b"
+_VALID, _UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = 63, 61, 57, 55, 44, 43
+
+
+def bank_status(message: str) -> Optional[int]:
+    """Return the status register of an error bank that a message holds; None where there is none."""
+    found = _search_for(_STATUS, message)
+    return int(found.group(1), 16) if found else None
+
+
+def bank_severity(status: int, bank: str) -> str:
+    """Return the severity that a bank's status stands for. `bank`: "aca" of a GPU, "mce" of a CPU.
+
+    A GPU's uncorrected error is fatal, and its deferred one is not corrected: as the driver's CPER records have it.
+    Bits 43 and 44 are AMD's; on other CPUs they count corrected errors.
+    """
+
+    def has(bit: int) -> bool:
+        return bool(status >> bit & 1)
+
+    if bank == "aca":
+        if has(_DEFERRED) or has(_POISON):
+            return "error"
+        return "fatal" if has(_CORRUPT) or has(_UNCORRECTED) or has(_TASK_CORRUPT) else "corrected"
+    return "fatal" if has(_CORRUPT) else "error" if has(_UNCORRECTED) else "corrected"
+
+
+def link_device(message: str) -> str:
+    """Return which device a line about a link speaks of: as much of the line as the lines of that device share."""
+    named = _search_for(r"for (?:active |backup )?interface ([\w.-]{1,20})", message)
+    return str(named.group(1)) if named else message[: message.lower().find("link")].strip(" :")
+
+
+def severity(entry: Entry, message: str) -> str:
+    """Return how severe a message of an entry is: as its error bank states, where the message holds one."""
+    status = bank_status(message) if entry["bank"] else None
+    return str(entry["severity"]) if status is None else bank_severity(status, entry["bank"])
+
+
+def _holds(text: str, pieces: Sequence[str], drivers: Sequence[str]) -> bool:
+    """Return whether the text has the pieces in their order, and a driver's name before the end of the first one."""
+    at = 0
+    for piece in pieces:
+        at = text.find(piece, at)
+        if at < 0:
+            return False
+        at += len(piece)
+    if not drivers:
+        return True
+    head = text[: text.find(pieces[0]) + len(pieces[0])]
+    return any(_names(head, driver) for driver in drivers)
+
+
+def _names(head: str, driver: str) -> bool:
+    """Return whether the head has the driver's name as a word: "nvme" in "nvme0:", and not "ice" in "device"."""
+    at = head.find(driver)
+    while at >= 0:
+        end = at + len(driver)
+        if not head[at - 1 : at].isalnum() and not head[end : end + 1].isalpha():
+            return True
+        at = head.find(driver, end)
+    return False
+
+
+def _allows(entry: Entry, message: str, priority: Optional[int]) -> bool:
+    """Return whether the record's priority and the entry's regular expressions agree with the match."""
+    if entry["level"] is not None and priority is not None and priority > entry["level"]:
+        return False
+    pattern, unless = entry["pattern"], entry["unless"]
+    return (pattern is None or _found(pattern, message)) and (unless is None or not _found(unless, message))
+
+
+def _found(pattern: str, message: str) -> bool:
+    return _search_for(pattern, message) is not None
+
+
+def _search_for(pattern: str, message: str) -> Any:
+    """Return the match of a regular expression, in upper or lower case."""
+    if pattern not in _COMPILED:
+        import re  # 8 ms of CPU: most messages need none
+
+        _COMPILED[pattern] = re.compile(pattern, re.IGNORECASE)
+    return _COMPILED[pattern].search(message)

@@ -1,0 +1,124 @@
+"""The catalogue: each entry is found by its own lines, by nothing that looks alike, and in bounded time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from shakedown import catalogue
+from shakedown.catalogue import Entry, Log, entries, entry
+from shakedown.catalogue.kernel import compiled, matcher
+from shakedown.catalogue.model import pieces
+from shakedown.node.kernel_match import Matcher
+from shakedown.smoke.signatures import FailureScanner, rccl
+from tests.unit.test_hostile_logs import assert_linear, grown
+
+LOGS: tuple[Log, ...] = ("kernel", "job", "rccl")
+ALL = [each for log in LOGS for each in entries(log)]
+_UNBOUNDED = re.compile(r"(?<!\\)[*+](?![^\[]*\])|\{\d*,\}")
+
+
+def shown(each: Entry, text: str) -> list[str]:
+    """Return the names of the entries that a piece of a log shows."""
+    lines = text.splitlines(keepends=True)
+    if each.log == "rccl":
+        return [match.name for match in rccl(lines, rdma=True)]
+    if each.log == "job":
+        scanner = FailureScanner()
+        scanner.batch(lines)
+        scanner.close()
+        return [match.name for match in scanner.matches]
+    found = [matcher().match(line.rstrip()) for line in lines]
+    return [known["name"] for known in found if known]
+
+
+def test_each_name_stands_for_one_entry() -> None:
+    assert [name for name, count in Counter(each.name for each in ALL).items() if count > 1] == []
+    assert entry("gpu_reset") is not None and entry("no_such_entry") is None
+    with pytest.raises(KeyError):
+        catalogue.advice("no such advice")
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_the_lines_of_an_entry_lead_to_that_entry(each: Entry) -> None:
+    for text in each.shows:
+        names = shown(each, text)
+        assert names and names[0 if each.log == "kernel" else -1] == each.name, text
+    for text in each.shows_not:
+        assert each.name not in shown(each, text), text
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_an_entry_names_source_date_and_what_to_do(each: Entry) -> None:
+    assert re.search(r"\b20\d\d-\d\d(-\d\d)?\b", each.source), "a source has a date"
+    assert all(len(max(form, key=len)) >= 3 for form in each.forms), "a short piece is in any line"
+    for pattern in filter(None, (each.pattern, each.unless)):
+        re.compile(pattern)
+        assert not _UNBOUNDED.search(pattern), "a repetition has an upper bound"
+
+
+def test_a_text_has_literal_pieces_between_asterisks() -> None:
+    assert pieces("ring * timeout") == ("ring ", " timeout")
+    assert pieces(r"\*ERROR\* in *, at") == ("*ERROR* in ", ", at")
+
+
+def one(**fields: object) -> Matcher:
+    given = {"name": "x", "drivers": [], "pattern": None, "unless": None, "level": None, "forms": [["x"]], **fields}
+    return Matcher([given])
+
+
+@pytest.mark.parametrize(
+    ("line", "matches"),
+    [
+        ("nvme nvme0: gone", True),
+        ("nvme0n1: gone", True),
+        ("NVME0: GONE", True),
+        ("xnvme: gone", False),
+        ("nvmet: gone", False),
+        ("gone, said nvme0", False),
+        ("gone", False),
+    ],
+)
+def test_a_driver_stands_as_a_word_before_the_text(line: str, matches: bool) -> None:
+    assert bool(one(forms=[["gone"]], drivers=["nvme"]).match(line)) is matches
+
+
+def test_pieces_stand_in_their_order_and_do_not_overlap() -> None:
+    matcher = one(forms=[["ring ", " timeout"]])
+    assert matcher.match("ring gfx timeout") and not matcher.match("timeout of ring gfx")
+    assert not one(forms=[["aba", "ab"]]).match("abab")
+
+
+def test_a_record_of_lower_priority_is_left_out_where_the_entry_states_a_level() -> None:
+    matcher = one(level=3)
+    assert matcher.match("x", 3) and not matcher.match("x", 4) and matcher.match("x")
+
+
+def test_the_first_entry_names_a_line_and_general_ones_come_last() -> None:
+    assert [each.general for each in ALL if each.log == "kernel"] == sorted(
+        each.general for each in ALL if each.log == "kernel"
+    )
+
+
+def test_the_node_finds_the_same_without_the_controllers_automaton() -> None:
+    plain = Matcher(compiled())
+    for each in entries("kernel"):
+        for line in each.shows:
+            found = plain.match(line)
+            assert found is not None and found["name"] == each.name
+
+
+@pytest.mark.parametrize("each", entries("kernel"), ids=lambda each: each.name)
+def test_an_entry_of_the_kernel_takes_time_in_proportion_to_the_line(each: Entry) -> None:
+    (its,) = [one for one in compiled() if one["name"] == each.name]
+    single = Matcher([its])
+    heads = [f"{each.drivers[0]} " if each.drivers else ""]
+
+    def work(size: int):  # type: ignore[no-untyped-def]
+        lines = [head + line for head in heads for text in each.anchors for line in grown(text, size)]
+        return lambda: [single.match(line) for line in lines]
+
+    if each.pattern or each.unless:
+        assert_linear(work)

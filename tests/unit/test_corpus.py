@@ -1,0 +1,66 @@
+"""The corpora can be read, say where each entry is from, and hold nothing that names a person or a machine."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench.corpus import CORPUS, Excerpt, Incident, excerpts, incidents, wilson
+
+JOBS, KERNEL = sorted((CORPUS / "jobs").glob("*.toml")), sorted((CORPUS / "kernel").glob("*.toml"))
+ALLOWED = re.compile(r"192\.0\.2\.|198\.51\.100\.|203\.0\.113\.|127\.|0\.0\.0\.0")
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_a_jobs_excerpt_has_its_source_its_date_and_a_cause_in_one_word(path):
+    for entry in excerpts(path):
+        assert entry.source and entry.text.strip()
+        assert re.match(r"20\d\d", entry.date), entry.source
+        assert re.fullmatch(r"([a-z][a-z0-9-]+)?", entry.cause), entry.source
+
+
+@pytest.mark.parametrize("path", KERNEL, ids=lambda path: path.stem)
+def test_a_kernels_lines_have_their_source_and_their_part(path):
+    for entry in incidents(path):
+        assert entry.source and entry.lines and entry.part
+        assert re.match(r"(19|20)\d\d", entry.date), entry.source
+
+
+@pytest.mark.parametrize("path", [*JOBS, *KERNEL], ids=lambda path: path.stem)
+def test_no_address_and_no_mailbox_of_a_real_machine_is_kept(path):
+    text = path.read_text("utf-8")
+    addresses = re.findall(r"(?<![\d.v-])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])", text)
+    private = [each for each in addresses if re.match(r"10\.|172\.(1[6-9]|2\d|3[01])\.|192\.168\.", each)]
+    assert not [each for each in private if not ALLOWED.match(each)]
+    assert not re.findall(r"[\w.+-]+@[\w-]+\.(?:com|org|edu|net|io)\b", text)
+    assert not re.findall(r"\b(?:hf_[A-Za-z0-9]{20}|ghp_\w{20}|AKIA\w{12}|eyJ\w{20})", text)
+
+
+def test_the_halves_share_no_source():
+    sources = [{entry.source for entry in excerpts(path)} for path in JOBS]
+    for at, own in enumerate(sources):
+        for other in sources[at + 1 :]:
+            assert not own & other
+
+
+def test_an_entry_says_either_its_cause_or_that_the_job_went_well(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('[[excerpt]]\nsource = "a"\ndate = "2025"\ntext = "b"\n')
+    with pytest.raises(ValueError, match="either a cause or healthy"):
+        excerpts(path)
+    path.write_text('[[excerpt]]\nsource = "a"\ndate = "2025"\ntext = "b"\nhealthy = true\n')
+    assert excerpts(path) == [Excerpt("a", "2025", "b")]
+
+
+def test_lines_of_a_kernel_are_read_without_the_empty_ones(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('[[incident]]\nsource = "a"\ndate = "2025"\npart = "gpu"\nfault = true\nlines = "b\\n\\nc\\n"\n')
+    assert incidents(path) == [Incident("a", "2025", "gpu", ("b", "c"), fault=True)]
+
+
+def test_a_shares_interval():
+    assert wilson(0, 0) == (0.0, 1.0)
+    low, high = wilson(8, 10)
+    assert (round(low, 3), round(high, 3)) == (0.49, 0.943)  # as R's binom.confint(8, 10, methods = "wilson")
+    assert wilson(0, 10)[0] == 0.0 and wilson(10, 10)[1] == 1.0
