@@ -85,13 +85,22 @@ class Tree:
         return self.root + path
 
     def raw(self, path: str, limit: int = 1 << 22) -> bytes:
-        """The content of a file, at most `limit` bytes of it."""
+        """Return the content of a file, at most `limit` bytes of it.
+
+        In blocks: the kernel refuses a read of 4 MiB from a sysctl (ENOMEM, fs/proc/proc_sysctl.c).
+        """
+        content = b""
         try:
             with open(self.root + path, "rb") as file:
-                return file.read(limit)
+                while len(content) < limit:
+                    block = file.read(min(1 << 20, limit - len(content)))
+                    if not block:
+                        break
+                    content += block
         except OSError as error:
             error.filename = path
             raise
+        return content
 
     def text(self, path: str) -> str:
         return self.raw(path).decode("utf-8", "replace").strip()

@@ -21,9 +21,20 @@ from shakedown.desired import DesiredState
 from shakedown.smoke.program import program
 
 PACKAGE = Path(__file__).parents[2] / "shakedown"
-# Options of the programs that a job's nodes have, which advice may name: container engines (docs.docker.com/reference,
-# 2026-11-21).
-ENGINE = {"--ipc", "--privileged", "--shm-size", "--device"}
+# Options of the programs that nodes have, which advice may name: container engines (docs.docker.com/reference), Slurm
+# (slurm.schedmd.com/sbatch.html) and amd-smi (rocm.docs.amd.com/projects/amdsmi, its command line), all of
+# 2026-11-21.
+OPTIONS = {
+    "--ipc",
+    "--privileged",
+    "--shm-size",
+    "--device",
+    "--memory",
+    "--mem",
+    "--ecc",
+    "--memory-partition",
+    "--compute-partition",
+}
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 _SETTING = re.compile(r"(?<![\w./])(smoke|benchmark)\.([a-z_]+(?:\.[a-z_]+)*)")
 _OPERATION = re.compile(r"\boperation ([a-z_]+)\.([a-z_]+)")
@@ -57,7 +68,7 @@ def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def options() -> set[str]:
     """The options of our own commands and the arguments of the programs that recipes start."""
-    found: set[str] = set(ENGINE)
+    found: set[str] = set(OPTIONS)
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None

@@ -27,9 +27,9 @@ from tests.states import desired, healthy, unreadable, with_
 ROOT = Path(__file__).parents[2]
 OUR_READER = "import json, sys; from shakedown.node import dcb; print(json.dumps(dcb.ask('lo')))"
 OUR_SAMPLER = (
-    "import json; from shakedown.node.tree import Tree; from shakedown.node.telemetry.reading import Files\n"
+    "import json; from shakedown.node.tree import Tree\n"
     "from shakedown.node.telemetry.congestion import Congestion\n"
-    "source = Congestion(Files(Tree('/')), ['lo']); print(json.dumps([source.names, source.read()]))"
+    "source = Congestion(Tree('/'), ['lo']); print(json.dumps([source.names, source.read()]))"
 )
 
 
