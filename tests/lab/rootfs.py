@@ -17,6 +17,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 EMPTY = ("var/lib/docker", "var/lib/sdlab", "etc/docker")
 """Folders that are there and empty on a node, whatever the machine has in them."""
 
+PRIVATE = ("etc/ssh", "etc/ssl/private", "etc/munge", "etc/wireguard", "etc/kubernetes", "var/spool/cron")
+"""Folders with the machine's own keys and jobs: empty on a node where the machine has them."""
+
 TUNING = ("etc/sysctl.d", "etc/modules-load.d", "etc/security/limits.d", "etc/default/grub.d", "var/lib/shakedown")
 """Where settings of the machine itself may stand, also those that Shakedown made: empty on a node."""
 
@@ -99,12 +102,14 @@ def make_identity(
 
     /etc/hosts is as Debian writes it: the node's own name stands on 127.0.1.1, and no other node's name is there.
     """
-    for hidden in [*EMPTY, *(folder for folder in TUNING if Path("/", folder).exists())]:
+    for hidden in [*EMPTY, *(folder for folder in (*TUNING, *PRIVATE) if Path("/", folder).exists())]:
         make_opaque(upper / hidden)
     for unit in Path("/").glob(UNITS):
         white_out(upper / unit.relative_to("/"))
-    hide_home(upper, Path("/root"))
+    for home in (Path("/root"), *filter(Path.is_dir, Path("/home").glob("*"))):
+        hide_home(upper, home)
     (upper / "root/.ssh").unlink(missing_ok=True)
+    make_opaque(upper / "root/.ssh")  # taking the whiteout away would show the machine's own keys again
     for folder, mode in (("etc", 0o755), ("root", 0o755 if user else 0o700), ("root/.ssh", 0o700), ("var/lib", 0o755)):
         (upper / folder).mkdir(parents=True, exist_ok=True)
         (upper / folder).chmod(mode)
@@ -166,10 +171,10 @@ def group_ids(group_file: Path) -> dict[str, int]:
 
 
 def _make_accounts(upper: Path, client_key: str, user: str | None, sudo: bool) -> None:
-    """The machine's accounts, root without a password, and the ordinary user where one is wanted."""
-    texts = {name: Path("/etc", name).read_text() for name in ("passwd", "group", "shadow")}
-    shadow = [row for row in texts["shadow"].splitlines() if not row.startswith("root:")]
-    texts["shadow"] = "\n".join(["root:*:19000:0:99999:7:::", *shadow]) + "\n"
+    """Write the machine's accounts, all without a password, and the ordinary user where one is wanted."""
+    texts = {name: Path("/etc", name).read_text() for name in ("passwd", "group")}
+    names = [row.partition(":")[0] for row in texts["passwd"].splitlines()]
+    texts["shadow"] = "".join(f"{name}:*:19000:0:99999:7:::\n" for name in names)
     if user:
         texts["passwd"] += f"{user}:x:{USER_ID}:{USER_ID}:lab user:/home/{user}:/bin/bash\n"
         texts["group"] += f"{user}:x:{USER_ID}:\n"

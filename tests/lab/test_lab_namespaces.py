@@ -165,13 +165,17 @@ def test_an_ordinary_user_with_and_without_sudo(rack: RackMaker) -> None:
     assert over_ssh(lab, without, f"{sys.executable} -c 'import torch' 2>&1; echo $?", user="ops").endswith("0")
 
 
-def test_nodes_reach_each_other_and_see_nothing_of_this_home(rack: RackMaker) -> None:
+def test_nodes_reach_each_other_and_see_nothing_private_of_the_machine(rack: RackMaker) -> None:
     lab = rack(2)
     first, second = lab
     assert (
         over_ssh(lab, first, f"ssh-keyscan -T 5 -t ed25519 {second.address} 2>/dev/null") in lab.known_hosts.read_text()
     )
     assert first.exec("ls -A /root/.ssh").stdout.split() == ["authorized_keys"]
+    assert os.getxattr(first.upper / "root/.ssh", "trusted.overlay.opaque") == b"y", "also where the machine has keys"
+    ours = ["ssh_host_ed25519_key", "ssh_host_ed25519_key.pub", "sshd_config"]
+    assert first.exec("ls -A /etc/ssh").stdout.split() == ours
+    assert first.exec("find /home -mindepth 2; cut -d: -f2 /etc/shadow | sort -u").stdout.split() == ["*"]
     assert stat.S_IMODE((first.root / "root/.ssh/authorized_keys").stat().st_mode) == 0o600
 
 
