@@ -42,6 +42,7 @@ OPERATORS = (
     "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/AddNot", "core/ReplaceUnaryOperator_Delete_Not",
     "core/ReplaceUnaryOperator_Delete_USub", "core/ReplaceBinaryOperator_Add_Sub", "core/ReplaceBinaryOperator_Sub_Add",
 )  # fmt: skip
+PATCHED = ("tests/operations/", "tests/facts/")
 TIMEOUT_S = 300  # a change that makes a loop endless is noticed too
 
 
@@ -67,15 +68,24 @@ def areas() -> dict[str, dict[str, list[str]]]:
 
 
 def files(patterns: Sequence[str]) -> list[str]:
-    """The project's files that fit, sorted; "!" takes those away that another area has. Raises ValueError for a pattern
-    that none fits."""
+    """Return the project's files that fit, sorted. Raises ValueError for a pattern that none fits."""
     found: set[str] = set()
     for pattern in patterns:
-        fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern.removeprefix("!"))}
+        fitting = {str(path.relative_to(PROJECT)) for path in PROJECT.glob(pattern)}
         if not fitting:
             raise ValueError(f"areas.toml: no file fits {pattern}")
-        found = found - fitting if pattern.startswith("!") else found | fitting
+        found |= fitting
     return sorted(found)
+
+
+def modules() -> dict[str, list[str]]:
+    """Return area -> its modules, each in the first area that names it."""
+    taken: set[str] = set()
+    found: dict[str, list[str]] = {}
+    for name, area in areas().items():
+        found[name] = [module for module in files(area["modules"]) if module not in taken]
+        taken.update(found[name])
+    return found
 
 
 def mutants(area: str, modules: Sequence[str]) -> Iterator[Mutant]:
@@ -120,7 +130,13 @@ def copy(folder: Path) -> Path:
 
 
 def passes(folder: Path, tests: Sequence[str]) -> bool:
-    """Whether the tests pass in a copy."""
+    """Say whether the tests pass in a copy; those that pyinfra patches with gevent in a process of their own."""
+    patched = [test for test in tests if test.startswith(PATCHED)]
+    others = [test for test in tests if test not in patched]
+    return all(_passes(folder, part) for part in (patched, others) if part)
+
+
+def _passes(folder: Path, tests: Sequence[str]) -> bool:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
     try:
@@ -148,13 +164,13 @@ def main() -> int:
     """Exit code 1 where fewer than 95 % are noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--area", action="append", choices=list(areas()), help="only this one; repeatable")
-    parser.add_argument("--count", type=int, default=200, help="changes, drawn at random over the areas")
+    parser.add_argument("--count", type=int, default=300, help="changes, drawn at random over the areas")
     parser.add_argument("--all", action="store_true", help="every change there is")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     given = parser.parse_args()
-    chosen = {name: each for name, each in areas().items() if not given.area or name in given.area}
-    tests = {name: files(each["tests"]) for name, each in chosen.items()}
-    every = [mutant for name, each in chosen.items() for mutant in mutants(name, files(each["modules"]))]
+    chosen = {name: area for name, area in areas().items() if not given.area or name in given.area}
+    tests = {name: files(area["tests"]) for name, area in chosen.items()}
+    every = [mutant for name in chosen for mutant in mutants(name, modules()[name])]
     drawn = [mutant for mutant in every if not is_equivalent(mutant)]
     if not given.all:
         drawn = random.Random(given.seed).sample(drawn, min(given.count, len(drawn)))
