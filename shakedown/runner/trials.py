@@ -221,11 +221,9 @@ def _again_alone(current: Session, stage: _Stage, so_far: TrialsRecord) -> None:
     for group in {so_far.groups.get(node, "") for node in named}:
         others = [node for node, its in so_far.groups.items() if its == group and node not in named]
         others = [node for node in others if node not in current.excluded]
-        chosen |= set(
-            random.Random(current.record.run_id if current.record else "").sample(
-                others, min(rounds.PEERS, len(others))
-            )
-        )
+        count = sum(so_far.groups.get(node, "") == group for node in named)
+        draw = random.Random(current.record.run_id if current.record else "")
+        chosen |= set(draw.sample(others, min(rounds.peers_for(count), len(others))))
     asked = {name for names in named.values() for name in names}
     stage.names_again[NODES_AGAIN] = [name for name in stage.names if name in asked]
     stage.alone_again += [_job(current, stage, NODES_AGAIN, node) for node in so_far.groups if node in chosen]

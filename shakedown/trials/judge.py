@@ -327,9 +327,11 @@ def _of_trial(record: TrialsRecord, name: str) -> Iterator[Gate]:
 def _remedy(name: str, figures: Sequence[Judged]) -> str:
     """What would have the figures of a trial judged."""
     again = f"shakedown trials INVENTORY --only {name} again"
-    if not any(each.standing == "unknown" and each.peers < peers.LEAST_PEERS for each in figures):
+    too_few = any(each.standing == "unknown" and each.peers < peers.LEAST_PEERS for each in figures)
+    if not too_few and not any(peers.DIFFER in each.why for each in figures):
         return again
-    return f"{again} with more nodes (each part needs {peers.LEAST_PEERS} peers), or give floors in trials.floors"
+    needed = f"each part needs peers on {peers.LEAST_PEERS} other nodes"
+    return f"{again} with more nodes ({needed}), or give floors in trials.floors"
 
 
 def _not_whole(record: TrialsRecord, its: Sequence[Judged], named: Collection[str]) -> Iterator[str]:

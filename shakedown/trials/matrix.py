@@ -6,6 +6,11 @@ repetition, and clear of the scatter. Whatever explains the most slow cells is n
 it receives, or what crosses the border of a block. Of its cells at least two thirds, and three, must be slow. A block
 and a node together are never more than a third of the nodes: what slows so many is no node. Of what is left, a cell by
 itself is a link, and anything else is told without a name.
+
+A row is what one node reports, which may be too much. So no cause is named by other nodes' figures alone: a sender has
+to be slower than the lower half of the other senders as well, as a part of a node (`peers.py`), and a receiver, a block
+or a link has to be slow against what the same senders report towards others. That holds while no more than half of the
+other nodes report too much.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shakedown.peers import PRIOR, Z, scatter_of
+from shakedown.peers import PRIOR, Z, scatter_of, slower_than_others
 from shakedown.text import counted
 from shakedown.trials.models import Named
 
@@ -42,6 +47,43 @@ class _Cause:
     cells: frozenset[Cell]
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What each node reports that it sends, as rates, and the bounds that hold whatever the others report."""
+
+    rates: Mapping[Cell, Sequence[float]]
+    slower: float
+    sure: frozenset[Cell]  # lost, or below a floor: no comparison
+
+    def backed(self, cause: _Cause, hit: frozenset[Cell]) -> bool:
+        """Whether the cause stands when other nodes' figures are no measure for a node's own."""
+        if cause.kind in ("sender", "node") and self._sends_slowly(cause.what, hit):
+            return True
+        if cause.kind == "sender":
+            return False
+        slow = [cell for cell in hit if self._slow_for_its_sender(cell, cause.cells)]
+        return len(slow) >= SHARE * len(hit)
+
+    def _sends_slowly(self, node: str, hit: frozenset[Cell]) -> bool:
+        own = [cell for cell in hit if cell[0] == node]
+        if own and all(cell in self.sure for cell in own):
+            return True
+        others = sorted(self._middle(sender) for sender in {cell[0] for cell in self.rates} - {node})
+        slow = [cell in self.sure or slower_than_others(self.rates[cell], others, self.slower) for cell in own]
+        return bool(slow) and sum(slow) >= SHARE * len(slow)
+
+    def _slow_for_its_sender(self, cell: Cell, cause: frozenset[Cell]) -> bool:
+        if cell in self.sure:
+            return True
+        usual = self._middle(cell[0], without=cause)
+        return usual > 0 and max(self.rates[cell]) <= (1 - self.slower) * usual
+
+    def _middle(self, sender: str, without: frozenset[Cell] = frozenset()) -> float:
+        """The median of what a sender reports; 0: nothing beside what is left out."""
+        its = [median(values) for cell, values in self.rates.items() if cell[0] == sender and cell not in without]
+        return median(its) if its else 0.0
+
+
 def read(
     cells: Mapping[Cell, Sequence[float]],
     *,
@@ -64,7 +106,8 @@ def read(
         return Read(None, [], [], [])
     if len(centres) + len(lost) < LEAST_CELLS:
         middle = median(centres.values())
-        named = _explain([*lost, *below], [], [*centres, *lost], nodes, blocks or {}, figure)
+        rows = _Rows(rates, slower, frozenset([*lost, *below]))
+        named = _explain([*lost, *below], [], [*centres, *lost], nodes, blocks or {}, figure, rows)
         return Read(1 / middle if lower_is_better else middle, [*lost, *below], [], named)
     centre, scale = _usual(list(centres.values()))
     scale = max(scale, scatter_of({cell: rates[cell] for cell in centres}, centres) * centre)
@@ -75,7 +118,8 @@ def read(
     sure += [cell for cell in below if cell not in sure]
     slow = [*lost, *sure]
     unsure = [cell for cell in worse if cell not in sure]
-    named = _explain(slow, unsure, [*centres, *lost], nodes, blocks or {}, figure)
+    rows = _Rows({cell: rates[cell] for cell in centres}, slower, frozenset([*lost, *below]))
+    named = _explain(slow, unsure, [*centres, *lost], nodes, blocks or {}, figure, rows)
     return Read(1 / centre if lower_is_better else centre, slow, unsure, named)
 
 
@@ -98,6 +142,7 @@ def _explain(
     nodes: Sequence[str],
     blocks: Mapping[str, str],
     figure: str,
+    rows: _Rows,
 ) -> list[Named]:
     left, named, used = set(slow), [], set[str]()
     causes = [*_of_nodes(asked, nodes), *_of_blocks(asked, nodes, blocks)]
@@ -110,6 +155,7 @@ def _explain(
             if len(hit) >= LEAST_OF_A_ROW
             and len(hit) >= SHARE * len(cause.cells)
             and len(used | set(cause.nodes)) <= most
+            and rows.backed(cause, frozenset(hit))
         ]
         if not fitting:
             break
@@ -117,15 +163,21 @@ def _explain(
         used |= set(cause.nodes)
         named.append(_named(cause, len(hit), figure))
         left -= cause.cells
-    return [*named, *_links(left, unsure, nodes, figure)]
+    return [*named, *_links(left, unsure, nodes, figure, rows)]
 
 
-def _links(left: set[Cell], unsure: Sequence[Cell], nodes: Sequence[str], figure: str) -> list[Named]:
+def _links(left: set[Cell], unsure: Sequence[Cell], nodes: Sequence[str], figure: str, rows: _Rows) -> list[Named]:
     """The cells that no node explains: links, as long as they are few and apart from each other, and nothing else of
     their ends is in doubt."""
     links = sorted({(min(cell), max(cell)) for cell in left})
     ends = [node for link in links for node in link]
     doubtful = any(set(cell) & set(ends) and (min(cell), max(cell)) not in links for cell in unsure)
+    doubtful |= not all(
+        rows.backed(_Cause("link", "", link, frozenset([cell])), frozenset([cell]))
+        for link in links
+        for cell in (link, link[::-1])
+        if cell in left
+    )
     if len(set(ends)) < len(ends) or len(links) > max(1, len(nodes) // 4) or doubtful:
         what = f"{counted(len(left), 'link')} of {counted(len(set(ends)), 'node')}"
         why = "slow, and no node, block or single link accounts for them"

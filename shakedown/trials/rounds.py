@@ -44,6 +44,12 @@ def schedule(nodes: int, seed: str) -> list[list[Pair]]:
     return [[(min(order[a], order[b]), max(order[a], order[b])) for a, b in each] for each in drawn]
 
 
+def peers_for(suspects: int) -> int:
+    """How many nodes to measure beside so many that are measured again: more than them, since a node is named only
+    beside the lower half of all others."""
+    return max(PEERS, suspects + 2)
+
+
 def beside(suspects: Collection[int], nodes: int, known: Collection[Pair], seed: str) -> list[int]:
     """The places of a fresh run of what stood out: those, and twice as many that nobody suspects and two more, so that
     what is usual is theirs; first such that the suspects have not measured with."""

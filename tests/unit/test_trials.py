@@ -119,6 +119,23 @@ def test_a_node_cannot_outvote_the_others_by_parts_that_it_invents() -> None:
     assert verdicts(record(EVEN, readings=invented)) == [("gemm", None, Verdict.OK)]
 
 
+def test_of_two_nodes_that_differ_neither_is_named() -> None:
+    readings = [
+        Reading(node=node, trial="gemm", part=f"gpu{gpu}", repetition=n, figure="bf16", value=value + n / 10)
+        for node, value in (("node1", 115.0), ("node2", 100.0))
+        for gpu in range(8)
+        for n in (1, 2, 3)
+    ]
+    groups = {"node1": "cpu", "node2": "cpu"}
+    judged = judge.judged(TrialsRecord(asked=["gemm"], repetitions=3, groups=groups, readings=readings))
+    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)] and judge.to_confirm(judged) == {}
+    (gate,) = judge.gates(judged)
+    assert "the nodes differ, and 1 other node cannot show which of them is wrong" in gate.evidence
+    assert "with more nodes" in str(gate.remedy)
+    alone = record({"node1": [115.0] * 3, "node2": [100.0] * 3})
+    assert "differs by 13% from 1 peer" in judge.gates(alone)[0].evidence
+
+
 def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
     two = {"node1": [10.0, 10, 10], "node2": [10.0, 10, 10]}
     assert verdicts(record(two)) == [("gemm", None, Verdict.UNKNOWN)]

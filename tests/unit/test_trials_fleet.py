@@ -44,6 +44,40 @@ def test_with_fewer_than_three_peers_nobody_knows_what_is_usual() -> None:
     assert standing(values, "c") == "unknown"
 
 
+@pytest.mark.parametrize(("nodes", "liars"), [(2, 1), (3, 1), (4, 2), (5, 2), (8, 4), (9, 4), (16, 8), (32, 16)])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_nodes_that_report_too_much_make_no_other_node_slow(nodes: int, liars: int, gpus: int) -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        too_much = [draw.choice([1.15, 1.3, 3.0])] * liars if seed % 2 else [draw.uniform(1.1, 3) for _ in range(liars)]
+        values = {
+            (node, part): [draw.gauss(100, 1) * (too_much[node] if node < liars else 1) for _ in range(3)]
+            for node in range(nodes)
+            for part in range(gpus)
+        }
+        owners = {part: part[0] for part in values}
+        places = peers.places(values, lower_is_better=False, slower=0.1, owners=owners)
+        standings = {part: place.standing(0.1) for part, place in places.items()}
+        assert not [part for part, (standing, _) in standings.items() if standing == "named"]
+        if (nodes, liars, gpus) == (2, 1, 8) and seed % 2:
+            assert any("the nodes differ" in why for (node, _), (_, why) in standings.items() if node == 1)
+
+
+@pytest.mark.parametrize("nodes", [5, 8, 16])
+def test_a_slow_node_is_named_though_a_quarter_of_its_peers_report_too_much(nodes: int) -> None:
+    values = {f"n{number}": [100.0, 101, 99] for number in range(nodes)}
+    values |= {f"n{number}": [115.0, 116, 114] for number in range(1, 1 + (nodes - 1) // 4)} | {"n0": [80.0, 81, 80]}
+    places = peers.places(values, lower_is_better=False, slower=0.1)
+    assert [part for part, place in places.items() if place.standing(0.1)[0] == "named"] == ["n0"]
+
+
+def test_a_slow_gpu_is_named_by_the_others_of_its_own_node() -> None:
+    values = {("a", gpu): [100.0, 101, 99] for gpu in range(8)} | {("b", gpu): [115.0, 116, 114] for gpu in range(8)}
+    values["a", 3] = [60.0, 61, 60]
+    places = peers.places(values, lower_is_better=False, slower=0.1, owners={part: part[0] for part in values})
+    assert [part for part, place in places.items() if place.standing(0.1)[0] == "named"] == [("a", 3)]
+
+
 def test_of_times_more_is_worse() -> None:
     values = {"a": [10.0, 10], "b": [10.0, 10.1], "c": [9.9, 10], "d": [30.0, 31]}
     places = peers.places(values, lower_is_better=True, slower=0.1)
@@ -118,6 +152,18 @@ def test_what_crosses_the_border_of_a_rack_is_told_of_the_rack() -> None:
     inside = [f"n{number}" for number in range(4)]
     slow = {(a, b): 0.4 for a in blocks for b in blocks if a != b and (a in inside) != (b in inside)}
     assert read(cells(12, slow), 12, blocks) == [("block", "rack0")]
+
+
+@pytest.mark.parametrize(("nodes", "liars"), [(3, 1), (4, 1), (4, 2), (6, 2), (8, 3), (8, 4), (10, 3), (16, 4)])
+@pytest.mark.parametrize("factor", [1.15, 1.5, 4.0])
+def test_senders_that_report_too_much_make_no_other_node_slow(nodes: int, liars: int, factor: float) -> None:
+    lies: dict[tuple[str, str], float] = {}
+    for liar in range(liars):
+        lies |= row(f"n{liar}", nodes, factor)
+    blocks = {f"n{number}": f"rack{number // 2}" for number in range(nodes)}
+    for seed in range(5):
+        named = read(cells(nodes, lies, seed), nodes, blocks if seed % 2 else None)
+        assert {kind for kind, _ in named} <= {"unnamed"}
 
 
 def test_what_slows_more_than_a_third_of_the_nodes_is_no_node() -> None:
