@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -24,7 +25,7 @@ class Installed:
     bin: Path
     folder: Path
 
-    def run(self, *argv: str, where: Path | None = None, code: int = 0) -> str:
+    def run(self, *argv: str, where: Path | None = None, code: int | None = 0) -> str:
         """What a command says on both streams; run where nothing of the checkout is."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
         environment |= {"HOME": str(self.folder), "PYINFRA_PROGRESS": "off", "COLUMNS": "10000"}
@@ -38,7 +39,7 @@ class Installed:
             text=True,
             timeout=240,
         )
-        assert done.returncode == code, done.stdout
+        assert code is None or done.returncode == code, done.stdout
         return done.stdout
 
 
@@ -102,8 +103,10 @@ def test_a_new_site_runs_as_it_stands(installed: Installed) -> None:
     plan = installed.run("shakedown", "plan", "inventories/local.py", where=site)
     assert "--nproc-per-node 2" in plan
     site.joinpath("group_data/all.py").write_text('smoke = {"recipe": "gpt-small", "ranks_per_node": 3}\n')
-    said = installed.run("pyinfra", "inventories/local.py", "deploy/megatron.py", "-y", "--dry", where=site)
-    assert "--nproc-per-node 3" in said and "verdict: " in said and "changed: nothing (dry run)" in said
+    dry = ("pyinfra", "inventories/local.py", "deploy/megatron.py", "-y", "--dry")
+    said = installed.run(*dry, where=site, code=None)  # 0 or 3: whether this machine is as declared is its own affair
+    assert "--nproc-per-node 3" in said and re.search("verdict: (ok|drift)\n", said)
+    assert "changed: nothing (dry run)" in said
     assert not (site / "runs").exists()
     wrong = ("pyinfra", "inventories/local.py", "deploy/megatron.py", "--dry", "-y", "--data", "gpu=mi301x")
     said = installed.run(*wrong, where=site, code=2)  # told by the guard, before the first connection
