@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shakedown.baselines.model import Past
 from shakedown.desired.models import Smoke
 from shakedown.runs import JobRecord
-from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.metrics import MEAN, METRICS
 from shakedown.smoke.scaling import OneAlone
 from shakedown.state import NodeState
 from shakedown.text import printable
@@ -82,13 +82,14 @@ def know_peers(pasts: Mapping[str, Past]) -> None:
 
 def own_figures(job: JobRecord, run_id: str) -> OneAlone | None:
     """What a node did in a job of its own; None where it measured nothing."""
-    measured = {name: figure.value for name in METRICS if job.figures and (figure := job.figures.get(name))}
+    measured = job.figures.values() if job.figures else {}
     return OneAlone(runs=[run_id], ranks=job.plan.world_size, figures=measured) if job.plan and measured else None
 
 
 def earlier_own_figures(past: Past, ranks: int) -> OneAlone | None:
     """The same of its newest earlier passes; None where there are none."""
     newest = past.earlier[-NEWEST:]
-    found = {name: [run.figures[name] for run in newest if name in run.figures] for name in METRICS}
+    kept = [*METRICS, *(name + MEAN for name in METRICS)]
+    found = {name: [run.figures[name] for run in newest if name in run.figures] for name in kept}
     measured = {name: statistics.median(values) for name, values in found.items() if values}
     return OneAlone(runs=[run.run_id for run in newest], ranks=ranks, figures=measured) if measured else None

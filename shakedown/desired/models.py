@@ -513,6 +513,9 @@ class Smoke(Section):
     baseline_since: Day | None = key(
         None, "earlier passes than this do not count: after a change that is the new normal", "2026-11-01"
     )
+    steady: bool = key(
+        True, "judge how evenly the iterations follow each other; off where other work shares the nodes", False
+    )
     scaling: Annotated[float, Field(gt=0, le=2)] | None = key(
         None,
         "share of what the nodes do alone in sum that they must do together; alone: scope each, or earlier runs",

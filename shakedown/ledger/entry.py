@@ -23,7 +23,7 @@ from shakedown.service.evidence import accusations, proofs
 from shakedown.smoke.benchmark.document import document
 from shakedown.smoke.benchmark.results import figures_of
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.metrics import MEAN, METRICS
 from shakedown.state import NodeState
 from shakedown.trials.judge import metric as metric_of
 from shakedown.trials.models import NODES
@@ -157,6 +157,8 @@ def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Ite
             count = min(figure.count, 1 << 30)
             unit = name(figure.metric.unit)
             yield {"metric": metric, "value": figure.value, "spread": spread, "count": count, "unit": unit}
+            if metric != "mem_usage" and math.isfinite(figure.mean):  # see Figures.values
+                yield {"metric": metric + MEAN, "value": figure.mean, "spread": None, "count": count, "unit": unit}
 
 
 def _of_trials(record: RunRecord, job: JobRecord) -> Iterator[Row]:

@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.log import Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
-from shakedown.smoke.metrics import METRICS, Metric
+from shakedown.smoke.metrics import MEAN, METRICS, Metric
 
 WARMUP = 2  # iterations, as the ROCm training scripts leave out; the last one is left out as well
 
 
 class Figure(BaseModel):
-    """One metric over the steady iterations. `value` is the median; `spread` the distance between the quartiles, None
-    with fewer than two values; `count` how many iterations had the field; all in the metric's unit."""
+    """One metric over the judged iterations, in its own unit. `value` is the median and `mean` the mean, as published
+    figures are; `spread` the distance between the quartiles, None with fewer than two values; `count` how many
+    iterations had the field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,6 +49,13 @@ class Figures(BaseModel):
         figure: Figure | None = getattr(self, METRICS[name].name)
         return figure
 
+    def values(self) -> dict[str, float]:
+        """Return the median of each figure, by its metric, and its mean, by the metric's name with `MEAN`: of all but
+        the memory, which varies too little for two."""
+        found = {name: figure for name in METRICS if (figure := self.get(name)) is not None}
+        means = {name + MEAN: figure.mean for name, figure in found.items() if name != "mem_usage"}
+        return {name: figure.value for name, figure in found.items()} | means
+
 
 def measure(
     iterations: Sequence[Iteration],
@@ -69,7 +77,7 @@ def measure(
     A metric with a value that is not finite, or that no machine has, has no figure: there is no
     telling what it would have been.
     """
-    steady = iterations[loss_scale(iterations).lines :][warmup:-1]
+    steady = judged_lines(iterations, warmup)
     figures = {name: _figure(metric, _values(steady, metric.source)) for name, metric in METRICS.items()}
     if figures["tokens_per_gpu"] is None and figures["elapsed_time_per_iteration"] and seq_length and world_size:
         tokens = [
@@ -83,6 +91,11 @@ def measure(
         if figures[name] is None and summary is not None and not _values(steady, metric.source):
             figures[name] = _of_summary(metric, getattr(summary, name), len(steady))
     return Figures(steady=len(steady), **figures)
+
+
+def judged_lines(iterations: Sequence[Iteration], warmup: int = WARMUP) -> Sequence[Iteration]:
+    """Return the lines without the search for a loss scale, the warm-up and the last."""
+    return iterations[loss_scale(iterations).lines :][warmup:-1]
 
 
 def _of_summary(metric: Metric, value: float | None, steady: int) -> Figure | None:

@@ -16,7 +16,7 @@ from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
 from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
-from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.metrics import metric_of
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.watched import Watched
 from shakedown.state import NodeState
@@ -71,6 +71,7 @@ def judge(
         world_size=plan.world_size,
         global_batch=plan.global_batch or None,
         rdma=rdma,
+        steady=plan.steady,
         nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
     )
     watched = watched or Watched()
@@ -147,8 +148,7 @@ def judged(job: Observed, past: Past | None = None) -> Judgement:
 def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
     from shakedown.baselines.judge import compare  # loads numpy and scipy: only where it is asked for
 
-    found = ((name, metric, figures.get(name)) for name, metric in METRICS.items())
-    return {name: compare(past, name, figure.value, metric.direction) for name, metric, figure in found if figure}
+    return {name: compare(past, name, value, metric_of(name).direction) for name, value in figures.values().items()}
 
 
 def wants_rdma(plan: LaunchPlan) -> bool:

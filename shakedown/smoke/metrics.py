@@ -29,6 +29,15 @@ class Metric(BaseModel):
         return actual >= bound if self.direction == "at least" else actual <= bound
 
 
+MEAN = ".mean"
+"""Behind a metric's name: the mean over the judged iterations, kept beside the median for earlier runs and scaling."""
+
+
+def metric_of(name: str) -> Metric:
+    """Return the metric of a figure's name, with `MEAN` behind it or without. Raises KeyError for what is none."""
+    return METRICS[name.removesuffix(MEAN)]
+
+
 METRICS = {
     metric.name: metric
     for metric in (

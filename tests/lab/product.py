@@ -96,6 +96,7 @@ def smoke(**changes: object) -> dict[str, object]:
         "ranks_per_node": 1,
         "venv": str(BIN.parent),
         "options": SMALL,
+        "steady": False,  # other work takes turns on the cores
         "environment": {"OMP_NUM_THREADS": "1"},  # the nodes share the machine's cores and do not know it
     }
     return {"gpu": "cpu", "smoke": recipe | changes}

@@ -29,6 +29,7 @@ from tests.states import GIB, bare, desired, with_
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "rocm.log"
 MEASURED = 1442.9  # TFLOP/s/GPU of the log
+BASELINES = ("baseline.throughput_per_gpu", "baseline.throughput_per_gpu.mean")
 BEGIN = datetime(2026, 9, 1, tzinfo=UTC)
 
 
@@ -49,6 +50,10 @@ def rack(nodes: int = 1, rocm: str = "6.4.1", **smoke: Any) -> Examination:
 def figure(value: float) -> Figures:
     metric = METRICS["throughput_per_gpu"]
     return Figures(steady=17, throughput_per_gpu=Figure(metric=metric, value=value, mean=value, spread=1.0, count=17))
+
+
+def with_mean(value: float) -> dict[str, float]:
+    return {"throughput_per_gpu": value, "throughput_per_gpu.mean": value}
 
 
 def a_run(day: int, examined: Examination, job: JobRecord, evidence: Evidence | None = None) -> RunDirectory:
@@ -108,7 +113,7 @@ def test_a_run_is_judged_again_by_the_runs_before_it(usual: float, verdict: str,
     run = this_run()
     assert baseline_gates(judged(run)) == {}
     found = judged(run, "--baseline", code=code)
-    assert baseline_gates(found) == {"baseline.throughput_per_gpu": verdict}
+    assert baseline_gates(found) == dict.fromkeys(BASELINES, verdict)
     (gate,) = (each for each in found["gates"] if each["name"] == "baseline.throughput_per_gpu")
     assert "9 runs before" in gate["evidence"] and "ROCm 6.4.1" in gate["evidence"]
     assert {each["name"]: each["why"] for each in found["recorded"]}["mem_usage"] == "0 of 5 runs"
@@ -166,7 +171,7 @@ def compared(current: Session, **own: JobRecord) -> Evidence:
     return current.evidence[job.name]
 
 
-@pytest.mark.parametrize(("baseline", "asked"), [("judge", ["throughput_per_gpu"]), ("record", []), ("off", None)])
+@pytest.mark.parametrize(("baseline", "asked"), [("judge", [*with_mean(1.0)]), ("record", []), ("off", None)])
 def test_a_run_is_given_the_earlier_ones_as_the_desired_state_asks(baseline: str, asked: list[str] | None) -> None:
     earlier([400.0] * 6)
     given = compared(session(rack(baseline=baseline))).past
@@ -184,7 +189,7 @@ def test_what_was_given_is_kept_and_judged_again_alike_whatever_the_ledger_has_s
     record.gates = judge_run(directory, record, evidence)
     directory.save(record, evidence)
     (open_ledger().place.path or Path()).unlink()
-    assert baseline_gates(judged(directory, code=1)) == {"baseline.throughput_per_gpu": "fail"}
+    assert baseline_gates(judged(directory, code=1)) == dict.fromkeys(BASELINES, "fail")
     assert judge_run(directory, directory.load(), directory.load_evidence()) == record.gates
 
 
@@ -207,8 +212,8 @@ def test_what_nodes_did_alone_comes_from_this_run_or_from_earlier_ones() -> None
     given = compared(current, own=own).alone
     assert given is not None and given.share == 0.9
     one, two = given.nodes["node01"], given.nodes["node02"]
-    assert one is not None and one.figures == {"throughput_per_gpu": 400.0} and one.runs == [current.record.run_id]  # type: ignore[union-attr]
-    assert two is not None and two.figures == {"throughput_per_gpu": 390.0} and len(two.runs) == 3
+    assert one is not None and one.figures == with_mean(400.0) and one.runs == [current.record.run_id]  # type: ignore[union-attr]
+    assert two is not None and two.figures == with_mean(390.0) and len(two.runs) == 3
     assert one.ranks == two.ranks == examined_ranks(examined)
 
 

@@ -131,6 +131,7 @@ def test_a_good_run_passes_every_gate(name):
         "no_skipped_or_nan",
         "loss_falling",
         *EXPECT,
+        "steady",
         "no_failure_signature",
         "rccl_tuning",
     ]

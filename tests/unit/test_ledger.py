@@ -76,6 +76,11 @@ def a_run(
     return directory
 
 
+def with_mean(value: float) -> dict[str, float]:
+    """The figures that the ledger keeps of one throughput: its median and its mean."""
+    return {"throughput_per_gpu": value, "throughput_per_gpu.mean": value}
+
+
 def rows(ledger: Ledger) -> dict[str, list[tuple[Any, ...]]]:
     """Everything that is in it."""
     with ledger.reading() as connection:
@@ -93,7 +98,7 @@ def test_a_run_that_is_added_again_is_there_once_and_a_ledger_made_anew_is_the_s
         assert ledger.add(run) == []
     kept = rows(ledger)
     assert {name: len(found) for name, found in kept.items()} == {
-        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 3, "nodes": 6, "findings": 0, "parts": 2 * 17,
+        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "findings": 0, "parts": 2 * 17,
         "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
     }  # fmt: skip
     with ledger.writing() as connection:
@@ -119,7 +124,7 @@ def test_a_baseline_has_the_passed_runs_that_ended_before(ledger: Ledger, tmp_pa
     key = key_of(job, STATES)
     assert key is not None
     found = ledger.earlier(key, before=runs[4].path.name)
-    assert [earlier.figures for earlier in found] == [{"throughput_per_gpu": 401.0}, {"throughput_per_gpu": 403.0}]
+    assert [earlier.figures for earlier in found] == [with_mean(401.0), with_mean(403.0)]
     assert [earlier.epoch == key.epoch for earlier in found] == [True, False]
     assert found[0].at == datetime(2026, 11, 1, 1, tzinfo=UTC)
     assert len(ledger.earlier(key)) == 3
@@ -177,7 +182,7 @@ def test_history_of_a_node_a_recipe_and_a_time(ledger: Ledger, tmp_path: Path) -
     assert hours(since=datetime(2026, 11, 1, 2, tzinfo=UTC)) == [3, 2]
     assert hours(node="node", recipe=RECIPE) == []
     (row,) = history(ledger, Asked(node="node01", recipe=RECIPE, limit=1)).runs
-    assert (row.node_part, row.jobs[0].figures) == ("trained", {"throughput_per_gpu": 400.0})
+    assert (row.node_part, row.jobs[0].figures) == ("trained", with_mean(400.0))
     assert row.kept_at.endswith(str(runs[1].path))
 
 
@@ -238,7 +243,7 @@ def test_several_writers_at_once_lose_nothing(ledger: Ledger, tmp_path: Path) ->
         thread.join()
     assert failed == []
     assert {name: len(found) for name, found in rows(ledger).items()} == {
-        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 3, "nodes": 6, "findings": 0, "parts": 2 * 17,
+        "ledger_version": 1, "runs": 3, "jobs": 3, "figures": 6, "nodes": 6, "findings": 0, "parts": 2 * 17,
         "accusations": 0, "proofs": 6, "steps": 0, "claims": 0,
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate, gate_of_each_metric
-from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.metrics import metric_of
 from shakedown.text import counted
 
 PREFIX = "baseline."
@@ -23,17 +23,18 @@ def baseline_known(no_past: str) -> Outcome:
 @gate_of_each_metric(over="past", prefix=PREFIX)
 def figure_and_past(metric: str, past: Past, figures: Figures) -> Outcome:
     """One figure is no worse than earlier passes of the same job differ anyway, nor are the last runs together with it.
+    Statistic: the median of the judged iterations, and in a gate of its own (`.mean`) their mean.
 
     docs/baselines.md has the method. With fewer earlier runs than it needs the gate is not asked.
     """
     from shakedown.baselines.judge import compare  # loads numpy and scipy, which other logs can do without
 
-    known, figure = METRICS[metric], figures.get(metric)
+    known, value = metric_of(metric), figures.values().get(metric)
     earlier = past.of_metric(metric)
-    if figure is None:
+    if value is None:
         evidence = f"this run has no such figure, and {len(earlier)} earlier ones have"
         return Outcome(verdict=Verdict.UNKNOWN, unit=known.unit, evidence=evidence, remedy=advice("no_figure"))
-    found = compare(past, metric, figure.value, known.direction)
+    found = compare(past, metric, value, known.direction)
     return Outcome(
         verdict=Verdict.FAIL if found.lost else Verdict.OK,
         wanted=found.bound,

@@ -30,13 +30,14 @@ class Recorded(BaseModel):
 
 @gate_of_each_metric()
 def figure_gate(metric: str, bound: float, figures: Figures) -> Outcome:
-    """One figure against its bound, in the metric's own direction. A figure that cannot be had fails."""
+    """One figure against its bound, in the metric's own direction. A figure that cannot be had fails. Statistic: the
+    mean of the judged iterations, as published figures are means."""
     known, figure = METRICS[metric], figures.get(metric)
-    met = figure is not None and known.meets(figure.value, bound)
+    met = figure is not None and known.meets(figure.mean, bound)
     return Outcome(
         verdict=Verdict.OK if met else Verdict.FAIL,
         wanted=bound,
-        actual=figure.value if figure else None,
+        actual=figure.mean if figure else None,
         unit=known.unit,
         evidence=f"wanted {known.direction} {bound:g}: {_evidence(figure, figures)}",
         remedy=None if met else _remedy(metric, figure),
@@ -74,7 +75,7 @@ def _evidence(figure: Figure | None, figures: Figures) -> str:
         return "the mean that the job's script printed at its end; no iteration line has it"
     spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
     derived = ", derived from batch, sequence length and time" if figure.derived else ""
-    return f"median of {counted(figure.count, 'steady iteration')}, mean {figure.mean:.6g}{spread}{derived}"
+    return f"mean of {counted(figure.count, 'steady iteration')}, median {figure.value:.6g}{spread}{derived}"
 
 
 def _remedy(name: str, figure: Figure | None) -> str:

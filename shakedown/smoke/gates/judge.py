@@ -15,6 +15,7 @@ from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rul
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.steadiness import paces
 
 
 def judge(job: Observed) -> list[Gate]:
@@ -58,10 +59,12 @@ def of_logs(
     rdma: bool = False,
     nccl_debug: str | None = None,
     unlogged: int = 0,
+    steady: bool = True,
 ) -> Observed:
     """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
     `unlogged` is the number of nodes that are in none of the logs.
+    `steady` says whether the iterations are to follow each other evenly.
     `expect` holds the bound of each expected metric (`metrics.METRICS`), `iterations` the N of the run (None: what the
     lines say). Raises ValueError, with every fault, for a metric that does not exist or a bound that is no number.
     """
@@ -92,6 +95,7 @@ def of_logs(
         damaged=damaged,
         wanted=iterations,
         figures=measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs)),
+        paces=paces(seen, warmup) if steady else None,
         expect=expect,
         unjudged=unjudged,
         contradicted=bool(contradictions),

@@ -29,6 +29,7 @@ from shakedown.smoke.gates.model import Gate, Outcome
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone
+from shakedown.smoke.steadiness import Paces
 from shakedown.stragglers.model import Stragglers
 from shakedown.telemetry.kernel import KernelWindow
 from shakedown.telemetry.summary import NodeTelemetry
@@ -43,6 +44,7 @@ ORDER = (
     "iterations",
     "loss_falling",
     "figures",
+    "steady",
     "baseline",
     "scaling",
     "log_lines",
@@ -54,7 +56,7 @@ ORDER = (
 )
 
 # What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
-OF_LINES = {"iterations", "damaged", "figures", "steps", "total_steps", "reported", "problems"}
+OF_LINES = {"iterations", "damaged", "figures", "paces", "steps", "total_steps", "reported", "problems"}
 OF_THE_END = frozenset(
     {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
 )  # whether it came to it
@@ -84,6 +86,7 @@ class Observed:
     wanted: int | None = None  # how many there should be
     vocabulary: int | None = None  # entries of the job's vocabulary
     figures: Figures | None = None
+    paces: Paces | None = None  # the time of each judged line, where there are enough to judge how even they are
     expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
     past: Mapping[str, Past] = field(default_factory=dict)  # metric that is judged by earlier runs -> those
     no_past: str | None = None  # why nobody knows of earlier runs, though the figures are to be judged by them

@@ -7,30 +7,32 @@ from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
-from shakedown.smoke.metrics import METRICS
+from shakedown.smoke.metrics import MEAN, metric_of
 from shakedown.smoke.scaling import Alone
 
-OF_ALL = ("tokens_per_gpu", "throughput_per_gpu")  # metrics that add up over GPUs
+_ADD_UP = ("tokens_per_gpu", "throughput_per_gpu")  # over GPUs
+OF_ALL = (*_ADD_UP, *(name + MEAN for name in _ADD_UP))
 
 
 @gate
 def scaling_efficiency(alone: Alone, figures: Figures, ranks: int) -> Outcome:
     """The nodes together have the wanted share (smoke.scaling) of what they have alone in sum, in tokens/s and TFLOP/s;
-    unknown where a node's own figure is missing."""
+    unknown where a node's own figure is missing. Statistic: the lowest share of the medians and of the means."""
     said, shares, missing = [], {}, []
+    values = figures.values()
     for metric in OF_ALL:
-        together = figures.get(metric)
+        together = values.get(metric)
         own = {
             name: one.figures[metric] * one.ranks for name, one in alone.nodes.items() if one and metric in one.figures
         }
-        unit = METRICS[metric].unit.removesuffix("/GPU")
-        if together is None and not own:
+        unit = metric_of(metric).unit.removesuffix("/GPU") + (" (mean)" if metric.endswith(MEAN) else "")
+        if not own and (together is None or metric.endswith(MEAN)):  # earlier runs may have no means
             continue
         without = [name for name in alone.nodes if name not in own]
         if together is None or without:
             missing.append(f"{unit}: {f'nothing of {some(without)} alone' if without else 'no figure together'}")
             continue
-        total, of_all = sum(own.values()), together.value * ranks
+        total, of_all = sum(own.values()), together * ranks
         if not (of_all and all(own.values())):
             said.append(f"{unit}: some print 0, which is rounded, and cannot be compared")
             continue

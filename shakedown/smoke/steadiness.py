@@ -1,0 +1,98 @@
+"""How evenly the iterations of a run follow each other: the share of slow ones, the longest stretch of them, and how
+far the usual one is from the fastest tenth. The thresholds are data: `thresholds.toml`;
+`bench/steady.py` tries them."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from shakedown.smoke.figures import judged_lines
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.thresholds import threshold
+
+Word = Literal["even", "uneven", "slow iterations", "slow stretch", "slow most of the time"]
+BAD: frozenset[Word] = frozenset({"slow iterations", "slow stretch", "slow most of the time"})
+
+
+@dataclass(frozen=True)
+class Paces:
+    """The time of each judged iteration line, in any unit, and how many iterations a line stands for."""
+
+    times: tuple[float, ...]
+    first: int  # iteration of the first line
+    interval: int = 1
+
+
+@dataclass(frozen=True)
+class Steadiness:
+    """`share`: of the lines that are slow; `longest`: iterations of the longest slow stretch, which begins at `at`;
+    `usual`: the median over the fastest tenth's slowest."""
+
+    word: Word
+    slow: int
+    lines: int
+    longest: int
+    at: int | None
+    usual: float
+    mean: float  # over the median
+
+    @property
+    def share(self) -> float:
+        return self.slow / self.lines
+
+
+def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
+    """Return the times of the judged lines; None where fewer than `steady.least` have one.
+
+    Where lines have no time, the inverse of tokens/s or TFLOP/s stands for it: the work of an iteration is the same.
+    """
+    lines = judged_lines(iterations, warmup)
+    for field in ("elapsed_ms", "tokens_per_gpu_per_s", "tflops_per_gpu"):
+        values = [(line.iteration, value) for line in lines if (value := getattr(line, field)) and 0 < value < 1e15]
+        if len(values) >= threshold("steady.least"):
+            times = tuple(value if field == "elapsed_ms" else 1 / value for _, value in values)
+            numbers = [number for number, _ in values]
+            span = (numbers[-1] - numbers[0]) // (len(numbers) - 1)
+            return Paces(times, numbers[0], max(1, span))
+    return None
+
+
+def steadiness(given: Paces) -> Steadiness:
+    """Return how even the times are. Slow is what takes more than `steady.slow` times the median."""
+    times = given.times
+    median = statistics.median_low(times)
+    slow = [time > threshold("steady.slow") * median for time in times]
+    begin, longest = _longest(slow)
+    fastest = sorted(times)[len(times) // 10]
+    usual, mean = median / fastest, statistics.fmean(times) / median
+    share = sum(slow) / len(times)
+    stretch = max(threshold("steady.stretch_lines"), threshold("steady.stretch") * len(times))
+    bad = share > threshold("steady.share") or longest >= stretch
+    word: Word = "even"
+    if usual > threshold("steady.usual"):
+        word = "slow most of the time"
+    elif bad and usual > threshold("steady.uneven") and mean < threshold("steady.mean"):
+        word = "uneven"
+    elif longest >= stretch:
+        word = "slow stretch"
+    elif bad:
+        word = "slow iterations"
+    elif usual > threshold("steady.slow"):
+        word = "uneven"
+    at = given.first + begin * given.interval if longest else None
+    return Steadiness(word, sum(slow), len(times), longest * given.interval, at, usual, mean)
+
+
+def _longest(slow: Sequence[bool]) -> tuple[int, int]:
+    """Return where the longest stretch of slow lines begins, and how long it is."""
+    best, at = (0, 0), 0
+    for is_slow, group in groupby(slow):
+        length = len(list(group))
+        if is_slow and length > best[1]:
+            best = (at, length)
+        at += length
+    return best

@@ -1,0 +1,120 @@
+"""Figures are judged by their mean, and a gate of its own says how even the iterations are."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.steady import EVEN, UNEVEN, corpus, table
+from shakedown.findings import Verdict
+from shakedown.smoke.figures import measure
+from shakedown.smoke.gates import Gate, NodeLog, Observed, judge, judge_log
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.scaling import Alone, OneAlone
+from shakedown.smoke.steadiness import BAD, Paces, paces, steadiness
+
+OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
+
+
+def run(times: list[float], **fields: float) -> list[Iteration]:
+    """The lines of a run whose throughput is that of 400 TFLOP/s in 1000 ms."""
+    return [
+        Iteration(
+            iteration=at,
+            total_iterations=len(times),
+            elapsed_ms=ms,
+            tflops_per_gpu=400_000 / ms,
+            lm_loss=12 - 0.1 * at,
+            skipped_iterations=0,
+            nan_iterations=0,
+            **fields,
+        )
+        for at, ms in enumerate(times, 1)
+    ]
+
+
+def judged(times: list[float], **expect: float) -> dict[str, Gate]:
+    log = NodeLog(lines=100, iterations=tuple(run(times)))
+    return {gate.name: gate for gate in judge_log(log, expect)}
+
+
+def slow(count: int, share: float, factor: float) -> list[float]:
+    return [1000.0 * (factor if at % 10 < 10 * share else 1) for at in range(count)]
+
+
+def test_a_run_of_which_two_fifths_are_ten_times_slower_is_below_its_bound() -> None:
+    gates = judged(slow(53, 0.4, 10), throughput_per_gpu=380, elapsed_time_per_iteration=1100)
+    assert gates["throughput_per_gpu"].verdict is FAIL and gates["throughput_per_gpu"].actual == pytest.approx(256)
+    assert "median 400" in gates["throughput_per_gpu"].evidence
+    assert gates["elapsed_time_per_iteration"].verdict is FAIL
+    assert gates["steady"].verdict is FAIL and gates["steady"].actual.startswith("slow")
+
+
+@pytest.mark.parametrize("row", table(EVEN, draws=40, seed=3), ids=str)
+def test_an_even_run_passes(row) -> None:
+    assert row.bad <= 0.02 and row.unknown <= 0.05
+
+
+@pytest.mark.parametrize("row", table(UNEVEN, draws=40, seed=3), ids=str)
+def test_an_uneven_run_fails(row) -> None:
+    assert row.bad >= 0.95
+
+
+def test_public_runs_pass() -> None:
+    found = corpus()
+    assert len(found) >= 50
+    assert sum(word in BAD for _, word in found) <= len(found) // 100
+
+
+def test_the_stretch_is_named_with_its_first_iteration() -> None:
+    times = [1000.0] * 30
+    times[12:18] = [2000.0] * 6
+    gate = judged(times)["steady"]
+    assert gate.verdict is FAIL and "6 iterations from 13 on" in gate.evidence
+
+
+def test_times_that_scatter_both_ways_prove_nothing() -> None:
+    times = [1000.0 * (0.6 + 0.1 * (at * 7 % 10)) for at in range(60)]
+    assert judged(times)["steady"].verdict is UNKNOWN
+
+
+def test_a_short_run_is_not_asked() -> None:
+    assert "steady" not in judged(slow(12, 0.4, 10))
+    assert "steady" in judged(slow(13, 0.4, 10))
+
+
+def test_lines_without_a_time_are_judged_by_their_throughput() -> None:
+    lines = run(slow(40, 0.4, 3))
+    bare = [Iteration(it.iteration, it.total_iterations, tflops_per_gpu=it.tflops_per_gpu) for it in lines]
+    given = paces(bare, 2)
+    assert given is not None and steadiness(given).word in BAD
+
+
+def test_a_line_for_several_iterations_counts_as_so_many() -> None:
+    found = steadiness(Paces((1.0,) * 10 + (2.0,) * 4, first=10, interval=10))
+    assert (found.longest, found.at) == (40, 110)
+
+
+def test_the_search_for_a_loss_scale_is_no_slow_stretch() -> None:
+    times = [3000.0] * 6 + [1000.0] * 20
+    lines = [
+        Iteration(at, 26, elapsed_ms=ms, loss_scale=2.0 ** (32 - min(at, 6)), skipped_iterations=int(at <= 6))
+        for at, ms in enumerate(times, 1)
+    ]
+    given = paces(lines, 2)
+    assert given is not None and steadiness(given).word == "even"
+
+
+def test_together_the_mean_is_held_against_the_means() -> None:
+    alone = Alone(
+        share=0.9,
+        nodes={"a": OneAlone(runs=["r"], ranks=8, figures={"throughput_per_gpu": 400, "throughput_per_gpu.mean": 400})},
+    )
+    for times, verdict in ((slow(33, 0.2, 10), FAIL), ([1000.0] * 33, OK)):
+        (gate,) = judge(Observed(figures=measure(run(times)), alone=alone, ranks=8))
+        assert gate.verdict is verdict, gate
+
+
+def test_runs_of_before_without_means_are_compared_by_their_medians() -> None:
+    alone = Alone(share=0.9, nodes={"a": OneAlone(runs=["r"], ranks=8, figures={"throughput_per_gpu": 400})})
+    (gate,) = judge(Observed(figures=measure(run([1000.0] * 20)), alone=alone, ranks=8))
+    assert gate.verdict is OK
