@@ -130,6 +130,7 @@ def test_a_good_run_passes_every_gate(name):
         "loss_finite",
         "no_skipped_or_nan",
         "loss_falling",
+        "gradient_norm",
         *EXPECT,
         "steady",
         "no_failure_signature",

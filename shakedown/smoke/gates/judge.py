@@ -92,6 +92,7 @@ def of_logs(
         rdma=rdma,
         nccl_debug=nccl_debug,
         iterations=seen,
+        normed=seen if any(line.grad_norm is not None for line in seen) else None,
         damaged=damaged,
         wanted=iterations,
         figures=measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs)),

@@ -43,6 +43,7 @@ ORDER = (
     "benchmark",
     "iterations",
     "loss_falling",
+    "gradients",
     "figures",
     "steady",
     "baseline",
@@ -56,7 +57,7 @@ ORDER = (
 )
 
 # What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
-OF_LINES = {"iterations", "damaged", "figures", "paces", "steps", "total_steps", "reported", "problems"}
+OF_LINES = {"iterations", "damaged", "normed", "figures", "paces", "steps", "total_steps", "reported", "problems"}
 OF_THE_END = frozenset(
     {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
 )  # whether it came to it
@@ -82,6 +83,7 @@ class Observed:
     nccl_debug: str | None = None  # NCCL_DEBUG of the run
 
     iterations: Sequence[Iteration] | None = None  # the run's iteration lines
+    normed: Sequence[Iteration] | None = None  # the same, where any of them has the norm of the gradient
     damaged: Collection[int] | None = None  # the numbers of those that were cut or mixed
     wanted: int | None = None  # how many there should be
     vocabulary: int | None = None  # entries of the job's vocabulary
