@@ -39,6 +39,7 @@ class Knowledge:
 
     problem: Problem
     rounds: Sequence[Sequence[Training]]
+    run_id: str = ""
     place: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

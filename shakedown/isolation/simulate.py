@@ -25,6 +25,7 @@ class Fleet:
     seconds: float = 60.0
     scatter: float | None = None
     slower: float = 2.0
+    rate: float | None = None  # of their trainings that bad ones fail; None: all but `noise.missed`
     played: int = field(default=0)
 
     def __call__(self, groups: Sequence[Group]) -> list[Training]:
@@ -36,7 +37,8 @@ class Fleet:
         if self.scatter is not None:
             return self._timed(group, self.scatter)
         wrong = bool(nodes & self.bad) or any(link <= nodes for link in self.links)
-        chance = 1 - self.noise.missed if wrong else self.noise.false_fail
+        rate = 1 - self.noise.missed if self.rate is None else self.rate
+        chance = rate if wrong else self.noise.false_fail
         failed = self.random.random() < chance
         return Training(group=group, outcome="fail" if failed else "pass", seconds=self.seconds)
 

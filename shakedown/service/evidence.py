@@ -125,12 +125,6 @@ def _trained(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:
         nodes = [each.name for each in job.plan.nodes] if job.plan else []
         if node in nodes and not job.trials and job.benchmark is None and worst(its) == Verdict.OK:
             yield SMOKE, len(nodes) - 1 if job.name == TOGETHER else 0
-    result = record.isolation.result if record.isolation else None
-    if result is not None and not result.systemic and node in result.cleared:
-        trainings = record.isolation.trainings if record.isolation else []
-        others = [len(each.nodes) - 1 for each in trainings if each.outcome == "pass" and node in each.nodes]
-        if others:
-            yield SMOKE, max(others)
 
 
 def _measured(record: RunRecord, node: str) -> Iterator[tuple[str, int]]:

@@ -11,6 +11,7 @@ import pytest
 from shakedown.findings import Verdict
 from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
+from shakedown.isolation.missed import missed
 from shakedown.isolation.model import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
@@ -65,6 +66,34 @@ def test_where_groups_fail_that_hold_nobody_bad_a_failure_tells_less() -> None:
     others = [trained((4 + 2 * n, 5 + 2 * n, 6 + 2 * n), "fail", 60 + n) for n in range(2)]
     for noise, named in ((others[:1], [nodes[0]]), (others, [])):
         assert list(Knowledge(Problem(nodes=nodes), [passed, noise, of_one]).named) == named
+
+
+def after_a_failed_run(seed: int, rate: float, rounds: int | None = None, count: int = 8) -> Isolation:
+    """A search in which node0002 fails so often."""
+    problem = Problem(nodes=names(count), failed=True, seed=seed, rounds=rounds)
+    bad = Fleet(frozenset(["node0002"] if rate else []), random.Random(f"rate/{seed}"), rate=rate)
+    return search(Isolation(run_id="20260101T000000-abcdef", problem=problem), bad)
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.4, 0.5])
+def test_after_a_failed_run_a_node_that_fails_now_and_then_is_not_cleared(rate: float) -> None:
+    results = [after_a_failed_run(seed, rate).result for seed in range(60)]
+    assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 3
+
+
+def test_after_a_failed_run_nobody_is_cleared_by_few_trainings() -> None:
+    healthy = after_a_failed_run(2, 0)
+    assert healthy.result is not None and healthy.result.verdict == Verdict.OK
+    assert min(sum(node in each.nodes for each in healthy.trainings) for node in names(8)) >= 9
+    assert missed(healthy.problem, healthy.trainings) < 0.05
+    cut = after_a_failed_run(1, 0, rounds=4)
+    assert cut.result is not None and cut.result.verdict == Verdict.UNKNOWN
+    assert set(cut.result.undecided) == set(names(8)) and not cut.result.cleared
+    chance = missed(cut.problem, cut.trainings)
+    told = f"was missed with a probability of {chance:.0%}: try longer with: shakedown isolate {cut.run_id} --resume"
+    assert told in cut.result.conclusion
+    without = search(Isolation(problem=Problem(nodes=names(8))), fleet())
+    assert without.result is not None and without.result.verdict == Verdict.OK and len(without.rounds) < 9
 
 
 def test_plain_halving_believes_the_noise() -> None:

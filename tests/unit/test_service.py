@@ -144,12 +144,7 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
     search = Isolation(
         problem=Problem(nodes=list(NODES)), rounds=[[training]], result=Result(cleared=["node1"], conclusion="one")
     )
-    assert [(p.node, p.load, p.others) for p in proofs(a_record(jobs=[], gates=[], isolation=search))] == [
-        ("node1", "smoke", 1)
-    ]
-    assert search.result is not None
-    shared = search.model_copy(update={"result": search.result.model_copy(update={"systemic": True})})
-    assert proofs(a_record(jobs=[], gates=[], isolation=shared)) == [], "what all share clears nobody"
+    assert proofs(a_record(jobs=[], gates=[], isolation=search)) == [], "a few iterations of a search are no load"
     for what in ({"trials": PAIRS}, {"benchmark": Benchmark.model_construct()}):
         job = a_record().jobs[0].model_copy(update=what)
         no_training = a_record(jobs=[job], gates=[Gate(name="a", verdict=Verdict.OK, job=job.name)])

@@ -1,0 +1,30 @@
+"""Whether a search that names nobody may have missed a node that fails only now and then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from shakedown.isolation.knowledge import PRIOR
+from shakedown.isolation.model import Problem, Training
+
+RATE = 0.3  # of its trainings that such a node fails
+BOUND = 0.05  # probability to have missed one, below which a search that follows a failed run may end without a name
+
+_LEAST_ODDS = 2.0  # that the cause is still there, before the search
+
+
+def missed(problem: Problem, trainings: Iterable[Training]) -> float:
+    """The probability that one node fails `RATE` of its trainings, after these. The run that failed had this cause, as
+    likely as one of so many nodes is bad and fails it, or it failed as trainings of good nodes do."""
+    false_fail = problem.noise.false_fail
+    fails = RATE + (1 - RATE) * false_fail
+    failed, passed = math.log(fails / false_fail), math.log((1 - fails) / (1 - false_fail))
+    ratios = dict.fromkeys(problem.nodes, 0.0)
+    for training in trainings:
+        if training.outcome != "unknown":
+            for node in training.nodes & ratios.keys():
+                ratios[node] += failed if training.outcome == "fail" else passed
+    before = max(PRIOR * len(ratios) * fails / false_fail, _LEAST_ODDS) / max(len(ratios), 1)
+    odds = before * sum(math.exp(min(ratio, 50.0)) for ratio in ratios.values())
+    return odds / (1 + odds)
