@@ -1,24 +1,36 @@
 """Across nodes: every value that should be equal on the nodes of a group, and the odd one out.
 
-The most frequent value of a group is what the others are held to; where two values are equally frequent nobody can say
-which is right, so every node of the group is a suspect. No operation fixes a difference in what a node is made
-of, so an odd one out is a fail.
+The most frequent value of a group is what the others are held to; where two values are equally frequent no node can be
+called right, so every node of the group is a suspect. No operation fixes a difference in what a node is made of, so an
+odd one out is a fail, or advice where `fleet.toml` says so.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from shakedown import images as references
+from shakedown.checks.fleet_facts import (
+    NONE,
+    Facts,
+    Values,
+    different,
+    equal_facts,
+    is_advice,
+    knowledge,
+    node_addresses,
+)
 from shakedown.desired.models import DesiredState
+from shakedown.desired.sizes import format_size
 from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 from shakedown.text import counted
 from shakedown.verbs import library_digest
 
-Values = dict[str, Reading[str]]  # subject -> what this node has
+_LAYOUTS = {"gpu_count": ("gpu_numa", "gpu_slots"), "nic_count": ("nic_numa", "nic_slots", "nic_names")}
+"""Facts about the order of devices: comparable where the count of devices is the usual one."""
 
 
 def outliers(
@@ -39,7 +51,7 @@ def outliers(
         members[groups.get(node, "")].append(node)
     findings: list[Finding] = []
     for group, nodes in members.items():
-        values = {node: comparable(states[node], desired.get(node)) for node in nodes}
+        values = comparable({node: states[node] for node in nodes}, desired)
         for node, images in _images({node: states[node] for node in nodes}, desired).items():
             values[node] |= images
         found = [finding for subject in _subjects(values) for finding in _odd(subject, group, values)]
@@ -47,23 +59,80 @@ def outliers(
         odd = {finding.node for finding in found}
         if len(nodes) > 1:
             findings += [_equal(node, group, values) for node in nodes if node not in odd]
-    return findings + list(_clock_skew(clock_offsets or {}, desired))
+    return [*findings, *_shared_addresses(states), *_clock_skew(clock_offsets or {}, desired)]
 
 
-def comparable(state: NodeState, desired: DesiredState | None) -> Values:
-    """What should be equal on this node and its neighbours. What a node does not have is left out."""
-    values: Values = {
-        "kernel": state.system.kernel,
-        "bios": state.system.bios_version,
-        "product": state.system.product,
-        "os": state.system.os_name,
-        "rocm": state.rocm_version,
-    }
+def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:
+    """Return, for each node of one group, the texts that should be the same on all. A fact that a node does not have is
+    left out."""
+    facts = {node: equal_facts(state, desired.get(node)) for node, state in states.items()}
+    values = {node: facts[node].texts | _parts(states[node], desired.get(node)) for node in states}
+    for subject in dict.fromkeys(subject for each in facts.values() for subject in each.amounts):
+        for node, label in _classes(subject, facts).items():
+            values[node][subject] = label
+    for node, rows in _rows(facts).items():
+        values[node] |= rows
+    for count, layouts in _LAYOUTS.items():
+        usual = Counter(str(each.get(count)) for each in values.values()).most_common(1)
+        for each in values.values():
+            if str(each.get(count)) != usual[0][0]:
+                for layout in layouts:
+                    each.pop(layout, None)
+    return values
+
+
+def _classes(subject: str, facts: Mapping[str, Facts]) -> Values:
+    """Return the same text for amounts that agree within the subject's share, by the smallest of them."""
+    here = {node: each.amounts[subject] for node, each in facts.items() if subject in each.amounts}
+    labels: Values = {node: amount for node, amount in here.items() if is_unreadable(amount)}
+    share = knowledge()["share"][subject]
+    least, label = None, ""
+    for amount, node in sorted((amount, node) for node, amount in here.items() if not is_unreadable(amount)):
+        if least is None or amount > least * (1 + share):
+            least, shown = amount, format_size(amount)
+            label = shown if shown != label else f"{amount} bytes"
+        labels[node] = label
+    return labels
+
+
+def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
+    """Return the rows of all tables; a row that other nodes have is "none" where a node lacks it."""
+    rows: dict[str, Values] = {node: {} for node in facts}
+    for table in dict.fromkeys(table for each in facts.values() for table in each.tables):
+        here = {node: each.tables[table] for node, each in facts.items() if table in each.tables}
+        for name in dict.fromkeys(name for readings in here.values() for name in readings):
+            for node, readings in here.items():
+                rows[node][f"{table}.{name}"] = readings.get(name, NONE)
+    return rows
+
+
+def _shared_addresses(states: Mapping[str, NodeState]) -> Iterator[Finding]:
+    """Yield a failure for every node that has an address of another node, whatever their groups."""
+    holders: dict[str, dict[str, str]] = defaultdict(dict)
+    for node, state in states.items():
+        for address, interface in node_addresses(state).items():
+            holders[address][node] = interface
+    for address, interfaces in holders.items():
+        for node in interfaces if len(interfaces) > 1 else ():
+            others = ", ".join(f"{other} ({name})" for other, name in interfaces.items() if other != node)
+            yield Finding(
+                name=f"fleet.address.{address}",
+                node=node,
+                verdict=Verdict.FAIL,
+                wanted="an address of its own",
+                actual=f"{address} on {interfaces[node]}",
+                evidence=f"the same address: {others}",
+                remedy=Remedy(text="give each node an address of its own: packets reach one of these nodes at random"),
+            )
+
+
+def _parts(state: NodeState, desired: DesiredState | None) -> Values:
+    """Return firmware, settings of the fabric and libraries of a node."""
+    values: Values = {}
     if not is_unreadable(state.gpus) and state.gpus:
-        values["gpu_driver"] = _set(gpu.driver for gpu in state.gpus)
         blocks = {block for gpu in state.gpus if not is_unreadable(gpu.firmware) for block in gpu.firmware}
         for block in sorted(blocks):
-            values[f"gpu_firmware.{block}"] = _set(
+            values[f"gpu_firmware.{block}"] = different(
                 gpu.firmware if is_unreadable(gpu.firmware) else gpu.firmware.get(block, "none") for gpu in state.gpus
             )
         unread = next((gpu.firmware for gpu in state.gpus if is_unreadable(gpu.firmware)), None)
@@ -71,7 +140,6 @@ def comparable(state: NodeState, desired: DesiredState | None) -> Values:
         values["gpu_firmware"] = "read" if blocks or unread is None else unread
     devices = [] if is_unreadable(state.rdma) else state.rdma
     if devices:
-        values["nic_firmware"] = _set(device.firmware for device in devices)
         values |= _lossless(devices)
     if devices or (desired and desired.rdma.count):  # without a NIC nothing loads libibverbs
         abi = state.verbs.abi
@@ -97,7 +165,7 @@ def _lossless(devices: Sequence[RdmaDevice]) -> Values:
         hidden = next((reading for reading in unread if reading.unreadable != "missing"), None)
         if readings:
             silent = unread[0] if len(unread) == len(readings) else None
-            values[subject] = hidden or silent or _set("not told" if is_unreadable(r) else r for r in readings)
+            values[subject] = hidden or silent or different("not told" if is_unreadable(r) else r for r in readings)
     return values
 
 
@@ -141,16 +209,6 @@ def _images(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]
     return values
 
 
-def _set(readings: Iterable[Reading[str]]) -> Reading[str]:
-    """The different values of one node's devices as one text; unreadable where one of them is."""
-    values: list[str] = []
-    for reading in readings:
-        if is_unreadable(reading):
-            return reading
-        values.append(reading)
-    return ", ".join(sorted(set(values)))
-
-
 def _subjects(values: Mapping[str, Values]) -> list[str]:
     """A part's firmware that could not be read on one node is not there by name: compare what any node has."""
     return list(dict.fromkeys(subject for of_node in values.values() for subject in of_node))
@@ -161,7 +219,8 @@ def _odd(subject: str, group: str, values: Mapping[str, Values]) -> Iterator[Fin
     although it was read elsewhere."""
     here = {node: of_node[subject] for node, of_node in values.items() if subject in of_node}
     read = {node: value for node, value in here.items() if not is_unreadable(value)}
-    if not read:
+    advice = is_advice(subject)
+    if not read or (advice and 2 * len(read) < len(here)):  # advice that most nodes cannot answer for holds up no node
         return
     for node, value in here.items():
         if is_unreadable(value):
@@ -183,7 +242,7 @@ def _odd(subject: str, group: str, values: Mapping[str, Values]) -> Iterator[Fin
             yield Finding(
                 name=f"fleet.{subject}",
                 node=node,
-                verdict=Verdict.FAIL,
+                verdict=Verdict.WARN if advice else Verdict.FAIL,
                 wanted=wanted,
                 actual=value,
                 evidence=sides,

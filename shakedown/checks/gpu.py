@@ -18,6 +18,7 @@ from shakedown.state import Gpu, NodeState, Reading, is_unreadable
 # A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
 # eighth.
 VRAM_SHARE = 0.98
+MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 
 
 @check("gpu_count", "gpu.count")
@@ -126,7 +127,7 @@ def gpu_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
                 state,
                 width,
                 lambda gpu: gpu.link.width,
-                lambda lanes: lanes >= width,
+                lambda lanes: width <= lanes <= MOST_LANES,
                 unit="lanes",
                 remedy=worn,
             ).about("width")
@@ -163,13 +164,33 @@ def gpu_xgmi(desired: DesiredState, state: NodeState) -> Comparison | None:
     )
 
 
-@check("gpu_ecc", "gpu.count")
-def gpu_ecc(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """No uncorrectable memory error since the driver was loaded."""
+@check("gpu_ecc", "gpu.count", "gpu.corrected_errors")
+def gpu_ecc(desired: DesiredState, state: NodeState) -> list[Comparison]:
+    """No uncorrectable memory error since the driver was loaded. Corrected errors are advice: the node may train, and
+    memory that needs many corrections is the memory that fails next."""
     if not desired.gpu.count:
-        return None
+        return []
     remedy = Remedy(text="drain the node and reset the GPU; if the count comes back, the GPU has to be exchanged")
-    return _per_gpu(desired, state, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy)
+    uncorrectable = _per_gpu(
+        desired, state, 0, lambda gpu: gpu.ecc_uncorrectable, (0).__eq__, unit="errors", remedy=remedy
+    )
+    most = desired.gpu.corrected_errors
+    if most is None:
+        return [uncorrectable]
+    watch = Remedy(text="read the counts again after a load: a GPU whose count grows has to be exchanged")
+    corrected = _at_most(desired, state, most, lambda gpu: gpu.ecc_correctable, unit="errors", remedy=watch)
+    return [uncorrectable, corrected.about("corrected")]
+
+
+@check("gpu_pcie_replays", "gpu.pcie_replays")
+def gpu_pcie_replays(desired: DesiredState, state: NodeState) -> Comparison | None:
+    """Packets that a GPU's PCIe link had to send again. Advice: data is right, and a link that repeats is a slow one
+    and fails next."""
+    most = desired.gpu.pcie_replays
+    if most is None or not desired.gpu.count:
+        return None
+    remedy = Remedy(text="read the counts again after a load: where they grow, reseat the GPU, riser or retimer named")
+    return _at_most(desired, state, most, lambda gpu: gpu.pcie_replays, unit="packets", remedy=remedy)
 
 
 @check("gpu_tool", "gpu.count")
@@ -185,11 +206,31 @@ def gpu_tool(desired: DesiredState, state: NodeState) -> Comparison | None:
     return Comparison(verdict=Verdict.OK, wanted=wanted, actual=state.gpu_tool)
 
 
-@check("gpu_idle", "gpu.count")
-def gpu_idle(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """Nobody else's process holds a GPU: it would be measured together with the job."""
+@check("gpu_idle", "gpu.count", "gpu.vram_used_bytes")
+def gpu_idle(desired: DesiredState, state: NodeState) -> list[Comparison]:
+    """No other user's process holds a GPU, which would be measured together with the job; and no memory is in use, also
+    where no process shows that holds it (a container of another PID namespace, memory that a killed job left)."""
     if not desired.gpu.count:
-        return None
+        return []
+    findings = [_processes(state)]
+    most = desired.gpu.vram_used_bytes
+    if most is not None:
+        text = "find who holds the memory (containers, other PID namespaces); with nobody there, reload the driver"
+        used = _per_gpu(
+            desired,
+            state,
+            f"below {most}",
+            lambda gpu: gpu.vram_used_bytes,
+            lambda size: size < most,
+            unit="bytes",
+            remedy=Remedy(text=text, risk=Risk.DISRUPTIVE),
+        )
+        findings.append(used.about("vram"))
+    return findings
+
+
+def _processes(state: NodeState) -> Comparison:
+    """The finding of processes that hold a GPU."""
     if is_unreadable(state.gpu_processes):
         return unknown("no process", state.gpu_processes)
     holders = {str(process.pid): process.name for process in state.gpu_processes}
@@ -287,6 +328,20 @@ def _per_gpu(
         return nothing_there(wanted, count=count, why="there is no GPU to judge: see gpu_count", unit=unit)
     readings = {gpu.bdf: read(gpu) for gpu in state.gpus}
     return compare_several(wanted, readings, right, otherwise=otherwise, unit=unit, remedy=remedy)
+
+
+def _at_most(
+    desired: DesiredState,
+    state: NodeState,
+    most: int,
+    read: Callable[[Gpu], Reading[int]],
+    *,
+    unit: str,
+    remedy: Remedy,
+) -> Comparison:
+    """Advice where a count of a GPU is above `most`."""
+    right = most.__ge__
+    return _per_gpu(desired, state, most, read, right, otherwise=Verdict.WARN, unit=unit, remedy=remedy)
 
 
 def _places(gpus: list[Gpu]) -> str:

@@ -12,7 +12,9 @@ from shakedown.desired.models import DesiredState
 from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.gid import NoGid, addresses_of, gid_index
 from shakedown.hca import devices_of, none_there, others_of
-from shakedown.state import NodeState, RdmaDevice, Reading, is_unreadable
+from shakedown.state import NodeState, PciLink, RdmaDevice, Reading, is_unreadable
+
+MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 
 CABLE = Remedy(
     text="look at cable, transceiver and switch port of the devices named, then at `ip link` and `rdma link`"
@@ -82,9 +84,12 @@ def rdma_rate(desired: DesiredState, state: NodeState) -> Comparison | None:
 
 @check("rdma_link", "rdma.link_gts", "rdma.link_width")
 def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
-    """PCIe speed and width of each NIC. A software device has no PCIe link to judge."""
+    """PCIe speed and width of each NIC. Where all devices are software there is no PCIe link to judge; beside a NIC
+    with a link, one without has lost it."""
     worn = Remedy(text="reseat or exchange the NIC or riser named: a link below its width halves the NIC's rate")
     gts, width = desired.rdma.link_gts, desired.rdma.link_width
+    devices = [] if is_unreadable(state.rdma) else devices_of(desired.rdma, state.rdma)
+    hardware = any(device.link is not None for device in devices)
     findings = []
     if gts is not None:
         findings.append(
@@ -92,7 +97,7 @@ def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
                 desired,
                 state,
                 gts,
-                lambda device: device.link and device.link.speed_gts,
+                lambda device: _of_link(device, hardware, lambda link: link.speed_gts),
                 lambda speed: speed >= gts,
                 unit="GT/s",
                 remedy=worn,
@@ -104,8 +109,8 @@ def rdma_link(desired: DesiredState, state: NodeState) -> list[Comparison]:
                 desired,
                 state,
                 width,
-                lambda device: device.link and device.link.width,
-                lambda lanes: lanes >= width,
+                lambda device: _of_link(device, hardware, lambda link: link.width),
+                lambda lanes: width <= lanes <= MOST_LANES,
                 unit="lanes",
                 remedy=worn,
             ).about("width")
@@ -159,6 +164,13 @@ def rdma_firmware(desired: DesiredState, state: NodeState) -> Comparison | None:
         why = none_there(desired.rdma)
         return nothing_there(usual, count=desired.rdma.count, why=why)
     return compare_several(usual, versions, usual.__eq__, remedy=remedy)
+
+
+def _of_link(device: RdmaDevice, hardware: bool, read: Callable[[PciLink], Reading[float]]) -> Reading[float] | None:
+    """A reading of the device's PCIe link: 0 where it has none beside devices that have one."""
+    if device.link is None:
+        return 0 if hardware else None
+    return read(device.link)
 
 
 def _remarks(found: dict[str, int], usual: int | None) -> list[str]:

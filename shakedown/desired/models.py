@@ -166,6 +166,29 @@ class Gpu(Section):
     vram_bytes: int | None = key(None, "memory of one GPU", "192G", unit="bytes")
     link_gts: float | None = key(None, "PCIe rate of each lane", 32.0, unit="GT/s")
     link_width: Positive | None = key(None, "PCIe lanes of a GPU", 16, unit="lanes")
+    vram_used_bytes: Positive | None = key(
+        None,
+        "memory in use on a GPU without a job, from which the GPU is not idle",
+        "2G",
+        unit="bytes",
+        source="primus-node-smoke",
+    )
+    corrected_errors: int | None = key(
+        None,
+        "corrected memory errors of a GPU since its driver was loaded, above which there is advice",
+        0,
+        unit="errors",
+        source="node-scraper",
+        ge=0,
+    )
+    pcie_replays: int | None = key(
+        None,
+        "repeated packets of a GPU's PCIe link, above which there is advice",
+        0,
+        unit="packets",
+        source="node-scraper",
+        ge=0,
+    )
     xgmi_links: Positive | None = key(
         None, "XGMI links of one GPU that are up, to the others of its board", 7, unit="links"
     )
@@ -192,7 +215,7 @@ class Gpu(Section):
         {"HSA_NO_SCRATCH_RECLAIM": "1"},
     )
 
-    @field_validator("vram_bytes", mode="before")
+    @field_validator("vram_bytes", "vram_used_bytes", mode="before")
     @classmethod
     def _size(cls, value: object) -> object:
         return parse_size(value)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from shakedown.checks.fleet import outliers
 from shakedown.findings import Finding, Verdict
-from tests.states import DELETED, desired, healthy, image, unreadable, with_
+from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
 
 NAME = "rocm/megatron-lm:v25.5_py310"
 ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -29,7 +31,11 @@ def compare(
 
 def test_equal_nodes_say_what_was_compared() -> None:
     names = ["node01", "node02"]
-    found = outliers({n: healthy() for n in names}, dict.fromkeys(names, "rack7"), dict.fromkeys(names, desired()))
+    found = outliers(
+        {n: healthy(number) for number, n in enumerate(names)},
+        dict.fromkeys(names, "rack7"),
+        dict.fromkeys(names, desired()),
+    )
     assert [(f.node, f.verdict) for f in found] == [("node01", "ok"), ("node02", "ok")]
     for subject in (
         "kernel",
@@ -121,7 +127,9 @@ def test_what_is_unreadable_everywhere_says_nothing() -> None:
 
 
 def test_the_number_of_gpus_is_not_mistaken_for_their_firmware() -> None:
-    assert compare(3, {2: {"gpus.7": DELETED}}) == []
+    assert [(f.node, f.name, f.actual) for f in compare(3, {2: {"gpus.7": DELETED}})] == [
+        ("node02", "fleet.gpu_count", "7")
+    ]
 
 
 def test_clocks_are_judged_by_their_spread() -> None:
@@ -157,3 +165,106 @@ def test_a_node_with_devices_that_nobody_asked_for_is_compared_in_its_libibverbs
     }
     found = outliers(states, dict.fromkeys(states, "rack7"), dict.fromkeys(states, wanted))
     assert [(f.node, f.name) for f in found if f.verdict != Verdict.OK] == [("node03", "fleet.libibverbs")]
+
+
+NIC, GPU = "rdma.5", "gpus.3"
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "verdict"),
+    [
+        ({"memory.total_bytes": 1024 * GIB}, "memory", "fail"),
+        ({"memory.total_bytes": 1984 * GIB}, "memory", "fail"),
+        ({"cpu.count": 96}, "cpu_count", "fail"),
+        ({"cpu.model": "AMD EPYC 9554 64-Core Processor"}, "cpu_model", "fail"),
+        ({"numa.nodes": 8}, "numa_nodes", "fail"),
+        ({"system.kernel": "6.8.0-45-generic"}, "kernel", "fail"),
+        ({"system.bios_version": "2.4.5"}, "bios", "fail"),
+        ({"system.product": "PowerEdge XE9685"}, "product", "fail"),
+        ({"system.arch": "aarch64"}, "arch", "fail"),
+        ({"system.os_name": "Ubuntu 24.04.1 LTS"}, "os", "fail"),
+        ({"rocm_version": "6.4.0"}, "rocm", "fail"),
+        ({f"{GPU}.numa_node": 1}, "gpu_numa", "fail"),
+        ({f"{GPU}.bdf": "0000:0f:00.0"}, "gpu_slots", "warn"),
+        ({f"{GPU}.pci_id": "1002:74a5"}, "gpu_model", "fail"),
+        ({f"{GPU}.model": "AMD Instinct MI325X"}, "gpu_name", "fail"),
+        ({f"{GPU}.vram_bytes": 168 * GIB}, "gpu_memory", "fail"),
+        ({f"{GPU}.driver": "6.14.0"}, "gpu_driver", "fail"),
+        ({f"{GPU}.compute_partition": "CPX"}, "gpu_compute_partition", "fail"),
+        ({f"{GPU}.memory_partition": "NPS4"}, "gpu_memory_partition", "fail"),
+        ({f"{GPU}.xgmi_links": 6}, "gpu_xgmi", "fail"),
+        ({f"{GPU}.link.width": 8}, "gpu_link", "warn"),
+        ({f"{GPU}.link.max_width": 8}, "gpu_link_max", "fail"),
+        ({"gpu_tool": "25.1.0"}, "gpu_tool", "warn"),
+        ({f"{NIC}.numa_node": 0}, "nic_numa", "fail"),
+        ({f"{NIC}.firmware": "230.0.0.0"}, "nic_firmware", "fail"),
+        ({f"{NIC}.driver": "bnxt_re_old"}, "nic_driver", "fail"),
+        ({f"{NIC}.rate_gbps": 200.0}, "nic_rate", "fail"),
+        ({f"{NIC}.link.width": 8}, "nic_link", "fail"),
+        ({f"{NIC}.link.speed_gts": 16.0}, "nic_link", "fail"),
+        ({f"{NIC}.link_layer": "InfiniBand"}, "nic_link_layer", "fail"),
+        ({f"{NIC}.max_read_request": 512}, "nic_max_read_request", "fail"),
+        ({"interfaces.6.mtu.running": "1500"}, "nic_mtu", "fail"),
+        ({"interfaces.6.ipv4": ["10.6.0.2/16"]}, "nic_netmask", "fail"),
+        ({"interfaces.0.ipv4": ["10.0.0.2/16"]}, "netmask", "fail"),
+        ({"interfaces.0.mtu.running": "9000"}, "mtu.eth0", "warn"),
+        ({"interfaces.0.speed_mbps": 1000}, "speed.eth0", "warn"),
+        ({"software.rccl": "2.21.5 (/opt/rocm/lib/librccl.so.1)"}, "rccl", "warn"),
+        ({"verbs.abi": 59}, "libibverbs", "fail"),
+        ({"verbs.providers.0.sha256": "ee" * 32}, "provider_library.bnxt_re", "fail"),
+        ({"containers.version": "24.0.0"}, "container_version", "warn"),
+        ({"disks.0.total_bytes": 400 * GIB}, "disk_size", "warn"),
+        ({"disks.0.fstype": "xfs"}, "disk_fstype", "warn"),
+        ({"nvme": []}, "nvme_count", "warn"),
+        ({"memory.hugepages_total": 64}, "hugepages", "warn"),
+        ({"cmdline.running": ["root=/dev/sdb1", "mitigations=off"]}, "cmdline.mitigations", "warn"),
+        ({("sysctl", "vm.swappiness"): {"running": "1", "persisted": "1"}}, "sysctl.vm.swappiness", "warn"),
+        ({"clock.service": "ntpd"}, "clock_service", "warn"),
+    ],
+)
+def test_one_node_of_64_that_differs_is_named_alone(change: dict[Any, Any], name: str, verdict: str) -> None:
+    nvme = [{"name": "nvme0", "bdf": None, "model": "PM9A3", "serial": "S1", "firmware": "GDC7"}]
+    found = compare(
+        64,
+        {
+            number: {"nvme": nvme, "software.rccl": "2.22.3", **(change if number == 2 else {})}
+            for number in range(1, 65)
+        },
+    )
+    assert [(f.node, f.name, str(f.verdict)) for f in found] == [("node02", f"fleet.{name}", verdict)]
+    assert found[0].wanted != found[0].actual and found[0].remedy is not None
+
+
+def test_amounts_of_equal_machines_agree_within_their_share() -> None:
+    total = 2048 * GIB
+    scatter = {number: {"memory.total_bytes": total - number * GIB // 8} for number in range(1, 33)}
+    assert compare(32, scatter) == []
+
+
+def test_what_belongs_to_one_node_alone_is_not_compared() -> None:
+    own = {
+        number: {
+            "cmdline.running": [f"root=UUID={number}", f"ip=10.0.0.{number}", "BOOT_IMAGE=/vmlinuz"],
+            ("sysctl", "net.ipv4.conf.all.rp_filter", "running"): str(number),
+        }
+        for number in (1, 2, 3)
+    }
+    assert [f for f in compare(3, own) if f.name != "fleet.sysctl.net.ipv4.conf.all.rp_filter"] == []
+
+
+def test_two_nodes_with_one_address_are_both_named() -> None:
+    found = compare(64, {7: {"interfaces.3.ipv4": ["10.3.0.9/24"]}}, {f"node{n:02d}": str(n % 2) for n in range(1, 65)})
+    assert [(f.node, f.name, f.verdict) for f in found] == [
+        ("node07", "fleet.address.10.3.0.9", "fail"),
+        ("node09", "fleet.address.10.3.0.9", "fail"),
+    ]
+    assert "node09 (ens2np0)" in found[0].evidence and "node07 (ens2np0)" in found[1].evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [("docker0", "172.17.0.1/16"), ("lo", "127.0.0.1/8"), ("br-12ab", "172.18.0.1/16"), ("ens9", "169.254.3.1/16")],
+)
+def test_addresses_that_every_node_may_have_are_no_finding(name: str, address: str) -> None:
+    more = {number: {"interfaces.0.name": name, "interfaces.0.ipv4": [address]} for number in (1, 2, 3)}
+    assert compare(3, more) == []

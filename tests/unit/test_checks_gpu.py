@@ -20,6 +20,7 @@ ALL = [
     checks.gpu_link,
     checks.gpu_xgmi,
     checks.gpu_ecc,
+    checks.gpu_pcie_replays,
     checks.gpu_tool,
     checks.gpu_idle,
     checks.kfd_topology,
@@ -44,7 +45,7 @@ def verdicts(changes: dict[Any, Any], **kwargs: Any) -> dict[str, Verdict]:
 
 def test_a_healthy_node_is_ok_in_every_respect() -> None:
     findings = found({})
-    assert len(findings) == 13
+    assert len(findings) == 16
     assert all(finding.verdict == "ok" for finding in findings.values())
 
 
@@ -92,6 +93,12 @@ def test_no_gpu_with_the_driver_up_fails_once_and_what_was_asked_of_it_was_not_s
             "fail",
             {"4242": "python3"},
         ),
+        ({"gpus.7.link.width": 63}, "gpu_link.width", "fail", {"0000:08:00.0": 63}),
+        ({"gpus.3.vram_used_bytes": 150 * GIB}, "gpu_idle.vram", "fail", {"0000:04:00.0": 150 * GIB}),
+        ({"gpus.3.vram_used_bytes": 2 * GIB}, "gpu_idle.vram", "fail", {"0000:04:00.0": 2 * GIB}),
+        ({"gpus.4.ecc_correctable": 100_000}, "gpu_ecc.corrected", "warn", {"0000:05:00.0": 100_000}),
+        ({"gpus.4.ecc_correctable": 1}, "gpu_ecc.corrected", "warn", {"0000:05:00.0": 1}),
+        ({"gpus.5.pcie_replays": 1_000_000}, "gpu_pcie_replays", "warn", {"0000:06:00.0": 1_000_000}),
         ({"kfd.gpu_nodes": 7}, "kfd_topology", "fail", 7),
         ({"rocm_version": "6.2.4"}, "rocm_version", "fail", "6.2.4"),
         ({"rocm_version": unreadable("missing")}, "rocm_version", "fail", "none installed"),
@@ -112,6 +119,9 @@ def test_one_fault_is_one_finding_that_names_it(change: dict[Any, Any], name: st
         ({"gpus.2.ecc_uncorrectable": unreadable("not permitted")}, "gpu_ecc"),
         ({"gpus.2.link.width": unreadable("malformed")}, "gpu_link.width"),
         ({"gpu_processes": unreadable("not permitted")}, "gpu_idle"),
+        ({"gpus.2.vram_used_bytes": unreadable("failed")}, "gpu_idle.vram"),
+        ({"gpus.2.ecc_correctable": unreadable("failed")}, "gpu_ecc.corrected"),
+        ({"gpus.2.pcie_replays": unreadable("failed")}, "gpu_pcie_replays"),
         ({"kfd.gpu_nodes": unreadable("missing")}, "kfd_topology"),
         ({"rocm_version": "unknown build"}, "rocm_version"),
         ({"rocm_version": unreadable("malformed")}, "rocm_version"),

@@ -127,12 +127,15 @@ def test_podman_takes_what_was_built_here_before_what_was_pulled() -> None:
 def test_an_image_that_was_loaded_is_the_one_that_was_pulled_by_its_id() -> None:
     loaded = {**image(NAME, ONE), "digests": []}
     nodes = {"n1": [image(NAME, ONE)], "n2": [loaded], "n3": [image(f"docker.io/{NAME}", ONE)]}
-    states = {node: with_(healthy(), {"containers.images": images}) for node, images in nodes.items()}
+    states = {
+        node: with_(healthy(number), {"containers.images": images})
+        for number, (node, images) in enumerate(nodes.items())
+    }
     wanted = desired(images={"it": NAME}, smoke={"recipe": "llama3.1-8b-fp8", "image": "it"})
     pinned, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, states)
     assert not problems and pinned == loaded["id"], "the one name that every node knows it by"
     assert not [f for f in outliers(states, {}, dict.fromkeys(states, wanted)) if f.name != "fleet"]
-    other = with_(healthy(), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
+    other = with_(healthy(9), {"containers.images": [{**loaded, "id": "sha256:" + "9" * 64}]})
     _, _, problems = pin_image(recipes()["llama3.1-8b-fp8"], wanted, {**states, "n4": other})
     assert [problem.path for problem in problems] == ["image"]
     (odd,) = [

@@ -113,11 +113,20 @@ def test_devices_of_one_node_with_different_indices_are_told_and_right() -> None
 
 
 def test_a_software_device_has_no_pcie_link_to_judge() -> None:
-    change: dict[Any, Any] = {"rdma.0.link": None, "rdma.0.vendor": None, "rdma.0.bdf": None}
-    assert not verdicts(change)
     alone = {f"rdma.{index}.link": None for index in range(8)}
     assert verdicts(alone) == {"rdma_link.speed": "unknown", "rdma_link.width": "unknown"}
     assert "nothing of the kind on bnxt_re0" in found(alone)["rdma_link.width"].evidence
+
+
+@pytest.mark.parametrize("also", [{}, {"rdma.3.bdf": None}, {"rdma.3.bdf": None, "rdma.3.vendor": None}])
+def test_one_nic_without_a_pcie_link_beside_seven_with_one_fails(also: dict[Any, Any]) -> None:
+    change = {"rdma.3.link": None, **also}
+    assert verdicts(change) == {"rdma_link.speed": "fail", "rdma_link.width": "fail"}
+    assert found(change)["rdma_link.width"].actual == {"bnxt_re3": 0}
+
+
+def test_a_nic_that_has_left_the_bus_has_no_63_lanes() -> None:
+    assert verdicts({"rdma.3.link.width": 63}) == {"rdma_link.width": "fail"}
 
 
 def test_a_device_of_another_vendor_is_not_judged_as_one_of_the_family() -> None:

@@ -1,0 +1,288 @@
+"""The facts of one node that should be equal on the nodes of a group.
+
+`fleet.py` compares them; `fleet.toml` says which differences are advice and which amounts may differ by how much.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from ipaddress import ip_interface, ip_network
+from pathlib import Path
+from typing import Any
+
+from shakedown.desired.models import DesiredState
+from shakedown.state import Gpu, Interface, NodeState, RdmaDevice, Reading, Setting, Unreadable, is_unreadable
+
+Values = dict[str, Reading[str]]  # subject -> reading of this node
+
+NONE = "none"
+
+
+@dataclass
+class Facts:
+    """The facts of one node: texts, which are equal or not; amounts in bytes, which are equal within a share; and
+    tables, whose rows are facts of their own and are "none" where a node lacks one."""
+
+    texts: Values = field(default_factory=dict)
+    amounts: dict[str, Reading[int]] = field(default_factory=dict)
+    tables: dict[str, Mapping[str, Reading[str]]] = field(default_factory=dict)
+
+
+@functools.cache
+def knowledge() -> Mapping[str, Any]:
+    """Return the data of fleet.toml."""
+    return tomllib.loads((Path(__file__).parent / "fleet.toml").read_text("utf-8"))
+
+
+def is_advice(subject: str) -> bool:
+    """Return whether a node that differs in this subject may train."""
+    return any(fnmatchcase(subject, pattern) for pattern in knowledge()["advice"])
+
+
+def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
+    """Return the facts of a node that its neighbours should share."""
+    facts = Facts()
+    _machine(state, facts)
+    _software(state, desired, facts)
+    _gpus(state, facts)
+    _nics(state, facts)
+    _interfaces(state, facts)
+    _storage(state, facts)
+    facts.tables["cmdline"] = _cmdline(state, desired)
+    facts.tables["setting"] = _settings(state, desired)
+    facts.tables["sysctl"] = {
+        name: _running(setting)
+        for name, setting in state.sysctl.items()
+        if desired is None or name not in desired.tuning.sysctl
+    }
+    return facts
+
+
+def _machine(state: NodeState, facts: Facts) -> None:
+    facts.texts |= {
+        "kernel": state.system.kernel,
+        "bios": state.system.bios_version,
+        "product": state.system.product,
+        "os": state.system.os_name,
+        "arch": state.system.arch,
+        "service_manager": state.system.service_manager,
+        "python": state.probe.python,
+        "account": state.probe.user,
+        "cpu_model": state.cpu.model,
+        "cpu_count": str(state.cpu.count),
+        "numa_nodes": _text(state.numa.nodes),
+        "hugepages": _hugepages(state),
+    }
+    facts.amounts["memory"] = state.memory.total_bytes
+
+
+def _hugepages(state: NodeState) -> Reading[str]:
+    total, size = state.memory.hugepages_total, state.memory.hugepage_kb
+    if is_unreadable(total):
+        return total
+    if is_unreadable(size):
+        return size
+    return f"{total} of {size} KiB"
+
+
+def _software(state: NodeState, desired: DesiredState | None, facts: Facts) -> None:
+    facts.texts |= {
+        "rocm": state.rocm_version,
+        "gpu_tool": state.gpu_tool,
+        "rccl": _or_none(state.software.rccl),
+        "mpi": _or_none(state.software.mpi),
+        "container_engine": _or_none(state.containers.engine),
+        "container_version": _or_none(state.containers.version),
+        "clock_service": _or_none(state.clock.service),
+    }
+    by_provider: dict[str, list[str]] = {}
+    for library in state.verbs.providers:
+        digest = "unread" if is_unreadable(library.sha256) else library.sha256[:16]
+        by_provider.setdefault(library.provider, []).append(f"ABI {library.abi} {digest}")
+    declared = desired.rdma.provider.name if desired and desired.rdma.provider else None  # fleet.py compares its file
+    rows = {name: ", ".join(sorted(set(texts))) for name, texts in by_provider.items() if name != declared}
+    facts.tables["provider"] = rows
+
+
+def _gpus(state: NodeState, facts: Facts) -> None:
+    gpus = state.gpus
+    if is_unreadable(gpus):
+        facts.texts["gpu_count"] = gpus
+        return
+    facts.texts["gpu_count"] = str(len(gpus))
+    if not gpus:
+        return
+    readers: dict[str, Callable[[Gpu], Reading[Any]]] = {
+        "gpu_model": lambda gpu: gpu.pci_id,
+        "gpu_name": lambda gpu: gpu.model,
+        "gpu_driver": lambda gpu: gpu.driver,
+        "gpu_compute_partition": lambda gpu: gpu.compute_partition,
+        "gpu_memory_partition": lambda gpu: gpu.memory_partition,
+        "gpu_xgmi": lambda gpu: gpu.xgmi_links,
+        "gpu_link": lambda gpu: _pair(gpu.link.speed_gts, gpu.link.width),
+        "gpu_link_max": lambda gpu: _pair(gpu.link.max_speed_gts, gpu.link.max_width),
+    }
+    facts.texts |= {name: different(map(read, gpus)) for name, read in readers.items()}
+    facts.texts["gpu_numa"] = in_order(gpu.numa_node for gpu in gpus)
+    facts.texts["gpu_slots"] = in_order(gpu.bdf for gpu in gpus)
+    sizes = [gpu.vram_bytes for gpu in gpus]
+    unread = next((size for size in sizes if is_unreadable(size)), None)
+    facts.amounts["gpu_memory"] = unread or min(size for size in sizes if not is_unreadable(size))
+
+
+def _nics(state: NodeState, facts: Facts) -> None:
+    devices = state.rdma
+    if is_unreadable(devices):
+        facts.texts["nic_count"] = devices
+        return
+    facts.texts["nic_count"] = str(len(devices))
+    if not devices:
+        return
+    readers: dict[str, Callable[[RdmaDevice], Reading[Any]]] = {
+        "nic_vendor": lambda device: device.vendor or NONE,
+        "nic_driver": lambda device: device.driver or NONE,
+        "nic_firmware": lambda device: device.firmware,
+        "nic_ports": lambda device: device.ports,
+        "nic_rate": lambda device: device.rate_gbps,
+        "nic_link_layer": lambda device: device.link_layer,
+        "nic_max_read_request": lambda device: device.max_read_request,
+        "nic_link": lambda device: _pair(device.link.speed_gts, device.link.width) if device.link else NONE,
+        "nic_link_max": lambda device: _pair(device.link.max_speed_gts, device.link.max_width) if device.link else NONE,
+    }
+    facts.texts |= {name: different(map(read, devices)) for name, read in readers.items()}
+    facts.texts["nic_numa"] = in_order(device.numa_node for device in devices)
+    facts.texts["nic_slots"] = in_order(device.bdf or NONE for device in devices)
+    facts.texts["nic_names"] = in_order(device.name for device in devices)
+
+
+def _interfaces(state: NodeState, facts: Facts) -> None:
+    """MTU, netmask and speed: of the NICs' interfaces together, since their names follow slots; of others by name."""
+    interfaces = state.interfaces
+    facts.texts["interfaces"] = interfaces if is_unreadable(interfaces) else "read"
+    if is_unreadable(interfaces):
+        return
+    devices = [] if is_unreadable(state.rdma) else state.rdma
+    nics = {device.netdev for device in devices if not is_unreadable(device.netdev)}
+    fabric = [interface for interface in interfaces if interface.name in nics]
+    if fabric:
+        facts.texts["nic_mtu"] = different(interface.mtu.running for interface in fabric)
+        facts.texts["nic_netmask"] = different(map(_netmask, fabric))
+    routes = [] if is_unreadable(state.routes) else state.routes
+    default = next((route.interface for route in routes if route.destination == "0.0.0.0/0"), None)
+    others = [interface for interface in node_interfaces(interfaces) if interface.name not in nics]
+    for interface in others:
+        name = interface.name
+        facts.texts[f"mtu.{name}"] = interface.mtu.running
+        facts.texts[f"link.{name}"] = "up" if interface.up else "down"
+        facts.texts[f"speed.{name}"] = _or_none(_text(interface.speed_mbps))
+        role = "netmask" if name == default else f"netmask.{name}"
+        facts.texts[role] = _netmask(interface)
+
+
+def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
+    """Yield the interfaces that lead to other nodes."""
+    local = knowledge()["interfaces"]["local"]
+    return (each for each in interfaces if not any(fnmatchcase(each.name, pattern) for pattern in local))
+
+
+def node_addresses(state: NodeState) -> dict[str, str]:
+    """Return the addresses that no other node may have, each with the interface that has it."""
+    if is_unreadable(state.interfaces):
+        return {}
+    local = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
+    result: dict[str, str] = {}
+    for interface in node_interfaces(state.interfaces):
+        for text in (*interface.ipv4, *interface.ipv6):
+            try:
+                address = ip_interface(text.split("%", 1)[0]).ip
+            except ValueError:
+                continue
+            if not any(address.version == network.version and address in network for network in local):
+                result[str(address)] = interface.name
+    return result
+
+
+def _netmask(interface: Interface) -> str:
+    return ", ".join(sorted({"/" + text.rpartition("/")[2] for text in interface.ipv4})) or NONE
+
+
+def _storage(state: NodeState, facts: Facts) -> None:
+    if not is_unreadable(state.disks):
+        facts.tables["mount"] = {disk.mount: disk.fstype for disk in state.disks if disk.network}
+        root = next((disk for disk in state.disks if disk.mount == "/"), None)
+        if root is not None:
+            facts.amounts["disk_size"] = root.total_bytes
+            facts.texts["disk_fstype"] = root.fstype
+    nvme = state.nvme
+    if is_unreadable(nvme):
+        facts.texts["nvme_count"] = _or_none(nvme)
+        return
+    facts.texts["nvme_count"] = str(len(nvme))
+    if nvme:
+        facts.texts["nvme_model"] = different(each.model for each in nvme)
+        facts.texts["nvme_firmware"] = different(each.firmware for each in nvme)
+
+
+def _cmdline(state: NodeState, desired: DesiredState | None) -> Mapping[str, Reading[str]]:
+    """Return the kernel's parameters by name, without those that name a node's own parts and without those that the
+    desired state asks for."""
+    if is_unreadable(state.cmdline.running):
+        return {}
+    asked = {word.partition("=")[0] for word in (desired.tuning.cmdline if desired else [])}
+    asked |= {word.replace("{cpu}", vendor) for word in asked for vendor in ("amd", "intel")}
+    own = knowledge()["cmdline"]["own"]
+    values: dict[str, list[str]] = {}
+    for word in state.cmdline.running:
+        name, _, value = word.partition("=")
+        if name not in asked and not any(fnmatchcase(name, pattern) for pattern in own):
+            values.setdefault(name, []).append(value or "set")
+    return {name: " ".join(sorted(set(given))) for name, given in values.items()}
+
+
+def _settings(state: NodeState, desired: DesiredState | None) -> Mapping[str, Reading[str]]:
+    """Return the running values of the host settings that the desired state does not ask for."""
+    values = {name: _running(setting) for name, setting in state.settings.items()}
+    values |= {"numa_balancing": _running(state.numa.balancing), "thp": _running(state.memory.thp)}
+    governors = state.cpu.governors
+    values["cpu_governor"] = _or_none(governors) if is_unreadable(governors) else ", ".join(sorted(governors))
+    values |= {"memlock": _running(state.limits.memlock), "nofile": _running(state.limits.nofile)}
+    tuning = desired.tuning if desired else None
+    return {name: value for name, value in values.items() if getattr(tuning, name, None) is None}
+
+
+def _running(setting: Setting) -> Reading[str]:
+    return _or_none(setting.running)
+
+
+def _or_none(reading: Reading[Any]) -> Reading[Any]:
+    """Return "none" for a thing that is not there, which is knowledge about the node."""
+    return NONE if isinstance(reading, Unreadable) and reading.unreadable == "missing" else reading
+
+
+def _text(reading: Reading[Any]) -> Reading[str]:
+    return reading if is_unreadable(reading) else f"{reading:g}" if isinstance(reading, float) else str(reading)
+
+
+def _pair(speed: Reading[float], width: Reading[int]) -> Reading[str]:
+    if is_unreadable(speed):
+        return speed
+    return width if is_unreadable(width) else f"{speed:g} GT/s x{width}"
+
+
+def different(readings: Iterable[Reading[Any]]) -> Reading[str]:
+    """Return the different values of one node's devices as one text; unreadable where one of them is."""
+    return _joined(list(readings), ", ", lambda texts: sorted(set(texts)))
+
+
+def in_order(readings: Iterable[Reading[Any]]) -> Reading[str]:
+    """Return the values of one node's devices in their order; unreadable where one of them is."""
+    return _joined(list(readings), " ", lambda texts: texts)
+
+
+def _joined(readings: list[Reading[Any]], mark: str, arrange: Callable[[list[str]], Sequence[str]]) -> Reading[str]:
+    unread = next((reading for reading in readings if is_unreadable(reading)), None)
+    return unread or mark.join(arrange([str(_text(reading)) for reading in readings]))
