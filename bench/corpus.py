@@ -12,10 +12,15 @@ from dataclasses import dataclass
 from math import isnan, sqrt
 from pathlib import Path
 
+from shakedown import catalogue
+from shakedown.catalogue.lines import read
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.signatures import FailureScanner, kernel_log
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 CURVES = CORPUS / "curves"
+CATCH_ALLS = ("task_ended", "watchdog_abort", "scheduler_cancelled")
+"""Entries that report an end and no cause of it, beside the general ones."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,43 @@ def runs(path: Path) -> list[Run]:
         lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
         found.append(Run(**{**entry, **lists}))
     return found
+
+
+def causes() -> dict[str, tuple[str, ...]]:
+    """Return for each cause of an excerpt the entries of the catalogue that name it."""
+    document = tomllib.loads((CORPUS / "causes.toml").read_text("utf-8"))
+    return {cause: tuple(names) for cause, names in document["cause"].items()}
+
+
+def named(text: str) -> str | None:
+    """Return the entry that the project gives as the root of a job's failure; None where it sees none."""
+    lines = text.strip("\n").splitlines(keepends=True)
+    scanner = FailureScanner()
+    scanner.batch(lines)
+    scanner.close()
+    kernel = kernel_log(line for line in lines if read(line).kernel)
+    root = scanner.root
+    if root is None or (kernel and _general(root.name)):
+        return kernel[0].name if kernel else root.name if root else None
+    return root.name
+
+
+def _general(name: str) -> bool:
+    found = catalogue.entry(name)
+    return found is not None and (found.general or name in CATCH_ALLS)
+
+
+def reading(excerpt: Excerpt) -> str:
+    """Return how an excerpt is read: "named", "catch-all", "unknown" or "wrong"; "healthy" or "alarm" where the job
+    went well."""
+    name = named(excerpt.text)
+    if not excerpt.cause:
+        return "alarm" if name else "healthy"
+    if name is None:
+        return "unknown"
+    if name in causes()[excerpt.cause]:
+        return "named"
+    return "catch-all" if _general(name) else "wrong"
 
 
 def excerpts(path: Path) -> list[Excerpt]:

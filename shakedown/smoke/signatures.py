@@ -86,8 +86,31 @@ _EXIT_BARRIER = "] Error waiting on exit barrier"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
 _RANK = re.compile(r"^(?:\s{0,20}\[[^\[\]]{1,40}\]:? ?|\s{0,20}\d{1,5}: ?){0,8}")  # "[rank3]: ", "[default0]:", "3: "
+# What a logger prints before a message that stopped nothing: "WARNING 06-12 10:00:00", "[W1121 socket.cpp:464]",
+# "2026-11-24 07:00 [INFO]", "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO". RCCL's own WARN is mostly the end.
+_MILD = re.compile(
+    r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!NCCL )WARN)(?![A-Za-z_=])|\s{0,8}\[?[WI]\d{4} |"
+    r".{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |.{0,300}\b[A-Z][a-z]{0,20}Warning: "
+)
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
 _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
+
+
+def _mild(line: str) -> bool:
+    """Return whether a logger marks the line as one that stopped nothing."""
+    mark = _MILD.match(line)
+    return mark is not None and not any(word in mark[0] for word in ("rror", "xception", "ERROR", "FATAL"))
+
+
+def _distance(name: str) -> int:
+    """Return how far a failure of that kind is from what began it: an own fault 0, what follows or says no more 5."""
+    found = entry(name)
+    assert found is not None
+    if found.symptom:
+        return {"origin": 1, "either": 3}.get(found.role or "", 5)
+    if found.general:
+        return 4
+    return {"origin": 0, "either": 1}.get(found.role or "", 2)
 
 
 class FailureScanner:
@@ -116,6 +139,11 @@ class FailureScanner:
     def first(self) -> Match | None:
         """The first of all."""
         return self.matches[0] if self.matches else None
+
+    @property
+    def root(self) -> Match | None:
+        """The failure that best explains the others: of equal ones the first."""
+        return min(self.matches, key=lambda match: _distance(match.name), default=None)
 
     @property
     def open(self) -> bool:
@@ -190,7 +218,7 @@ class FailureScanner:
         return next((signature for signature in self._signatures if signature.matches(line)), None)
 
     def _settle(self, line: str) -> Match | None:
-        found = self._signature_of(line)
+        found = None if _mild(line) else self._signature_of(line)
         return self._found(found, line) if found else None
 
     def _found(self, signature: Entry, line: str) -> Match | None:

@@ -88,7 +88,7 @@ def test_torchruns_traceback_on_sigterm_is_no_failure_and_what_follows_still_is(
     assert first_failure([f"[default0]:{line}" for line in CLEAN_STOP]) is None
     assert first_failure([*CLEAN_STOP, "Segmentation fault\n"]).name == "segmentation_fault"
     killed = [line.replace("signal: 15", "signal: 9") for line in CLEAN_STOP]
-    assert first_failure(killed).name == "traceback"
+    assert first_failure(killed).name == "killed"
 
 
 def test_a_traceback_is_named_by_its_exception_even_when_two_ranks_are_mixed():
@@ -126,6 +126,43 @@ def test_of_more_ranks_at_once_than_a_node_can_have_the_last_is_taken_for_a_fail
 def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
     match = first_failure(["Traceback (most recent call last):\n", '  File "a.py", line 1\n', "ValueError: bad\n"])
     assert (match.name, match.line_number, match.line) == ("traceback", 3, "ValueError: bad")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "root"),
+    [
+        ("torch.distributed.DistStoreError: Socket Timeout", "RuntimeError: HIP out of memory", "out_of_memory"),
+        ("NCCL error in: x.cpp:1, unhandled system error", "Call to ibv_create_cq failed", "verbs_call"),
+        ("terminate called after throwing an instance of 'x'", "ncclRemoteError: x", "nccl_remote_error"),
+        ("RuntimeError: HIP out of memory", "Memory access fault by GPU node-3", "out_of_memory"),
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "exitcode  : -9", "killed"),
+    ],
+)
+def test_of_several_failures_the_one_that_explains_the_others_is_the_root(first, second, root):
+    scanner = FailureScanner()
+    scanner.batch([f"{first}\n", f"{second}\n"])
+    assert scanner.root is not None and scanner.root.name == root
+
+
+@pytest.mark.parametrize("text", ["Stale file handle", "RuntimeError: HIP error: invalid device function"])
+@pytest.mark.parametrize(
+    "mild",
+    [
+        "WARNING 06-12 10:00:00 a.py:7] ",
+        "2026-11-24 07:00:00 [INFO] cache: ",
+        "[W1121 socket.cpp:464] ",
+        "W1121 07:56:08.461000 18 torch/a.py:1] ",
+        "/opt/a.py:7: UserWarning: ",
+        "[1669.1] [node1:1:0] a.c:7  UCX  WARN ",
+        "[NeMo W 2026-11-24 a:1] ",
+        "node1:1:2 [0] NCCL INFO ",
+        "[rank3]: WARNING:root:",
+    ],
+)
+def test_a_line_that_a_logger_marks_as_a_warning_is_no_failure(mild, text):
+    assert first_failure([f"{mild}{text}\n"]) is None
+    assert first_failure([f"node1:1:2 [0] NCCL WARN {text}\n"]) is not None
+    assert first_failure([f"{text} (run with NCCL_DEBUG=INFO: WARNING)\n"]) is not None
 
 
 def test_a_traceback_that_was_cut_is_a_failure():

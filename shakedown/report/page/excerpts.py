@@ -109,7 +109,7 @@ def _first_failure(path: Path) -> Match | None:
     for batch in _batches(path):
         scanner.batch(batch)
     scanner.close()
-    return scanner.first
+    return scanner.root
 
 
 def _around(path: Path, match: Match | None) -> list[tuple[int, str]]:

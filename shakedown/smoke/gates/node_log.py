@@ -37,8 +37,8 @@ class NodeLog(BaseModel):
     beyond: int = 0
     damaged: tuple[int, ...] = ()
     summary: Summary = Summary()
-    failure: Match | None = None
-    failures: tuple[Match, ...] = ()  # every failure signature where it first stood, that one first
+    failure: Match | None = None  # that explains the others best
+    failures: tuple[Match, ...] = ()  # every failure signature where it first stood, in their order
     harmless: tuple[str, ...] = ()  # tracebacks that are no failure, each kind where it first stood
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
@@ -92,7 +92,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         beyond=beyond,
         damaged=tuple(reader.damaged),
         summary=reader.summary,
-        failure=failure.first,
+        failure=failure.root,
         failures=tuple(failure.matches),
         harmless=tuple(failure.harmless),
         rccl=tuple(rccl.matches),
