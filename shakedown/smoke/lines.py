@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_LINE = 1 << 20  # bytes: a stream without line ends (a core dump on stdout) must not fill the memory
 
 
@@ -61,3 +63,30 @@ def split(text: str) -> list[str]:
     *complete, last = text.split("\n")
     lines = [line + "\n" for line in complete]
     return [*lines, last] if last else lines
+
+
+# What stands before a job's own words: ranks ("[rank3]: ", "[default0]:", "[1,0]<stderr>:", "3: "), the host by pdsh,
+# clush or srun ("node07: ", which needs a digit: "srun: " and "ValueError: " are words of the line itself), containers
+# ("trainer-1  | "), ray, times of kubectl and journald. At most eight, and each of bounded length.
+_PREFIX = re.compile(
+    r"(?:\s{0,20}(?:"
+    r"\[[^\[\]]{1,80}\](?:<std(?:out|err)>)?:?\s?"
+    r"|\d{1,6}: ?"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?:?\s"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} [\w./@-]{1,80}(?:\[\d{1,9}\])?: "
+    r"|(?=[a-z0-9.-]{0,80}\d)[a-z0-9][a-z0-9.-]{0,80}: "
+    r"|[\w./-]{1,80}\s{1,20}\| "
+    r"|\([\w .:]{0,60}pid=\d{1,9}(?:, ip=[\d.]{7,15})?\) "
+    r")){1,8}"
+)
+
+
+def prefix(line: str) -> str:
+    """Return what launchers, containers and loggers put before a line's own words; empty: nothing."""
+    found = _PREFIX.match(line)
+    return found[0] if found else ""
+
+
+def unprefixed(line: str) -> str:
+    """Return a line without that."""
+    return line[len(prefix(line)) :]

@@ -134,6 +134,7 @@ def test_a_good_run_passes_every_gate(name):
         *EXPECT,
         "steady",
         "no_failure_signature",
+        "ended_well",
         "rccl_tuning",
     ]
     assert verdict(gates) is OK

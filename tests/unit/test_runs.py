@@ -182,7 +182,7 @@ def test_a_run_nobody_finished_is_not_a_pass() -> None:
 
 
 ITERATION_GATES = {"iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling"}
-ON_LOGS = ITERATION_GATES | {"logs_complete", "no_failure_signature", "rccl_tuning"}
+ON_LOGS = ITERATION_GATES | {"logs_complete", "no_failure_signature", "ended_well", "rccl_tuning"}
 
 
 def gates_of(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> dict[str, Gate]:

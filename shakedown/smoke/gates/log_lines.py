@@ -28,6 +28,40 @@ def no_failure_signature(logs: Mapping[str, NodeLog | None], unlogged: int = 0) 
 
 
 @gate
+def ended_well(
+    logs: Mapping[str, NodeLog | None],
+    codes: Mapping[str, int | None] | None = None,
+    stopped: str = "",
+    unlogged: int = 0,
+) -> Outcome:
+    """Behind the last iteration no log says that something ended badly: a signal, an exit code, the scheduler, the
+    launcher, the GPU's runtime. A line with an error word that nothing explains is unknown, but where every rank is
+    known to have ended with 0, and so is the end of a job that was stopped. Of a log without iterations the last lines
+    count.
+    """
+    if stopped:  # what ranks say when they are ended accuses none of them
+        return Outcome(
+            verdict=Verdict.UNKNOWN, evidence="the job was stopped before its end", remedy=advice("unfinished")
+        )
+    ends = [(name, log.end) for name, log in logs.items() if log]
+    failed = [f"{name}: {end.failed}" for name, end in ends if end.failed]
+    exited = bool(codes) and all(code == 0 for code in (codes or {}).values())
+    doubtful = [f"{name}: {end.doubtful}" for name, end in ends if end.doubtful]
+    doubtful += [f"{name}: more than can be read stands behind its last iteration" for name, end in ends if end.cut]
+    unseen = [f"no log of {some(missing)}"] if (missing := [name for name, log in logs.items() if log is None]) else []
+    unseen += [f"{name}: {log.incomplete}" for name, log in logs.items() if log and log.incomplete]
+    unseen += [f"{logs_of(logs, unlogged)}: how the others end is not known"] if unlogged else []
+    unknown = bool(unseen) or (bool(doubtful) and not exited)
+    said = failed or [*doubtful, *unseen]
+    return Outcome(
+        verdict=Verdict.FAIL if failed else Verdict.UNKNOWN if unknown or not line_count(logs) else Verdict.OK,
+        wanted="no failure behind the last iteration",
+        evidence=some(said) if said else f"none in the ends of {counted(len(ends), 'log')}",
+        remedy=advice("unfinished") if failed or unknown or not line_count(logs) else None,
+    )
+
+
+@gate
 def rccl_tuning(
     logs: Mapping[str, NodeLog | None], rdma: bool = False, nccl_debug: str | None = None, unlogged: int = 0
 ) -> Outcome:

@@ -13,6 +13,7 @@ from shakedown.smoke import job_shape, log, signatures
 from shakedown.smoke.job_shape import JobShape, JobShapeReader
 from shakedown.smoke.lines import LineSplitter, as_text
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
+from shakedown.smoke.log_end import EndReader, LogEnd
 from shakedown.smoke.log_source import LogSource
 from shakedown.smoke.marks import Marks
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner
@@ -43,6 +44,7 @@ class NodeLog(BaseModel):
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
     measured: Measured = Measured()  # what ranks say of their own time
+    end: LogEnd = LogEnd()  # what stands behind the last iteration
     incomplete: str = ""
 
 
@@ -53,19 +55,20 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
     failure, rccl, shape = FailureScanner(), Scanner(entries("rccl"), rdma=True), JobShapeReader()
-    windows = WindowReader()
+    windows, ending = WindowReader(), EndReader()
     hole = ""
     iterations: list[Iteration] = []
     beyond = 0
 
     def take(block: bytes) -> None:
         nonlocal beyond
-        at = 0
+        at, behind = 0, None
         for start, end in _marks().spans(block):
             failure.skip(block, at, start)
             line, at = as_text(block[start:end]), end
             if beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
                 found = reader.line(line)
+                behind = end if found else behind
                 kept = found[: MAX_ITERATIONS - len(iterations)]
                 iterations.extend(kept)
                 beyond += len(found) - len(kept)
@@ -76,6 +79,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             windows.line(line)
         failure.skip(block, at, len(block))
         shape.hosts(block)
+        ending.take(block, behind)
 
     tail = b""
     for chunk in source:
@@ -98,6 +102,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
         measured=windows.measured(),
+        end=ending.end(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
     )
 

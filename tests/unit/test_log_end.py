@@ -1,0 +1,136 @@
+"""What a log says behind its last iteration decides as much as what stands before it."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.corpus import CORPUS, excerpts
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate, Observed, judge, judge_log, of_logs, read_log
+from shakedown.smoke.lines import prefix, unprefixed
+from shakedown.smoke.log_end import EndReader, ended_badly, endings
+
+OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
+RUN = [
+    f" iteration {at:8d}/      20 | elapsed time per iteration (ms): 650.0 | lm loss: {9 - at / 10:.6E} |"
+    " number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+    for at in range(1, 21)
+]
+ENDINGS = [pytest.param(shown, id=shown[:60]) for each in endings() for shown in each.shows]
+FURTHER = [  # of forms that no entry shows
+    "Terminated",
+    "run.sh: line 44: 991 Bus error               (core dumped) python3 pretrain_gpt.py",
+    "srun: error: gpu[12-14]: tasks 8-31: Killed",
+    "slurmstepd: error: *** JOB 77 ON gpu12 CANCELLED AT 2026-11-24T01:02:03 ***",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+    "prterun noticed that process rank 0 with PID 9 on node n1 exited on signal 6 (Aborted).",
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+    "error: job exited with exit code 1",
+    "HW Exception by GPU node-2 (Agent handle: 0x1) reason :GPU Hang",
+    "double free or corruption (!prev)",
+    "*** SIGSEGV received; Fatal Python error: Aborted",
+    "pod default/train-0 terminated: reason: OOMKilled, exit code: 137",
+    "Exited with exit code 9.",
+    "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.",
+    "ERROR: process finished with status 2",
+    "torchrun died with exit status 1",
+]
+GOOD = [
+    "validation loss at iteration 20 | lm loss value: 8.1E+00 | lm loss PPL: 3.3E+03 |",
+    "  successfully saved checkpoint from iteration      20 to /ckpt [ t 1/2, p 1/1 ]",
+    "[after training is done] datetime: 2026-11-24 07:00:00",
+    "saving finished with exit code 0",
+    "0 errors, 0 failures",
+    "wandb: Run summary: loss 8.1",
+    "/opt/venv/lib/x.py:3: UserWarning: an error in the config is ignored",
+    "[rank0]:[W1124 07:00:00.000 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called",
+    "[2026-11-24 07:00:00,000] [INFO] [launch.py:347:main] Process 4242 exits successfully.",
+    "throughput per GPU: 1443.04",
+]
+
+
+def ended(*lines: str, before: list[str] = RUN) -> Gate:
+    gates = judge_log(read_log([*before, *(line + "\n" for line in lines)]), {})
+    return next(gate for gate in gates if gate.name == "ended_well")
+
+
+@pytest.mark.parametrize("line", [*ENDINGS, *FURTHER])
+@pytest.mark.parametrize("before", ["", "node07: ", "[rank3]: ", "3: ", "trainer-1  | ", "2026-11-24T07:00:00.123Z "])
+def test_a_failure_behind_the_last_iteration_fails(line: str, before: str) -> None:
+    gate = ended("some words", before + line)
+    assert gate.verdict is FAIL and gate.remedy, gate
+
+
+@pytest.mark.parametrize("line", GOOD)
+def test_what_a_good_run_prints_at_its_end_passes(line: str) -> None:
+    assert ended(line).verdict is OK
+
+
+def test_every_pattern_matches_what_it_shows_and_no_more() -> None:
+    for each in endings():
+        assert all(each.pattern.search(line) for line in each.shows), each
+        assert not [line for line in each.shows_not if ended_badly(line)], each
+
+
+def test_an_error_that_nothing_explains_is_unknown() -> None:
+    gate = ended("frobnicator: ERROR: the flux is out of bounds")
+    assert gate.verdict is UNKNOWN and "the flux is out of bounds" in gate.evidence
+    log = read_log([*RUN, "frobnicator: ERROR: the flux is out of bounds\n"])
+    (known,) = (g for g in judge(Observed(logs={"n": log}, codes={"n/0": 0})) if g.name == "ended_well")
+    assert known.verdict is OK, "every rank is known to have ended with 0"
+
+
+def test_an_error_before_an_iteration_stopped_nothing() -> None:
+    assert ended(before=["ERROR: apex is missing\n", "Killed\n", *RUN]).verdict is OK
+
+
+def test_a_log_without_iterations_is_read_at_its_end() -> None:
+    other = ["loading\n", "Killed\n", *["waiting\n"] * 100]
+    assert ended(before=other).verdict is OK
+    assert ended("Killed", before=other).verdict is FAIL
+    logs = {"n1": read_log(RUN), "n2": read_log([*other, "Aborted (core dumped)\n"])}
+    (gate,) = (g for g in judge(of_logs(logs, {})) if g.name == "ended_well")
+    assert gate.verdict is FAIL and gate.evidence.startswith("n2: ")
+
+
+def test_much_behind_the_last_iteration_is_read_at_both_ends() -> None:
+    noise = ["x" * 99] * 9000
+    assert ended(*noise).verdict is UNKNOWN
+    assert ended(*noise, "Killed").verdict is FAIL
+    assert ended("Killed", *noise).verdict is FAIL
+
+
+def test_blocks_of_any_size_read_alike() -> None:
+    data = "".join([*RUN, "Killed\n"]).encode()
+    for size in (7, 100, 1000):
+        assert read_log([data[at : at + size] for at in range(0, len(data), size)]).end.failed
+
+
+def test_healthy_public_logs_end_well() -> None:
+    wrong = []
+    every = [each for path in (CORPUS / "jobs").glob("*.toml") for each in excerpts(path) if not each.cause]
+    for each in every:
+        reader = EndReader()
+        reader.take(b"", 0)
+        reader.take(each.text.encode(), None)
+        if reader.end().failed:
+            wrong.append((each.source, reader.end()))
+    assert len(every) >= 50 and not wrong
+
+
+@pytest.mark.parametrize(
+    ("line", "own"),
+    [
+        ("node01: 3: [rank3]: RuntimeError: x", "RuntimeError: x"),
+        ("[1,3]<stderr>:RuntimeError: x", "RuntimeError: x"),
+        ("2026-11-24T07:00:00.123456789Z Killed", "Killed"),
+        ("trainer-0  | Killed", "Killed"),
+        ("(RayTrainWorker pid=77, ip=192.0.2.1) Killed", "Killed"),
+        ("Nov 24 07:00:00 node7 train[12]: Killed", "Killed"),
+        ("srun: error: x", "srun: error: x"),
+        ("ValueError: 3: 4", "ValueError: 3: 4"),
+        ("torch.cuda.Error1: x", "torch.cuda.Error1: x"),
+    ],
+)
+def test_what_launchers_put_before_a_line_is_taken_away(line: str, own: str) -> None:
+    assert unprefixed(line) == own and prefix(line) + own == line
