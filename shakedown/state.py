@@ -91,6 +91,8 @@ class System(_Part):
     bios_version: Reading[str]  # /sys/class/dmi/id/bios_version
     product: Reading[str]  # /sys/class/dmi/id/product_name
     board_serial: Reading[str] = NOT_READ  # /sys/class/dmi/id/board_serial; needs root
+    machine_id: Reading[str] = NOT_READ  # /etc/machine-id
+    host_key: Reading[str] = NOT_READ  # the public key of sshd, "ssh-ed25519 AAAA..."
     service_manager: Literal["systemd", "other"]  # /run/systemd/system
 
 

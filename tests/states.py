@@ -290,6 +290,8 @@ def _base(hostname: str) -> dict[str, Any]:
             "bios_version": "2.4.4",
             "product": "PowerEdge XE9680",
             "board_serial": f"CN0{hostname.upper()}",
+            "machine_id": hashlib.md5(hostname.encode()).hexdigest(),
+            "host_key": f"ssh-ed25519 AAAA{hostname}",
             "service_manager": "systemd",
         },
         "numa": {"nodes": 2, "balancing": {"running": "0", "persisted": "0"}},

@@ -14,7 +14,7 @@ from shakedown.runs import RunRecord
 
 _USERS = {"user"}
 _HOSTS = {"hostname"}
-_SERIALS = {"serial", "board_serial", "uuid", "unique_id"}
+_SERIALS = {"serial", "board_serial", "uuid", "unique_id", "machine_id", "host_key"}
 _VERSIONS = {"firmware", "version", "driver", "fw", "rocm_version", "gpu_tool", "kernel", "bios"}
 _EVERYBODYS = {"root", "nobody", "daemon", ""}
 

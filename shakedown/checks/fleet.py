@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from shakedown import images as references
+from shakedown.checks import machines
 from shakedown.checks.fleet_facts import (
     NONE,
     Facts,
@@ -46,6 +47,7 @@ def outliers(
     far that can be off: the clocks of all nodes are compared. A node without a difference has one finding, `fleet`,
     that says what was compared.
     """
+    several = machines.repeated(states)
     members: dict[str, list[str]] = defaultdict(list)
     for node in states:
         members[groups.get(node, "")].append(node)
@@ -59,7 +61,13 @@ def outliers(
         odd = {finding.node for finding in found}
         if len(nodes) > 1:
             findings += [_equal(node, group, values) for node in nodes if node not in odd]
-    return [*findings, *_shared_addresses(states), *_clock_skew(clock_offsets or {}, desired)]
+    alone = {node: state for node, state in states.items() if node not in several or several[node][0][0] == node}
+    return [
+        *findings,
+        *machines.findings(states, several),
+        *_shared_addresses(alone),
+        *_clock_skew(clock_offsets or {}, desired),
+    ]
 
 
 def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredState]) -> dict[str, Values]:

@@ -48,8 +48,16 @@ def read(tree: Tree) -> Part:
         "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),
         "product": attempt(tree.text, "/sys/class/dmi/id/product_name"),
         "board_serial": attempt(tree.text, "/sys/class/dmi/id/board_serial"),
+        "machine_id": attempt(tree.text, "/etc/machine-id"),
+        "host_key": attempt(_host_key, tree),
         "service_manager": service_manager(tree),
     }
+
+
+def _host_key(tree: Tree) -> str:
+    """The public key of sshd that a client is offered first: type and key, without the comment."""
+    paths = ["/etc/ssh/ssh_host_{}_key.pub".format(kind) for kind in ("ed25519", "ecdsa", "rsa")]
+    return " ".join(tree.text(tree.first(*paths) or paths[0]).split()[:2])
 
 
 def attempt_text(tree: Tree, path: str) -> str:

@@ -11,9 +11,12 @@ import click
 from pyinfra.api import Host, Inventory, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
+from shakedown.desired.layers import leaves
 from shakedown.resolve import HostLayers, Resolved, asks, resolve
 from shakedown.runner import pyinfra_keys
 from shakedown.runner.progress import progress
+
+_GROUP = "group "
 
 
 def hosts_in_limit(state: State) -> list[Host]:
@@ -45,6 +48,7 @@ def resolved_of(hosts: list[Host], whole: bool, to_train: bool = False, unasked:
     """What the layers of the hosts come to, with what only the inventory shows among the errors."""
     layers = [layers_of(host) for host in hosts]
     problems = [] if unasked else _unasked(layers)
+    problems += contradictions(layers)
     problems += pyinfra_keys.problems({host.name: host for host in hosts}, layers)
     try:
         resolved = resolve(layers, whole, to_train)
@@ -60,12 +64,42 @@ def _unasked(hosts: list[HostLayers]) -> list[Problem]:
     names = tuple(host.name for host in hosts if not asks(host))
     if not names:
         return []
-    where = f"host{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    where = _hosts(names)
     expected = (
         'a desired state in host or group data, at least a profile as "gpu": "mi300x" ("cpu" where there is none); '
         "--limit leaves hosts out"
     )
     return [Problem(where, "gpu", "nothing", expected, names)]
+
+
+def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:
+    """Return the keys to which two groups of one host give different values. pyinfra takes one of them, by the order of
+    its groups. Group `all` is below every group, and what the host's own data or --data say decides."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for host in hosts:
+        groups = [layer for layer in host.layers if layer.name.startswith(_GROUP) and layer.name != f"{_GROUP}all"]
+        above = [layer for layer in host.layers if not layer.name.startswith(_GROUP)]
+        decided = {path for layer in above for path, _ in leaves(layer.values)}
+        values: dict[str, list[tuple[str, Any]]] = {}
+        for layer in groups if len(groups) > 1 else ():
+            for path, value in leaves(layer.values):
+                values.setdefault(path, []).append((layer.name.removeprefix(_GROUP), value))
+        for path, given in values.items():
+            if path in decided or all(value == given[0][1] for _, value in given):
+                continue
+            names = ", ".join(group for group, _ in given)
+            shown = " and ".join(dict.fromkeys(repr(value) for _, value in given))
+            found.setdefault((f"groups {names}", path, shown), []).append(host.name)
+    expected = "one value: give it in one of these groups, or decide it in the host's own data"
+    return [
+        Problem(f"{where} of {_hosts(names)}", path, shown, expected, tuple(names))
+        for (where, path, shown), names in found.items()
+    ]
+
+
+def _hosts(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:8])}{more}"
 
 
 def unread_group_data(inventory: str, made: Inventory, cwd: str | None, more: Sequence[str] = ()) -> str:
@@ -91,8 +125,8 @@ def unread_group_data(inventory: str, made: Inventory, cwd: str | None, more: Se
 def layers_of(host: Host) -> HostLayers:
     """A host's own layers, lowest first, in pyinfra's precedence."""
     inventory = host.inventory
-    layers = [Layer("group all", dict(inventory.get_data()))]
-    layers += [Layer(f"group {group}", dict(inventory.get_group_data(group))) for group in host.groups]
+    layers = [Layer(f"{_GROUP}all", dict(inventory.get_data()))]
+    layers += [Layer(f"{_GROUP}{group}", dict(inventory.get_group_data(group))) for group in host.groups]
     layers += [Layer(f"host {host.name}", dict(inventory.get_host_data(host.name)))]
     layers += [Layer("--data", dict(inventory.get_override_data() or {}))]
     return HostLayers(host.name, [layer for layer in layers if layer.values], job_user(host))

@@ -1,0 +1,142 @@
+"""One machine under several names: machine-id, DMI serial, boot id, host key and the serials of devices compared.
+
+Two names are one machine where its kernel's boot id and a second identity agree. An identity that agrees alone was
+cloned with an image, or is a container's or a resumed virtual machine's: that is advice.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from shakedown.checks.fleet_facts import knowledge
+from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.state import NodeState, Reading, is_unreadable
+from shakedown.text import counted
+
+BOOT, MACHINE, SERIAL, KEY, DEVICES = "boot id", "machine-id", "board serial", "host key", "device serials"
+Identities = dict[str, frozenset[str]]
+Repeated = tuple[list[str], set[str]]  # the names of one machine, and the identities that they share
+
+_MOST_NAMES = 8  # in one finding
+_MOST_COMPARED = 16  # machines that share an identity: a serial of "123456789" on every board needs no more
+_CLONED = {
+    BOOT: "these nodes share one kernel: containers of one machine, or virtual machines resumed from one snapshot",
+    MACHINE: "the image was cloned with its machine-id: empty /etc/machine-id, and run systemd-machine-id-setup",
+    SERIAL: "compare the boards: firmware after a repair may hold the serial of another board",
+    KEY: "the image was cloned with its host key, so that each of these nodes can pass for another: "
+    "remove /etc/ssh/ssh_host_*, run ssh-keygen -A, and correct known_hosts",
+}
+
+
+def identities(state: NodeState) -> Identities:
+    """Return what identifies the machine behind a node's name, as far as it was read and is no placeholder."""
+    system = state.system
+    texts: dict[str, Reading[str]] = {
+        BOOT: system.boot_id,
+        MACHINE: system.machine_id,
+        SERIAL: system.board_serial,
+        KEY: system.host_key,
+    }
+    result = {name: frozenset([text]) for name, text in texts.items() if not is_unreadable(text) and _is_own(text)}
+    gpus = [] if is_unreadable(state.gpus) else [gpu.serial for gpu in state.gpus]
+    nics = [] if is_unreadable(state.rdma) else [device.guid for device in state.rdma if device.bdf]
+    serials = frozenset(text for text in (*gpus, *nics) if not is_unreadable(text) and _is_own(text))
+    return result | ({DEVICES: serials} if serials else {})
+
+
+def _is_own(text: str) -> bool:
+    """Return whether a text can tell one machine from another: one character repeated cannot."""
+    plain = text.strip().lower()
+    return len({*plain} - {*"-.: "}) > 1 and not any(
+        fnmatchcase(plain, pattern) for pattern in knowledge()["machines"]["placeholders"]
+    )
+
+
+def agreeing(one: Identities, other: Identities) -> tuple[set[str], set[str]]:
+    """Return the identities that agree and those that differ, of the ones that both nodes have."""
+    both = one.keys() & other.keys()
+    agree = {name for name in both if one[name] & other[name]}
+    return agree, both - agree
+
+
+def is_one_machine(one: Identities, other: Identities) -> bool:
+    """Return whether two names lead to one machine."""
+    agree, differ = agreeing(one, other)
+    if len(agree) < 2 or DEVICES in differ:
+        return False
+    if {MACHINE, KEY} <= differ and DEVICES not in agree:
+        return False  # two systems on one kernel: containers, or virtual machines resumed from one snapshot
+    if BOOT in agree or BOOT not in differ:
+        return True
+    return SERIAL in agree and differ == {BOOT}  # it was booted between the two readings
+
+
+def repeated(states: Mapping[str, NodeState]) -> dict[str, Repeated]:
+    """Return, for each node that leads to the machine of another, the names of that machine in the inventory's order
+    and the identities that they share."""
+    known = {node: identities(state) for node, state in states.items()}
+    machine_of: dict[str, str] = {}
+    shared: dict[str, set[str]] = defaultdict(set)
+    for nodes in _alike(known).values():
+        firsts: list[str] = []
+        for node in nodes:
+            mine = machine_of.get(node, node)
+            same = next((first for first in firsts if first == mine or is_one_machine(known[node], known[first])), None)
+            if same is None:
+                firsts += [mine] if len(firsts) < _MOST_COMPARED else []
+            elif same != mine:
+                machine_of[node] = same
+                shared[same] |= agreeing(known[node], known[same])[0]
+    members: dict[str, list[str]] = defaultdict(list)
+    for node in states:
+        members[machine_of.get(node, node)].append(node)
+    return {node: (names, shared[first]) for first, names in members.items() if len(names) > 1 for node in names}
+
+
+def _alike(known: Mapping[str, Identities]) -> dict[tuple[str, str], list[str]]:
+    """Return the nodes that share an identity, by the identity, those of one boot first."""
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in (BOOT, DEVICES, SERIAL, KEY, MACHINE):
+        for node, mine in known.items():
+            for value in sorted(mine.get(name, ()))[:1]:
+                alike[name, value].append(node)
+    return {key: nodes for key, nodes in alike.items() if len(nodes) > 1}
+
+
+def findings(states: Mapping[str, NodeState], several: Mapping[str, Repeated]) -> Iterator[Finding]:
+    """Yield a failure for each name of a machine that has several, and advice for identities that were cloned."""
+    for node, (names, shared) in several.items():
+        yield Finding(
+            name="fleet.machine",
+            node=node,
+            verdict=Verdict.FAIL,
+            wanted="a machine of its own",
+            actual=f"the machine of {_names(names, node)}",
+            evidence=f"the same {', '.join(sorted(shared))}",
+            remedy=Remedy(
+                text=f"{counted(len(names), 'name')} lead to one machine: leave one of them in the inventory"
+            ),
+        )
+    known = {node: identities(state) for node, state in states.items()}
+    for (name, value), nodes in _alike(known).items():
+        machines = {several[node][0][0] if node in several else node for node in nodes}
+        if name not in _CLONED or len(machines) < 2:
+            continue
+        for node in nodes:
+            yield Finding(
+                name=f"fleet.{name.replace(' ', '_').replace('-', '_')}",
+                node=node,
+                verdict=Verdict.WARN,
+                wanted=f"a {name} of its own",
+                actual=f"the {name} of {_names([other for other in nodes if other != node], node)}",
+                evidence=value[:100],
+                remedy=Remedy(text=_CLONED[name]),
+            )
+
+
+def _names(names: list[str], node: str) -> str:
+    others = [name for name in names if name != node]
+    more = len(others) - _MOST_NAMES
+    return ", ".join(others[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
