@@ -1,6 +1,5 @@
 """For every level of tests."""
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -8,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.machine_state import make_neutral
+
 # A test is not timed: on a busy machine any example may take longer than hypothesis' 200 ms.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# What a person has set for a terminal, or for runs of their own, is none of the tests' business.
-for _name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "SHAKEDOWN_RUNS", "SHAKEDOWN_LEDGER"):
-    os.environ.pop(_name, None)
+make_neutral()
 
 # Whoever starts the tests in the background (`&` in a script, nohup) has them, and what they start, ignore these.
 signal.signal(signal.SIGINT, signal.default_int_handler)

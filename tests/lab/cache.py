@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.lab.machine import require, run
+from tests.machine_state import machine_home, proxies
 
-CACHE = Path(os.environ.get("SHAKEDOWN_LAB_CACHE", Path.home() / ".cache" / "shakedown-lab"))
+CACHE = Path(os.environ.get("SHAKEDOWN_LAB_CACHE", machine_home() / ".cache" / "shakedown-lab"))
 
 
 def cached(name: str, recipe: str, build: Callable[[Path], None]) -> Path:
@@ -45,7 +46,7 @@ def debian(name: str, suite: str, packages: Sequence[str]) -> Path:
 
     def build(path: Path) -> None:
         command = ["mmdebstrap", "--variant=minbase", *options, f"--include={','.join(wanted)}", suite, str(path)]
-        run(["nice", "-n", "15", *command], timeout=1200)
+        run(["nice", "-n", "15", *command], timeout=1200, more=proxies())
 
     return cached(name, f"{suite} {wanted} {options}", build)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests import system
@@ -25,12 +25,13 @@ def run(
     timeout: float = 180,
     stdin: str | None = None,
     cwd: Path | None = None,
+    more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of the lab (never of the product) with root's path; `timeout` is in seconds.
+    """Run a command of the lab (never of the product) with root's path and `more` variables; `timeout` is in seconds.
 
     Raises LabError with the command's own words when it fails and `check` holds.
     """
-    env = {**os.environ, "PATH": SBIN_PATH, "LC_ALL": "C.UTF-8"}
+    env = {**os.environ, "PATH": SBIN_PATH, "LC_ALL": "C.UTF-8", **(more or {})}
     done = subprocess.run(
         argv, input=stdin, capture_output=True, text=True, timeout=timeout, env=env, cwd=cwd, check=False
     )

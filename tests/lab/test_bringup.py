@@ -98,7 +98,7 @@ def test_a_new_rack_is_brought_up_trains_and_is_remembered(lab: Rack, product: P
     assert "node2" in changed.out
     assert "node1" not in changed.out
     in_pyinfra = product.deploy(inventory, "drift", "-y")
-    assert in_pyinfra.code == 1, in_pyinfra.text
+    assert in_pyinfra.code == 3, in_pyinfra.text
 
     back = product.deploy(inventory, "rollback", "-y")
     assert back.code == 0, back.text

@@ -18,6 +18,7 @@ from shakedown.desired.home import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
 from shakedown.state import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller
+from tests.machine_state import machine_home
 from tests.states import bare, desired, healthy, image, unreadable, with_
 from tests.unit.test_asked_and_answered import ASKED, asking
 from tests.unit.test_asked_and_answered import STATES as ANSWERS
@@ -121,7 +122,7 @@ def asked() -> Iterator[DesiredState]:
 
 def test_the_oldest_python_of_a_node_finds_the_same(tmp_path: Path) -> None:
     """3.8 where this machine has it; its own otherwise."""
-    found = [str(path) for path in Path.home().glob(".pyenv/versions/3.8.*/bin/python3")]
+    found = [str(path) for path in machine_home().glob(".pyenv/versions/3.8.*/bin/python3")]
     node = OnTheNode(tmp_path, (found or [PYTHON])[0])
     for state in STATES.values():
         same(node, DESIRED["with everything"], state)

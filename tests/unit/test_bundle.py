@@ -20,10 +20,12 @@ import pytest
 
 from shakedown.transport import bundle
 from shakedown.transport.program import program
+from tests.machine_state import machine_home
 
 NODE = Path(bundle.__file__).parents[1] / "node"
 PYTHONS = {
-    minor: next(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"), None) or shutil.which(f"python3.{minor}")
+    minor: next(machine_home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"), None)
+    or shutil.which(f"python3.{minor}")
     for minor in range(6, 14)
 }
 

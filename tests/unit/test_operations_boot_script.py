@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.operations import boot
+from tests.machine_state import machine_home
 from tests.node_trees import pci_config
 
 CONTROL, ACS = 0x48, 0x148 + 6  # where pci_config has device control and ACS control
@@ -191,7 +192,7 @@ def test_what_modprobe_says_is_said(root: Path, run: Run) -> None:
 
 def pythons() -> list[str]:
     """Every python that the program may meet on a node, as far as this machine has it."""
-    found = [Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3") for minor in range(8, 14)]
+    found = [machine_home().glob(f".pyenv/versions/3.{minor}.*/bin/python3") for minor in range(8, 14)]
     return [sys.executable, *(str(path) for paths in found for path in paths)]
 
 

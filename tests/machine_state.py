@@ -1,0 +1,65 @@
+"""Take away from a test process what a person or a machine has set: it is none of the tests' business."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+TAKEN = "TESTS_TOOK_AWAY"
+"""The environment variable with what was taken, for processes that this one starts (xdist's workers among them)."""
+
+KEPT_HOME = "TESTS_MACHINE_HOME"
+"""The environment variable with the machine's home."""
+
+SETTINGS = re.compile(
+    r"(?i:(http|https|ftp|all|no)_proxy)|LANG|LANGUAGE|LC_.*|TZ|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|CLICOLOR.*|PAGER|EDITOR"
+    r"|(XDG|GIT|SSH|PG|DOCKER|KUBE|SLURM|SBATCH|SQUEUE|SHAKEDOWN|PYINFRA|MASTER|NCCL|RCCL|HF|HIP|ROCR|OMP)[_A-Z].*"
+    r"|PYTHON(?!DONTWRITEBYTECODE|PATH$).*|RANK|WORLD_SIZE|LOCAL_RANK|NODE_RANK|CDPATH|GREP_OPTIONS|BASH_ENV|ENV|LESS"
+)
+"""Variables that change what programs do or print. SHAKEDOWN_LAB_CACHE says where the lab builds, and stays."""
+
+PROXIES = re.compile("(?i:(http|https|ftp|all|no)_proxy)")
+
+
+def make_neutral() -> None:
+    """Give this process, and what it starts, a plain environment and umask and an empty home."""
+    os.umask(0o022)
+    if TAKEN in os.environ:
+        return
+    names = [name for name in os.environ if SETTINGS.fullmatch(name) and name != "SHAKEDOWN_LAB_CACHE"]
+    taken = {name: os.environ.pop(name) for name in names}
+    if not _enterable(Path(tempfile.gettempdir())):
+        os.environ.pop("TMPDIR", None)
+        tempfile.tempdir = None
+    home = Path(tempfile.mkdtemp(prefix="home-"))
+    owner = os.getpid()
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(home, ignore_errors=True))
+    os.environ |= {
+        KEPT_HOME: str(Path.home()),
+        TAKEN: json.dumps(taken),
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+    }
+
+
+def machine_home() -> Path:
+    """Return the home that the machine has: pythons of other versions and what the lab has built are there."""
+    return Path(os.environ.get(KEPT_HOME, Path.home()))
+
+
+def proxies() -> dict[str, str]:
+    """Return the machine's proxy variables, for the few commands that fetch from outside."""
+    taken: dict[str, str] = json.loads(os.environ.get(TAKEN, "{}"))
+    return {name: value for name, value in taken.items() if PROXIES.fullmatch(name)}
+
+
+def _enterable(folder: Path) -> bool:
+    """Say whether every user may enter a folder: some tests become another user."""
+    return all(path.stat().st_mode & 0o001 for path in (folder, *folder.parents))
