@@ -45,7 +45,6 @@ def start(folder: Path, *options: str) -> tuple[Node, subprocess.Popen[bytes]]:
     settings = {
         "Port": port, "ListenAddress": "127.0.0.1", "HostKey": f'"{folder / "host"}"', "PidFile": "none",
         "UsePAM": "no", "AuthorizedKeysFile": f'"{folder / "key.pub"}"', "StrictModes": "no", "LogLevel": "DEBUG1",
-        "SetEnv": f'"HOME={Path.home()}"',  # the tests' own, tests/machine_state.py
     }  # fmt: skip
     (folder / "config").write_text("\n".join([*(f"{key} {value}" for key, value in settings.items()), *options]) + "\n")
     if os.geteuid() == 0:

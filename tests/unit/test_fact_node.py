@@ -16,6 +16,7 @@ from pyinfra.api.exceptions import FactProcessError
 
 from shakedown import state as contract
 from shakedown.facts.node import NodeState, parse
+from shakedown.node.launch import home
 from shakedown.transport import bundle
 from tests import forks
 from tests.sshd import SSHD, Node, start
@@ -65,7 +66,7 @@ def _dictionaries(value: Any) -> Iterator[dict[str, Any]]:
 def test_one_exec_per_host_in_the_steady_state(tmp_path: Path, nodes: dict[str, Node]) -> None:
     """A fresh node takes a second command, which brings the probe; after that it is one, and no file transfer."""
     where = inventory(tmp_path, {"sound": nodes["sound"]})
-    cache = Path.home() / ".cache/shakedown"
+    cache = Path(home()) / ".cache/shakedown"  # of the account that logs in
     for path in cache.glob(f"{bundle.build().digest}-*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     before = nodes["sound"].sessions()

@@ -62,8 +62,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (packages / "shared.pth").write_text("".join(f"{entry}\n" for entry in shared))
     call(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
     # As pip writes it where the path has a space, which a first line by itself cannot have.
-    start = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\nimport sys\nfrom pyinfra_cli.cli import cli\nsys.exit(cli())\n"
-    (python.parent / "pyinfra").write_text(start)
+    first = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n"
+    (python.parent / "pyinfra").write_text(f"{first}import sys\nfrom pyinfra_cli.cli import cli\nsys.exit(cli())\n")
     (python.parent / "pyinfra").chmod(0o755)
     return Installed(wheel, python.parent, folder)
 
