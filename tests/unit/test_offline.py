@@ -151,7 +151,7 @@ def test_logs_that_are_not_whole_have_a_gate_that_says_so() -> None:
     assert "logs_complete" not in judged(rocm())[0]
 
 
-OF_EVERY_NODE = ("logs_complete", "no_failure_signature", "rccl_tuning")
+OF_EVERY_NODE = ("ended_well", "logs_complete", "no_failure_signature", "rccl_tuning")
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,21 @@ def test_the_last_node_s_log_alone_has_the_iterations_and_says_nothing_of_the_ot
     assert {name for name, gate in gates.items() if gate.verdict is Verdict.UNKNOWN} == set(OF_EVERY_NODE)
     assert all(seen in gates[name].evidence and "--merged" in (gates[name].remedy or "") for name in OF_EVERY_NODE)
     assert gates["iterations_complete"].verdict is Verdict.OK
-    assert {gate.verdict for gate in judged(*logs)[0].values()} == {Verdict.OK}, "nobody says that there are more"
-    assert {gate.verdict for gate in judged(*logs, **asked, merged=True)[0].values()} == {Verdict.OK}
+    for alone in (judged(*logs)[0], judged(*logs, **asked, merged=True)[0]):  # nobody says that there are more
+        assert {gate.verdict for name, gate in alone.items() if name != "rccl_tuning"} == {Verdict.OK}
+
+
+@pytest.mark.parametrize("line", ["n1:1:1 [0] NCCL INFO x", "RCCL version : 2.22.3-HEAD:4d", "[3] NCCL version 2.21.5"])
+def test_without_a_line_of_rccl_nothing_shows_that_rdma_was_used(line: str) -> None:
+    silent = judged(rocm(), other())[0]["rccl_tuning"]
+    assert silent.verdict is Verdict.UNKNOWN and "no line of RCCL" in silent.evidence and silent.remedy
+    assert judged(rocm(), nodes=2, merged=True)[0]["rccl_tuning"].verdict is Verdict.UNKNOWN
+    assert judged(rocm(line), other())[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(rocm(), other(line))[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(rocm(), other(), transport="sockets")[0]["rccl_tuning"].verdict is Verdict.OK
+    assert judged(rocm())[0]["rccl_tuning"].verdict is Verdict.OK, "one node"
+    words = "using backend NCCL in ProcessGroupNCCL"
+    assert judged(rocm(words), other())[0]["rccl_tuning"].verdict is Verdict.UNKNOWN
 
 
 def test_a_failure_in_the_logs_that_are_there_is_one_whatever_the_others_say() -> None:

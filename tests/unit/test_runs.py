@@ -185,6 +185,9 @@ ITERATION_GATES = {"iterations_complete", "loss_finite", "no_skipped_or_nan", "l
 ON_LOGS = ITERATION_GATES | {"logs_complete", "no_failure_signature", "ended_well", "rccl_tuning"}
 
 
+WHERE_LINES_ARE = {"gradient_norm", "steady"}  # not asked where no line is there
+
+
 def gates_of(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> dict[str, Gate]:
     return {gate.name: gate for gate in judge_run(directory, record, {TOGETHER: evidence})}
 
@@ -193,7 +196,7 @@ def test_a_log_of_which_a_part_was_fetched_leaves_its_gates_unknown(directory: R
     record, evidence = a_run(directory)
     evidence.logs["node01"][0] = evidence.logs["node01"][0].model_copy(update={"incomplete": "15 of 78 bytes"})
     judged = gates_of(directory, record, evidence)
-    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} == ON_LOGS
+    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} - WHERE_LINES_ARE == ON_LOGS
     assert all("15 of 78 bytes" in judged[name].evidence for name in ON_LOGS)
     assert all(judged[name].remedy for name in ON_LOGS)
 
@@ -217,7 +220,7 @@ def test_a_log_that_changed_in_the_run_directory_is_named_and_unknown(
     record, evidence = a_run(directory)
     change(directory.path / "logs/node01/leader.log")
     judged = gates_of(directory, record, evidence)
-    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} == ON_LOGS
+    assert {name for name, gate in judged.items() if gate.verdict == "unknown"} - WHERE_LINES_ARE == ON_LOGS
     assert said in judged["logs_complete"].evidence
     assert "logs/node01/leader.log" in judged["logs_complete"].evidence
 

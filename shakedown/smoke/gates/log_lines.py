@@ -57,7 +57,9 @@ def ended_well(
         verdict=Verdict.FAIL if failed else Verdict.UNKNOWN if unknown or not line_count(logs) else Verdict.OK,
         wanted="no failure behind the last iteration",
         evidence=some(said) if said else f"none in the ends of {counted(len(ends), 'log')}",
-        remedy=advice("unfinished") if failed or unknown or not line_count(logs) else None,
+        remedy=advice("unlogged" if unlogged and not failed else "unfinished")
+        if failed or unknown or not line_count(logs)
+        else None,
     )
 
 
@@ -65,7 +67,8 @@ def ended_well(
 def rccl_tuning(
     logs: Mapping[str, NodeLog | None], rdma: bool = False, nccl_debug: str | None = None, unlogged: int = 0
 ) -> Outcome:
-    """RCCL says in no node's log that a tuning did not take.
+    """RCCL says in no node's log that a tuning did not take. Where several nodes were to use RDMA and no log has a
+    line of RCCL, its silence is unknown.
 
     `rdma`: the job was to use RDMA between nodes, so a TCP fall back is a failure. `nccl_debug`: the NCCL_DEBUG of the
     run, where it is known; below WARN RCCL keeps silent, and its silence is unknown.
@@ -76,6 +79,11 @@ def rccl_tuning(
     if not found and nccl_debug is not None and nccl_debug.upper() not in SHOWS_WARNINGS:
         silent = f"RCCL was silent: NCCL_DEBUG was {nccl_debug or 'not set'}"
         remedy = "run with NCCL_DEBUG=WARN or more"
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
+    whole = not unlogged and all(log and not log.incomplete for log in logs.values())
+    if whole and not found and rdma and not any(log.rccl_speaks for log in logs.values() if log):
+        silent = f"no line of RCCL in {counted(line_count(logs), 'line')}, so nothing shows that RDMA was used"
+        remedy = "run with NCCL_DEBUG=INFO, or say that the nodes used sockets (shakedown judge --transport sockets)"
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     level = f"NCCL_DEBUG={nccl_debug}" if nccl_debug else "NCCL_DEBUG of the run is not known"
     return _none_of(logs, found, f"no such line in {counted(line_count(logs), 'line')}; {level}", unlogged)

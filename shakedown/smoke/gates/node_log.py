@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,12 @@ from shakedown.stragglers import reading
 from shakedown.stragglers.model import Measured
 from shakedown.stragglers.reading import WindowReader
 
+# "node1:811:811 [0] NCCL INFO ...", and the version, which is all that NCCL_DEBUG=WARN shows where nothing is wrong.
+_RCCL = re.compile(
+    rb"\[\d{1,4}\] NCCL (?:INFO|WARN|TRACE|ERROR|CALL|VERSION)\b|(?:^|[\s\]:])[RN]CCL version ?: ?\S|"
+    rb"(?:^|[\s\]:])[RN]CCL version \d",
+    re.MULTILINE,
+)
 _HOLE = b"\0" * 16  # shorter ones are printed by programs that mean no harm
 
 
@@ -44,6 +51,7 @@ class NodeLog(BaseModel):
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
     measured: Measured = Measured()  # what ranks say of their own time
+    rccl_speaks: bool = False  # whether any line is RCCL's own
     end: LogEnd = LogEnd()  # what stands behind the last iteration
     incomplete: str = ""
 
@@ -56,12 +64,12 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
     splitter, reader = LineSplitter(), LogReader()
     failure, rccl, shape = FailureScanner(), Scanner(entries("rccl"), rdma=True), JobShapeReader()
     windows, ending = WindowReader(), EndReader()
-    hole = ""
+    hole, speaks = "", False
     iterations: list[Iteration] = []
     beyond = 0
 
     def take(block: bytes) -> None:
-        nonlocal beyond
+        nonlocal beyond, speaks
         at, behind = 0, None
         for start, end in _marks().spans(block):
             failure.skip(block, at, start)
@@ -80,6 +88,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         failure.skip(block, at, len(block))
         shape.hosts(block)
         ending.take(block, behind)
+        speaks = speaks or (b"CCL " in block and _RCCL.search(block) is not None)
 
     tail = b""
     for chunk in source:
@@ -102,6 +111,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
         measured=windows.measured(),
+        rccl_speaks=speaks,
         end=ending.end(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
     )
