@@ -56,7 +56,8 @@ def test_a_data_set_comes_whole_over_a_line_that_breaks(rack: RackMaker, tmp_pat
     lab = rack(2)
     product = Product(tmp_path)
     with server(str(lab.slot.gateway), every=700_000) as (url, asked):
-        data = {"gpu": "cpu", "datasets": {"own": {"folder": "/data/own", "files": [{"url": url, "sha256": SHA}]}}}
+        own = {"folder": "/data/own", "files": [{"url": url, "sha256": SHA}]}
+        data = {"gpu": "cpu", "tuning": {"numa_balancing": None}, "datasets": {"own": own}}
         hosts = lab.inventory(tmp_path / "lab.py", data)
         done = product.deploy(hosts, "datasets", "-y")
         assert done.code == 0, done.text
