@@ -48,7 +48,7 @@ class Expectation(click.ParamType[tuple[str, float]]):
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
 @click.option("--recipe", help="a recipe whose figures are expected (with --gpu)")
-@click.option("--gpu", help="the GPU profile the recipe's figures are for: mi300x, mi325x, ...")
+@click.option("--gpu", help="the GPU profile: mi300x, mi325x, ...; a recipe's figures, and the peak, are its")
 @click.option("--nodes", type=_COUNT, help="of the run; otherwise as the logs say, or one for each log")
 @click.option(
     "--merged", is_flag=True, default=None, help="the logs hold the lines of all nodes, in fewer files than nodes"

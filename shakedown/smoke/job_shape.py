@@ -13,18 +13,29 @@ from collections.abc import Mapping, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.smoke.lines import as_text
+from shakedown.smoke.peaks import PRECISIONS
 from shakedown.text import strip_escapes
 
 RANKS_PER_NODE = 8  # where nothing is said of it: one for each GPU of an Instinct board
+_COUNTED = (
+    *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
+    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary"),
+)
 _MAX_HOSTS = 4096
 _MAX_LINE = 4096  # characters that are looked at
 _MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
 
-MARKS = ("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ")
+MARKS = ("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI")
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
 _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
-_ARGUMENT = re.compile(r"(?:^|[\s:\]])(seq_length|global_batch_size|world_size) \.{3,80} (\d{1,12})\s{0,20}$")
+_NUMBERS = (
+    "seq_length|global_batch_size|world_size|num_layers|hidden_size|ffn_hidden_size|padded_vocab_size|num_experts"
+)
+_ARGUMENT = re.compile(rf"(?:^|[\s:\]])({_NUMBERS}) \.{{3,80}} (\d{{1,12}})\s{{0,20}}$")
+_NAMES = {"global_batch_size": "global_batch", "padded_vocab_size": "vocabulary", "num_layers": "layers"}
+_PRECISION = re.compile(r"(?:^|[\s:\]])(fp4|fp8|bf16|fp16) \.{3,80} (\S{1,20})\s{0,20}$")
+_GPU = re.compile(r"AMD Instinct (MI\d{3}[AX]?)\b")
 _WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
 _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
 _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
@@ -43,6 +54,23 @@ class JobShape(BaseModel):
     nodes: int | None = None  # at least, as torchrun's options or a communicator of RCCL's count them
     whole: bool = False  # `nodes` is of the whole job: no other number follows from its ranks
     hosts: frozenset[str] = frozenset()  # that RCCL's lines name
+    layers: int | None = None
+    hidden_size: int | None = None
+    ffn_hidden_size: int | None = None
+    num_experts: int | None = None
+    vocabulary: int | None = None  # entries, with those that fill it up
+    precision: str | None = None  # the fastest that it computes in, of peaks.PRECISIONS
+    gpu: str | None = None  # the model, as profiles name it
+
+    @property
+    def token_flops(self) -> float | None:
+        """Return the operations that training on a token takes at least: forward and back through attention (with one
+        head of keys), a plain MLP and the output layer, 4 for each weight. Of experts none is counted."""
+        if self.layers is None or self.hidden_size is None:
+            return None
+        mlp = 0 if self.num_experts else 2 * self.hidden_size * (self.ffn_hidden_size or 0)
+        weights = self.layers * (2 * self.hidden_size**2 + mlp) + self.hidden_size * (self.vocabulary or 0)
+        return 4.0 * weights
 
     def node_count(self, logs: int = 1) -> int:
         """How many nodes the job had, seen from that many logs: as it says itself, and as its hosts and ranks show."""
@@ -57,6 +85,8 @@ class JobShapeReader:
         self._found: dict[str, int] = {}
         self._counted: set[int] = set()  # ranks of the communicators whose nodes are known
         self._hosts: set[str] = set()
+        self._precisions: set[str] = set()
+        self._gpus: set[str] = set()
         self._beginnings: set[bytes] = set()
         self._looked_at = 0
 
@@ -84,11 +114,17 @@ class JobShapeReader:
         """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
         whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
         numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
-        return JobShape(**numbers, whole=whole, hosts=frozenset(self._hosts))
+        gpu = next(iter(self._gpus)) if len(self._gpus) == 1 else None
+        precision = next((each for each in PRECISIONS if each in self._precisions), None)
+        return JobShape(**numbers, whole=whole, hosts=frozenset(self._hosts), precision=precision, gpu=gpu)
 
     def _line(self, line: str) -> None:
         if found := _ARGUMENT.search(line):
-            self._note({"global_batch_size": "global_batch"}.get(found[1], found[1]), int(found[2]))
+            self._note(_NAMES.get(found[1], found[1]), int(found[2]))
+        if (found := _PRECISION.search(line)) and found[2] not in ("None", "False"):
+            self._precisions.add(found[1])
+        if found := _GPU.search(line):
+            self._gpus.add(found[1].lower())
         if found := _WORLD.search(line):
             self._note("world_size", int(found[1]))
         for option, number in _OPTION.findall(line):
@@ -127,9 +163,16 @@ def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
     every = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
     numbers = {
         name: max(values)
-        for name in ("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes")
+        for name in _COUNTED
         if (values := [value for each in every if (value := getattr(each, name)) is not None])
     }
     size, nodes = numbers.get("world_size"), numbers.get("nodes")
     whole = any(each.whole and each.nodes == nodes and each.world_size in (None, size) for each in every)
-    return JobShape(**numbers, whole=whole, hosts=frozenset().union(*(each.hosts for each in every)))
+    gpus = {each.gpu for each in every if each.gpu}
+    return JobShape(
+        **numbers,
+        whole=whole,
+        hosts=frozenset().union(*(each.hosts for each in every)),
+        precision=next((name for name in PRECISIONS if any(each.precision == name for each in every)), None),
+        gpu=gpus.pop() if len(gpus) == 1 else None,
+    )

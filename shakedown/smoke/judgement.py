@@ -72,6 +72,7 @@ def judge(
         global_batch=plan.global_batch or None,
         rdma=rdma,
         steady=plan.steady,
+        gpus=plan.gpus,
         nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
     )
     watched = watched or Watched()

@@ -96,6 +96,7 @@ class LaunchPlan(_Part):
     telemetry_s: float | None = None  # seconds between two samples on each node; None: none are taken
     no_throttling: list[str] = []  # reasons for which no GPU may be throttled in steady iterations
     kernel_log_clean: bool = False  # whether the kernel log of each node has to be seen
+    gpus: list[str] = []  # profiles of the nodes' GPUs
     steady: bool = False  # whether the iterations are to follow each other evenly
     stragglers: Limits | None = None  # how ranks' own times are held against each other; None: they are not
 

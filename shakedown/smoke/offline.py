@@ -69,6 +69,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
         global_batch=sizes.global_batch,
         rdma=rdma,
         unlogged=unlogged,
+        gpus=[asked.gpu] if asked.gpu else (),
     )
     another = chosen if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes) else None
     job = replace(
@@ -97,8 +98,6 @@ def _chosen(asked: Asked) -> ResolvedOptions | None:
         faults.append(f"--recipe {asked.recipe}: figures are per GPU model, so --gpu is needed with it")
     if asked.gpu is not None and asked.gpu not in known:
         faults.append(f"--gpu {asked.gpu}: there are {', '.join(known)}")
-    if asked.gpu is not None and asked.recipe is None:
-        faults.append(f"--gpu {asked.gpu}: the figures are a recipe's, so --recipe is needed with it")
     if faults:
         raise ValueError("; ".join(faults))
     if asked.recipe is None:

@@ -132,6 +132,7 @@ def test_a_good_run_passes_every_gate(name):
         "loss_falling",
         "gradient_norm",
         *EXPECT,
+        "possible_throughput",
         "steady",
         "no_failure_signature",
         "ended_well",

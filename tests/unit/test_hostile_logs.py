@@ -208,7 +208,7 @@ def test_no_value_of_any_field_ends_in_anything_but_a_verdict(name, value) -> No
         body = " | ".join(f"{field}: {text}" for field, text in fields.items())
         text = [f"iteration {i}/9 | {body.replace('{}', str(9 - i))}{bar}" for i in range(1, 10)]
         gates = judge_log(read(text), EXPECT, seq_length=2048, world_size=8)
-        assert len(gates) in (11, 12)  # one more where a norm of the gradient is read
+        assert len(gates) >= 11  # more where a norm of the gradient or a throughput is read
         list(parse(line + "\n" for line in text))
 
 

@@ -308,7 +308,7 @@ def test_nodes_stand_beside_each_other_by_their_own_times(tmp_path: Path) -> Non
 
 def test_a_search_for_bad_nodes_is_a_tree_and_its_suspects_come_first(tmp_path: Path) -> None:
     shown = overview(run := a_full_run(tmp_path))
-    assert shown.sentence.startswith("Failed: the search for bad nodes: node02 is suspect; 1 of 12 gates did not hold")
+    assert shown.sentence.startswith("Failed: the search for bad nodes: node02 is suspect; 2 of 13 gates did not hold")
     assert (shown.actions[0].what, shown.actions[0].nodes) == ("suspect node", ("node02",))
     text = text_of(run, "html")
     assert "&lt;b&gt;x&lt;/b&gt;" in text

@@ -8,10 +8,11 @@ from typing import Any
 
 from shakedown.catalogue import advice
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import WARMUP, measure
+from shakedown.smoke.figures import WARMUP, judged_lines, measure
 from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog, logs_of
 from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
+from shakedown.smoke.job_shape import shape_of
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.metrics import METRICS
@@ -60,10 +61,12 @@ def of_logs(
     nccl_debug: str | None = None,
     unlogged: int = 0,
     steady: bool = True,
+    gpus: Collection[str] = (),
 ) -> Observed:
     """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
     `unlogged` is the number of nodes that are in none of the logs.
+    `gpus` are the models of the nodes' GPUs; none: as the logs say.
     `steady` says whether the iterations are to follow each other evenly.
     `expect` holds the bound of each expected metric (`metrics.METRICS`), `iterations` the N of the run (None: what the
     lines say). Raises ValueError, with every fault, for a metric that does not exist or a bound that is no number.
@@ -86,6 +89,9 @@ def of_logs(
         unjudged = f"no iteration line, and no log of {some(missing)}"
     elif unlogged and not seen:
         unjudged = f"no iteration line, and {logs_of(logs, unlogged)}: the last rank alone prints them"
+    shape = shape_of([log.shape for log in logs.values() if log])
+    figures = measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs))
+    throughput = any(line.tflops_per_gpu is not None for line in seen)
     return Observed(
         logs=logs,
         unlogged=unlogged or None,
@@ -95,7 +101,14 @@ def of_logs(
         normed=seen if any(line.grad_norm is not None for line in seen) else None,
         damaged=damaged,
         wanted=iterations,
-        figures=measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs)),
+        vocabulary=shape.vocabulary,
+        figures=figures,
+        timed=judged_lines(seen, warmup)
+        if figures.throughput_per_gpu or figures.tokens_per_gpu or throughput
+        else None,
+        gpus=gpus or ([shape.gpu] if shape.gpu else []),
+        precision=shape.precision,
+        token_flops=shape.token_flops,
         paces=paces(seen, warmup) if steady else None,
         expect=expect,
         unjudged=unjudged,

@@ -45,6 +45,7 @@ ORDER = (
     "loss_falling",
     "gradients",
     "figures",
+    "possible",
     "steady",
     "baseline",
     "scaling",
@@ -57,7 +58,18 @@ ORDER = (
 )
 
 # What is read from the lines of a log: over a log that is not whole, a gate that needs it proves nothing by itself.
-OF_LINES = {"iterations", "damaged", "normed", "figures", "paces", "steps", "total_steps", "reported", "problems"}
+OF_LINES = {
+    "iterations",
+    "damaged",
+    "normed",
+    "timed",
+    "figures",
+    "paces",
+    "steps",
+    "total_steps",
+    "reported",
+    "problems",
+}
 OF_THE_END = frozenset(
     {"exit_codes", "logs_complete", "iterations_complete", "ran_to_its_end"}
 )  # whether it came to it
@@ -88,6 +100,10 @@ class Observed:
     wanted: int | None = None  # how many there should be
     vocabulary: int | None = None  # entries of the job's vocabulary
     figures: Figures | None = None
+    timed: Sequence[Iteration] | None = None  # the judged lines, where there is a throughput
+    gpus: Collection[str] | None = None  # models, as the profiles name them
+    precision: str | None = None  # the fastest that the job computes in
+    token_flops: float | None = None  # that a token costs at least
     paces: Paces | None = None  # the time of each judged line, where there are enough to judge how even they are
     expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
     past: Mapping[str, Past] = field(default_factory=dict)  # metric that is judged by earlier runs -> those

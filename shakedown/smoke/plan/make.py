@@ -120,6 +120,7 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         kernel_log_clean=smoke.telemetry_s is not None
         and any(each.system.kernel_log_clean for each in draft.desired.values()),
         stragglers=stragglers,
+        gpus=sorted({each.gpu.profile for each in draft.desired.values() if each.gpu.profile}),
         steady=smoke.steady,
     )
 

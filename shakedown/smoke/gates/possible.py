@@ -1,0 +1,49 @@
+"""Whether a machine can have done what a log says."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from shakedown.catalogue import advice
+from shakedown.findings import Verdict
+from shakedown.smoke.figures import Figures
+from shakedown.smoke.gates.model import Outcome, ranges
+from shakedown.smoke.gates.registry import gate
+from shakedown.smoke.log import Iteration
+from shakedown.smoke.peaks import peak
+
+_ROUNDING = 1.001  # throughputs are printed with one decimal
+
+
+@gate(stands=True)
+def possible_throughput(
+    figures: Figures,
+    timed: Sequence[Iteration],
+    gpus: Collection[str] = (),
+    precision: str | None = None,
+    token_flops: float | None = None,
+) -> Outcome:
+    """No judged line has more TFLOP/s per GPU than the GPU's dense peak in the job's precision; tokens/s count as well
+    where the log states the model. Of an unknown GPU or precision the highest peak counts. Statistic: each line.
+    """
+    known = peak(gpus, precision)
+    most = known.tflops * _ROUNDING
+    lines = {line.iteration: line.tflops_per_gpu for line in timed if line.tflops_per_gpu is not None}
+    beyond = {at: value for at, value in lines.items() if value > most}
+    highest = [(max(lines.values()), "on a line")] if lines else []
+    if figures.throughput_per_gpu is not None:
+        highest.append((max(figures.throughput_per_gpu.value, figures.throughput_per_gpu.mean), "of the figure"))
+    tokens = figures.tokens_per_gpu
+    if tokens is not None and token_flops:
+        highest.append((max(tokens.value, tokens.mean) * token_flops / 1e12, f"by {tokens.mean:.6g} tokens/s/GPU"))
+    top, whence = max(highest, default=(0.0, "in no line"))
+    failed = bool(beyond) or top > most
+    where = f", at iteration {ranges(beyond)}" if beyond else ""
+    return Outcome(
+        verdict=Verdict.FAIL if failed else Verdict.OK,
+        wanted=known.tflops,
+        actual=top,
+        unit="TFLOP/s/GPU",
+        evidence=f"{top:.6g} TFLOP/s/GPU {whence}{where}; at most {known}",
+        remedy=advice("impossible") if failed else None,
+    )
