@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from bench.corpus import CORPUS, Excerpt, Incident, excerpts, incidents, wilson
+from bench.corpus import CORPUS, Excerpt, Incident, causes, excerpts, incidents, reading, wilson
+from shakedown import catalogue
 
 JOBS, KERNEL = sorted((CORPUS / "jobs").glob("*.toml")), sorted((CORPUS / "kernel").glob("*.toml"))
 ALLOWED = re.compile(r"192\.0\.2\.|198\.51\.100\.|203\.0\.113\.|127\.|0\.0\.0\.0")
@@ -42,6 +43,27 @@ def test_the_halves_share_no_source():
     for at, own in enumerate(sources):
         for other in sources[at + 1 :]:
             assert not own & other
+
+
+# Of the failures at least this share is named, at most that share wrongly, and of the healthy excerpts so many alarm.
+SHARES = {"seen": (0.95, 0.02, 2), "heldout": (0.8, 0.08, 0), "heldout-2": (0.95, 0.02, 0)}
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
+def test_the_share_of_failures_that_the_catalogue_names_does_not_fall(path):
+    readings = [reading(entry) for entry in excerpts(path)]
+    failures = [each for each in readings if each not in ("healthy", "alarm")]
+    named, wrong, alarms = SHARES[path.stem]
+    assert failures.count("named") >= named * len(failures)
+    assert failures.count("wrong") <= wrong * len(failures)
+    assert readings.count("alarm") <= alarms
+
+
+def test_each_cause_leads_to_entries_that_exist():
+    used = {entry.cause for path in JOBS for entry in excerpts(path) if entry.cause}
+    assert used == set(causes())
+    missing = [name for names in causes().values() for name in names if catalogue.entry(name) is None]
+    assert not missing
 
 
 def test_an_entry_says_either_its_cause_or_that_the_job_went_well(tmp_path):

@@ -132,7 +132,7 @@ def test_an_exception_without_a_signature_is_a_failure_with_its_own_words():
     ("first", "second", "root"),
     [
         ("torch.distributed.DistStoreError: Socket Timeout", "RuntimeError: HIP out of memory", "out_of_memory"),
-        ("NCCL error in: x.cpp:1, unhandled system error", "Call to ibv_create_cq failed", "verbs_call"),
+        ("NCCL error in: x.cpp:1, unhandled system error", "Call to ibv_query_port failed", "verbs_call"),
         ("terminate called after throwing an instance of 'x'", "ncclRemoteError: x", "nccl_remote_error"),
         ("RuntimeError: HIP out of memory", "Memory access fault by GPU node-3", "out_of_memory"),
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "exitcode  : -9", "killed"),
