@@ -373,11 +373,20 @@ class GpuProcess(_Part):
     vram_bytes: Reading[int]
 
 
-class KernelLog(_Part):
-    """Lines of the kernel's log since boot that name a fault."""
+class KernelRecord(_Part):
+    """One record of the kernel's log."""
 
-    errors: Reading[list[str]]  # the newest 50
-    count: Reading[int]
+    number: int  # /dev/kmsg's sequence number
+    priority: int  # 0 (the worst) to 7
+    seconds: float  # since boot
+    message: str
+
+
+class KernelLog(_Part):
+    """Records of the kernel's log since boot that may report a fault: shakedown/node/kernel_log.py chooses them."""
+
+    records: Reading[list[KernelRecord]]
+    left_out: int = 0  # of the same kind, or beyond the limit
 
 
 class BootUnit(_Part):
@@ -429,8 +438,7 @@ class NodeState(_Part):
     kernel_log: KernelLog
     boot_unit: BootUnit
     # Monotonic error counters to difference over a run: "rdma/bnxt_re0/rx_err", "ethtool/ens1/rx_discards",
-    # "ras/0000:c1:00.0/uncorrectable", "pcie/0000:c1:00.0/replay", "kernel_log/faults"; and
-    # "kernel_log/newest_fault", the newest fault's sequence number, which grows even where the log forgets old ones.
+    # "ras/0000:c1:00.0/uncorrectable", "pcie/0000:c1:00.0/replay".
     # Where a whole subject could not be read its reason stands under "rdma/*" or "ethtool/*".
     counters: dict[str, Reading[int]]
 

@@ -338,7 +338,7 @@ def _base(hostname: str) -> dict[str, Any]:
         ],
         "clock": {"synchronised": True, "service": "chrony", "offset_s": 0.0},
         "acs": {"enabled": []},
-        "kernel_log": {"errors": [], "count": 0},
+        "kernel_log": {"records": []},
         "boot_unit": {
             "enabled": True,
             "settings": {

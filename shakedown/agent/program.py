@@ -7,12 +7,14 @@ thing on a node: `shakedown/node/agent/models.py` stands there for those.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from shakedown import checks
-from shakedown.node.agent.models import STANDS_FOR
+from shakedown.catalogue.kernel import compiled
+from shakedown.node.agent.models import KERNEL, STANDS_FOR
 from shakedown.transport import bundle
 from shakedown.transport.program import ROOT
 
@@ -31,6 +33,7 @@ def build() -> bundle.Bundle:
     files = dict(bundle.build().files)
     for path in [*(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py")), *carried()]:
         files[str(path.relative_to(ROOT))] = path.read_bytes()
+    files[f"shakedown/node/agent/{KERNEL}"] = json.dumps(compiled(), sort_keys=True).encode()
     return bundle.Bundle(files, bundle.files_digest(files))
 
 

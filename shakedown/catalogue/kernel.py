@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from shakedown.catalogue.load import entries
+from shakedown.catalogue.load import entries, read_data
 from shakedown.catalogue.model import Entry
+from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_match import Matcher
 
 
@@ -22,6 +24,41 @@ def matcher() -> Matcher:
 def compiled() -> list[dict[str, Any]]:
     """Return the entries as `Matcher` takes them, and as a node's agent carries them."""
     return [_compile(entry) for entry in entries("kernel")]
+
+
+def words() -> list[str]:
+    """Return a few words of which each line that can matter has one: a node sends a record of a low priority only where
+    the record holds one of them. Records of a high priority are sent in any case."""
+    forms = {form for entry in entries("kernel") if _matters(entry) for form in entry.forms}
+    common = set(read_data("words.toml")["node"]["common"])
+    words = sorted({word for form in forms for piece in form for word in _WORD.findall(piece)} - common)
+    automaton = AhoCorasick(words, implementation=Implementation.ContiguousNFA)
+    holders: dict[str, set[tuple[str, ...]]] = {}
+    for form in forms:
+        found = automaton.find_matches_as_indexes("\n".join(form), overlapping=True)
+        for word in {words[index] for index, _, _ in found} or [max(form, key=len)]:
+            holders.setdefault(word, set()).add(form)
+    return _cover(holders)
+
+
+def _cover(holders: dict[str, set[tuple[str, ...]]]) -> list[str]:
+    """Return words that together stand in all forms: always the word next that stands in most of the others."""
+    found = []
+    while holders:
+        word = max(holders, key=lambda word: (len(holders[word]), word))
+        covered = holders.pop(word)
+        found.append(word)
+        holders = {other: left for other, held in holders.items() if (left := held - covered)}
+    return sorted(found)
+
+
+_WORD = re.compile(r"[a-z]{4,20}")
+
+
+def _matters(entry: Entry) -> bool:
+    """Return whether a record of a low priority can matter."""
+    harmless = entry.severity == "noise" and not (entry.link or entry.group)
+    return not (harmless or entry.general or (entry.level is not None and entry.level <= ERROR))
 
 
 _FIELDS = {

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # a node may have Python 3.8
 # package come after them, by the modules' names.
 MODULES = (
     "system",
+    "kernel",
     "tuning",
     "cmdline",
     "pcie",

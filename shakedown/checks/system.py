@@ -1,4 +1,4 @@
-"""The machine besides its tuning: container engine, clock, disk room, the kernel's log."""
+"""The machine besides its tuning: container engine, clock, disk room."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from shakedown.checks import check
 from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.places import file_system
 from shakedown.state import NodeState, is_unreadable
-from shakedown.text import counted
 
 # Kernel, firmware and an integrated GPU keep up to a tenth of a small machine's memory; a module that is missing is a
 # quarter or more.
@@ -135,26 +134,6 @@ def _room(path: str, wanted: int, state: NodeState) -> Comparison:
         unit="bytes",
         evidence=f"{disk.fstype} on {disk.mount} ({disk.device})",
         remedy=None if right else remedy,
-    )
-
-
-@check("kernel_log", "system.kernel_log_clean")
-def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
-    """No fault in the kernel's log since boot."""
-    if not desired.system.kernel_log_clean:
-        return None
-    wanted = "no fault since boot"
-    log = state.kernel_log
-    if is_unreadable(log.count):
-        return unknown(wanted, log.count)
-    newest = [] if is_unreadable(log.errors) else log.errors[-3:]
-    remedy = Remedy(text="read the lines with dmesg -T; fix what they name; a reboot clears the log", risk=Risk.REBOOT)
-    return Comparison(
-        verdict=Verdict.FAIL if log.count else Verdict.OK,
-        wanted=wanted,
-        actual=counted(log.count, "line") if log.count else wanted,
-        evidence="\n".join(newest),
-        remedy=remedy if log.count else None,
     )
 
 

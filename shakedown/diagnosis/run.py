@@ -22,7 +22,8 @@ from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, log_of
 from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.kept_logs import KeptLog
-from shakedown.smoke.signatures import MISMATCH, kernel_log
+from shakedown.smoke.kernel_lines import kernel_log
+from shakedown.smoke.signatures import MISMATCH
 from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.kernel import READ_LIMIT, read
 from shakedown.telemetry.timing import NodeClock

@@ -84,7 +84,6 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
     """What comes from the kernel's memory and small files. `keys`: of sysctl, besides those that are always read."""
     person = account.read(tree)
-    log, log_counters = kernel_log.read(tree)
     state = {
         "system": about,
         "cmdline": line,
@@ -103,9 +102,9 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "clock": _each(attempt(clock.read, tree), "synchronised", "service", "offset_s"),
         "routes": attempt(interfaces.read_routes, tree),
         "verbs": verbs.read(tree),
-        "kernel_log": log,
+        "kernel_log": kernel_log.read(tree),
         "boot_unit": unit,
-        "counters": log_counters,
+        "counters": {},
     }
     _place(state, _settings(tree, boot, waits=False))
     return state

@@ -1,55 +1,117 @@
-"""Faults in the kernel's log since boot, by the texts of kernel_faults.txt."""
+"""The kernel's log since boot: the records that may report a fault. Which of them do, the catalogue decides.
+
+A record of priority 3 or worse always comes along. Of the others those come that hold one of the words of
+kernel_words.json, which the controller makes from the catalogue.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any, Optional, Tuple
+import re
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
 
-Record = Tuple[Optional[int], str]  # sequence number, message
-
-KEPT = 50
+KEPT = 400  # records
+FIRST, LAST = 4, 12  # of records that differ in digits alone: as many of the first and of the newest
+LONGEST = 1000  # characters of a message
+ERROR = 3  # priority; a smaller number is worse
 _FILE = "/dev/kmsg"
+_WORDS = "kernel_words.json"
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\b(?=[a-f]*\d)[0-9a-f]+\b|\d+", re.IGNORECASE)
 
 
-def fault_texts() -> list[str]:
-    """The texts of the data file beside this module, in lower case."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "kernel_faults.txt")) as file:
-        return [line.strip().lower() for line in file if line.strip() and not line.startswith("#")]
+class Record(NamedTuple):
+    """One record of /dev/kmsg."""
+
+    number: int  # its sequence number
+    priority: int  # 0 to 7
+    seconds: float  # since boot
+    message: str
 
 
-def names_a_fault(message: str, texts: list[str]) -> bool:
-    message = message.lower()
-    # Thousands of messages: a generator for each costs twice as much.
-    for text in texts:  # noqa: SIM110
-        if text in message:
-            return True
-    return False
+def form(message: str) -> str:
+    """Return a message without its numbers: what messages of one kind share."""
+    return _NUMBERS.sub("#", message[:LONGEST])
 
 
-def parse_record(line: str) -> Optional[Tuple[int, float, str]]:
-    """(sequence number, seconds since boot, message) of "priority,sequence,microseconds,flags;message"; None for a
-    line with a blank in front: it belongs to the one before and says only which device it was."""
+def words() -> Optional[List[str]]:
+    """Return the words of which a record has one where the catalogue may know the record; None: not known here."""
+    try:
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), _WORDS), encoding="utf-8") as file:
+            return [str(word) for word in json.load(file)]
+    except FileNotFoundError:
+        return None  # only where this does not run from the bundle
+
+
+def parse_record(line: str) -> Optional[Record]:
+    """Return the record of "priority,sequence,microseconds,flags;message"; None for a line with a blank in front, which
+    belongs to the one before and names only the device."""
     head, semicolon, message = line.partition(";")
     fields = head.split(",")
-    if semicolon and len(fields) >= 4 and fields[1].isdigit() and fields[2].isdigit():
-        return int(fields[1]), int(fields[2]) / 1e6, message
+    if semicolon and len(fields) >= 4 and all(field.isdigit() and len(field) < 20 for field in fields[:3]):
+        return Record(int(fields[1]), int(fields[0]) & 7, int(fields[2]) / 1e6, message)
     return None
 
 
-def parse_records(text: str) -> list[Record]:
-    """Records of /dev/kmsg."""
-    records: list[Record] = []
-    for line in text.splitlines():
+def parse_records(text: str) -> List[Record]:
+    """Return the records of /dev/kmsg."""
+    return [record for record in map(parse_record, text.split("\n")) if record is not None]
+
+
+def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record], int]:
+    """Return the records of /dev/kmsg that may report a fault, in their order, and how many more there were.
+
+    `known`: words of `words()`. A storm of one message leaves room for the others, and the worst come first.
+    """
+    found: Dict[str, List[Record]] = {}
+    left_out = 0
+    for record in _chosen(text, known):
+        alike = found.setdefault(form(record.message), [])
+        if len(alike) >= FIRST + LAST:
+            del alike[FIRST]
+            left_out += 1
+        alike.append(record)
+    every = sorted((record for alike in found.values() for record in alike), key=_worst_and_newest)
+    left_out += max(0, len(every) - KEPT)
+    return sorted(every[:KEPT]), left_out
+
+
+def _chosen(text: str, known: Optional[Sequence[str]]) -> Iterator[Record]:
+    """Yield the records that have a high priority or hold one of the words."""
+    lines = text.split("\n")
+    holding = None if known is None else _lines_with(text.lower(), known)
+    for number, line in enumerate(lines):
         record = parse_record(line)
-        if record is not None:
-            records.append((record[0], record[2]))
-    return records
+        if record is not None and (record.priority <= ERROR or holding is None or number in holding):
+            yield record
 
 
-def _kernel_messages(tree: Tree) -> str:
-    """All that the log's ring holds. Each read gives one record; EPIPE says that one was overwritten meanwhile."""
+def _lines_with(text: str, known: Sequence[str]) -> Set[int]:
+    """Return the numbers of the lines that hold a word: a search for each word in the whole text costs a tenth of one
+    in each line."""
+    starts = {0: 0}
+    at = text.find("\n")
+    while at >= 0:
+        starts[at + 1] = len(starts)
+        at = text.find("\n", at + 1)
+    found = set()
+    for word in known:
+        at = text.find(word)
+        while at >= 0:
+            found.add(starts[text.rfind("\n", 0, at) + 1])
+            end = text.find("\n", at)
+            at = text.find(word, end) if end >= 0 else -1
+    return found
+
+
+def _worst_and_newest(record: Record) -> Tuple[int, int]:
+    return max(record.priority, ERROR), -record.number
+
+
+def kernel_messages(tree: Tree) -> str:
+    """Return all that the log's ring holds. Each read gives one record; EPIPE: one was overwritten meanwhile."""
     handle = os.open(tree.path(_FILE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     chunks = []
     try:
@@ -70,16 +132,14 @@ def _kernel_messages(tree: Tree) -> str:
     return b"".join(chunks).decode("utf-8", "replace")
 
 
-def read(tree: Tree) -> tuple[Part, dict[str, Any]]:
-    """The KernelLog part and its counters. The ring forgets, so the number of faults in it can fall while new ones
-    come; the sequence number of the newest one only grows."""
-    text = attempt(_kernel_messages, tree)
+def read(tree: Tree) -> Part:
+    """Return the KernelLog part."""
+    text = attempt(kernel_messages, tree)
     if not isinstance(text, str):
-        return {"errors": text, "count": text}, {"kernel_log/faults": text}
-    texts = fault_texts()
-    # Thousands of messages, and most nodes have no fault among them.
-    some = names_a_fault(text, texts)
-    faults = [record for record in parse_records(text) if names_a_fault(record[1], texts)] if some else []
-    newest = (faults[-1][0] or 0) + 1 if faults else 0
-    part = {"errors": [message for _, message in faults[-KEPT:]], "count": len(faults)}
-    return part, {"kernel_log/faults": len(faults), "kernel_log/newest_fault": newest}
+        return {"records": text, "left_out": 0}
+    kept, left_out = candidates(text, words())
+    return {"records": [_as_part(record) for record in kept], "left_out": left_out}
+
+
+def _as_part(record: Record) -> Dict[str, Any]:
+    return {**record._asdict(), "message": record.message[:LONGEST]}

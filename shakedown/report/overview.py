@@ -242,7 +242,7 @@ def _gates(count: int) -> str:
 
 
 def _not_held(gates: Sequence[Gate]) -> Iterator[str]:
-    bad = [gate for gate in gates if gate.verdict != Verdict.OK]
+    bad = [gate for gate in gates if not gate.verdict.passes]
     if bad:
         names = list(dict.fromkeys(gate.name for gate in bad))
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

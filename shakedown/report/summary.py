@@ -93,7 +93,7 @@ def not_held(gates: Sequence[Gate]) -> list[str]:
     """Gates that did not hold: those of the job over all nodes by their names, those of a node by itself behind its."""
     names: dict[str | None, list[str]] = {}
     for gate in gates:
-        if gate.verdict != Verdict.OK:
+        if not gate.verdict.passes:
             names.setdefault(gate.node, []).append(gate.name)
     together = names.pop(None, [])
     alike: dict[str, list[str]] = {}

@@ -222,7 +222,7 @@ def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool
             of_node.setdefault(gate.node, []).append(gate)
     rows: dict[tuple[str, ...], list[str]] = {}
     for node, its in of_node.items():
-        wrong = [gate.name for gate in its if gate.verdict != Verdict.OK]
+        wrong = [gate.name for gate in its if not gate.verdict.passes]
         count = f"{len(its) - len(wrong)} of {len(its)} ok" + (f", not {', '.join(wrong)}" if wrong else "")
         own_row = "" if len(of_node) > FEW and not show_all else node
         rows.setdefault((verdict_text(verdict_of(its)), safe(count), own_row), []).append(node)

@@ -213,7 +213,7 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
         kept.telemetry = judgement.telemetry
         kept.stragglers = judgement.stragglers
         if job.node is not None and judgement.verdict != Verdict.OK:
-            wrong = ", ".join(gate.name for gate in judgement.gates if gate.verdict != Verdict.OK)
+            wrong = ", ".join(gate.name for gate in judgement.gates if not gate.verdict.passes)
             current.exclude(job.node, f"did not pass by itself: {wrong}", judgement.verdict)
     record.diagnosis = diagnose(record, current.evidence, KeptLogs(directory, current.evidence))
     current.save()
@@ -262,7 +262,7 @@ def shortfall(current: Session, node: str) -> str:
     if node in current.excluded:
         return current.excluded[node]
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
-    wrong = [gate.name for gate in gates if gate.verdict != Verdict.OK]
+    wrong = [gate.name for gate in gates if not gate.verdict.passes]
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
 
 

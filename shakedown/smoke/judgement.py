@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shakedown.baselines.model import Baseline, Past
+from shakedown.catalogue.kernel import matcher
 from shakedown.desired import DesiredState
 from shakedown.findings import Verdict
 from shakedown.hca import devices_of, others_of
+from shakedown.node.kernel_verdict import judge as judge_records
 from shakedown.smoke import gates
 from shakedown.smoke.figures import WARMUP, Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
@@ -19,7 +21,7 @@ from shakedown.smoke.log import Iteration
 from shakedown.smoke.metrics import metric_of
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.watched import Watched
-from shakedown.state import NodeState
+from shakedown.state import NodeState, is_unreadable
 from shakedown.stragglers import judge as of_ranks
 from shakedown.stragglers.model import Stragglers
 from shakedown.telemetry.summary import NodeTelemetry
@@ -101,6 +103,7 @@ def judge(
             if sampled and kernel_seen
             else None,
             kernel_wanted=plan.kernel_log_clean,
+            links={node.name: node.links for node in plan.nodes},
             stragglers=slow if plan.stragglers and plan.stragglers.gate else None,
         ),
         past,
@@ -183,7 +186,6 @@ def watched_counters(desired: DesiredState, state: NodeState, interface: str | N
         "ethtool": desired.rdma.count > 0,
         "ras": desired.gpu.count > 0,
         "pcie": desired.gpu.count > 0,
-        "kernel_log": bool(desired.system.kernel_log_clean),
     }
     rdma = [] if not isinstance(state.rdma, list) else state.rdma
     if desired.rdma.count:  # a NIC of another family carries others' traffic, and its errors are not the job's
@@ -201,4 +203,16 @@ def watched_counters(desired: DesiredState, state: NodeState, interface: str | N
             kept[name] = value
         elif wanted.get(kind, False):
             kept[name] = value.model_dump()
+    if desired.system.kernel_log_clean:
+        names = {name for device in rdma for name in (device.name, device.bdf) if name}
+        kept["kernel_log/newest_fault"] = _newest_fault(state, {*names, *filter(None, used)})
     return kept
+
+
+def _newest_fault(state: NodeState, links: Collection[str]) -> Any:
+    """Return the number behind the newest fault of the kernel's log: the log forgets, the number only grows."""
+    records = state.kernel_log.records
+    if is_unreadable(records):
+        return records.model_dump()
+    lines = judge_records(matcher(), records, links)
+    return max((line.number + 1 for line in lines if line.verdict == "fail"), default=0)

@@ -40,6 +40,7 @@ class NodePlan(_Part):
     interface: str  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
     hca: list[str] = []  # ACTIVE RDMA devices in PCI order; empty: sockets
     gid_index: int | None = None
+    links: list[str] = []  # names and PCI addresses of the network ports that the job uses
     command: list[str]  # argv of the job's leader, run in the foreground
     environment: dict[str, str] = {}  # of the process (process runtime) or the env file (container runtime)
     secrets: list[str] = []  # names of variables whose values come from the controller at launch, never stored

@@ -1,4 +1,4 @@
-"""Lines that mean failure in training logs, of RCCL, and in the kernel log: those of `shakedown.catalogue`."""
+"""Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.catalogue import Entry, entries, entry
-from shakedown.catalogue.kernel import matcher
 from shakedown.smoke.lines import as_text
 from shakedown.smoke.marks import Marks, count
 from shakedown.text import printable, strip_escapes
@@ -256,18 +255,6 @@ def tuning(line: str) -> Entry | None:
 def rccl(lines: Iterable[str], rdma: bool = False) -> list[Match]:
     """RCCL's lines that show that a tuning did not take. `rdma`: the job was to use RDMA between nodes."""
     return _all(lines, Scanner(entries("rccl"), rdma))
-
-
-def kernel_log(lines: Iterable[str]) -> list[Match]:
-    """Lines of a kernel log that show a fault of the hardware or a driver, each kind where it first stood."""
-    found: dict[str, Match] = {}
-    for number, line in enumerate(lines, 1):
-        known = matcher().match(line)
-        if known is not None and known["severity"] in ("fatal", "error") and known["name"] not in found:
-            its = entry(known["name"])
-            assert its is not None
-            found[its.name] = _match(its, number, line)
-    return list(found.values())
 
 
 def _all(lines: Iterable[str], scanner: Scanner) -> list[Match]:

@@ -10,7 +10,8 @@ from shakedown.text import incoming, printable
 
 READ_LIMIT = 16 << 20  # bytes: the sampler writes a quarter of it
 _BEGIN = re.compile(r"# begin monotonic=(\d{1,12}\.\d{1,9}) wall=(\d{1,12}\.\d{1,9}) source=(\w{1,20})")
-_RECORD = re.compile(r"\[ {0,20}(\d{1,12}\.\d{1,9})\] ")
+_RECORD = re.compile(r"(?:<[0-7]>)?\[ {0,20}(\d{1,12}\.\d{1,9})\] ")
+_FORMS = 500  # of earlier error lines that are kept
 
 
 @dataclass
@@ -20,6 +21,7 @@ class KernelWindow:
 
     lines: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)  # of each in the file, from 1
+    before: set[str] | None = None  # forms of the error lines before the window, since boot; None: not known
     begin: tuple[float, float] | None = None  # monotonic clock and Unix time of the node
     source: str = ""
     unreadable: str = ""
@@ -50,6 +52,10 @@ def read(chunks: Iterable[bytes]) -> KernelWindow:
         what, _, rest = line.removeprefix("# ").partition(" ")
         if what == "begin" and (found := _BEGIN.match(line)):
             window.begin, window.source = (float(found[1]), float(found[2])), found[3]
+        elif what == "before":
+            window.before = window.before or set()
+            if rest and len(window.before) < _FORMS:
+                window.before.add(rest)
         elif what == "unreadable":
             window.unreadable = printable(rest, 400)
         elif what in ("lost", "beyond"):

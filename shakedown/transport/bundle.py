@@ -21,6 +21,7 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from shakedown.catalogue.kernel import words
 from shakedown.transport.program import as_word, bare, search
 
 _NODE = Path(__file__).parents[1] / "node"
@@ -94,11 +95,12 @@ def build() -> Bundle:
     files = {"shakedown/__init__.py": b""}
     for path in sorted(_NODE.rglob("*")):
         if (
-            path.suffix in (".py", ".txt")
+            path.suffix == ".py"
             and path.name not in _SENT_AS_TEXT
             and not _APART.intersection(path.relative_to(_NODE).parts)
         ):
             files[f"shakedown/node/{path.relative_to(_NODE)}"] = path.read_bytes()
+    files["shakedown/node/kernel_words.json"] = json.dumps(words()).encode()
     for package, (prefix, _) in _PACKAGES.items():
         files.update((prefix + name, data) for name, data in _package_files(package))
     return Bundle(files, files_digest(files))

@@ -98,7 +98,7 @@ TAMPER: dict[str, Callable[[Path], Any]] = {
     "byte code": lambda folder: next((folder / "shakedown/node/__pycache__").iterdir()).write_bytes(b"mine"),
     "a package's byte code": lambda folder: next((folder / "pyudev/__pycache__").iterdir()).write_bytes(b"mine"),
     "one file more": lambda folder: (folder / "shakedown/node/json.py").write_text("print('mine')"),
-    "one file less": lambda folder: (folder / "shakedown/node/kernel_faults.txt").unlink(),
+    "one file less": lambda folder: (folder / "shakedown/node/kernel_words.json").unlink(),
     "cut short": lambda folder: os.truncate(folder / "shakedown/node/rdma.py", 100),
     "open to others": lambda folder: folder.chmod(0o777),
     "no seal": lambda folder: (folder / "SEAL").unlink(),

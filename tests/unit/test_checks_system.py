@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.checks.system import clock, container_engine, disk_free, kernel_log
+from shakedown.checks.system import clock, container_engine, disk_free
 from shakedown.findings import Finding
 from tests.states import GIB, bare, desired, healthy, unreadable, with_
 
@@ -19,12 +19,12 @@ def seen(check: Any, changes: dict[Any, Any], **system: Any) -> Finding:
     return found[0]
 
 
-@pytest.mark.parametrize("check", [container_engine, clock, disk_free, kernel_log])
+@pytest.mark.parametrize("check", [container_engine, clock, disk_free])
 def test_a_healthy_node_is_ok(check: Any) -> None:
     assert seen(check, {}).verdict == "ok"
 
 
-@pytest.mark.parametrize("check", [container_engine, clock, kernel_log])
+@pytest.mark.parametrize("check", [container_engine, clock])
 def test_nothing_is_asked_that_is_not_desired(check: Any) -> None:
     assert check(desired("cpu", nic=None), bare(), "node01") is None
 
@@ -93,15 +93,3 @@ def test_of_two_mounts_on_one_point_the_newer_counts() -> None:
 @pytest.mark.parametrize("change", [{"disks.0.free_bytes": unreadable("timed out")}, {"disks": []}])
 def test_a_file_system_that_does_not_answer_is_unknown(change: dict[Any, Any]) -> None:
     assert seen(disk_free, change).verdict == "unknown"
-
-
-def test_faults_in_the_kernel_log_fail_and_the_newest_are_shown() -> None:
-    lines = [f"amdgpu: ras error {number}" for number in range(9)]
-    finding = seen(kernel_log, {"kernel_log": {"errors": lines, "count": 9}})
-    assert finding.verdict == "fail" and finding.actual == "9 lines"
-    assert finding.evidence.splitlines() == lines[-3:]
-
-
-def test_a_log_that_may_not_be_read_is_unknown() -> None:
-    unread = unreadable("not permitted", "dmesg")
-    assert seen(kernel_log, {"kernel_log": {"errors": unread, "count": unread}}).verdict == "unknown"

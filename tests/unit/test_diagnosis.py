@@ -21,7 +21,8 @@ from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
 from shakedown.smoke.job import Failure
 from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
-from shakedown.smoke.signatures import Match, kernel_log
+from shakedown.smoke.kernel_lines import kernel_log
+from shakedown.smoke.signatures import Match
 from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.timing import NodeClock, Timing
 from tests.nodes import launch_plan

@@ -299,10 +299,15 @@ def test_routes_and_masks() -> None:
 
 def test_kernel_log_faults(tree: Tree, write: Write) -> None:
     records = ["4,7,1,-;bnxt_en ens1: NIC Link is Down", " SUBSYSTEM=pci", "6,8,2,-;mce: CPU supports 32 MCE banks"]
-    write("/dev/kmsg", "\n".join([*records, "0,9,3,-;mce: [Hardware Error]: CPU 3", ""]))
-    part, counters = kernel_log.read(tree)
-    assert part["count"] == 2 and part["errors"][0].endswith("NIC Link is Down")
-    assert counters == {"kernel_log/faults": 2, "kernel_log/newest_fault": 10}
+    write("/dev/kmsg", "\n".join([*records, "0,9,3500000,-;mce: [Hardware Error]: CPU 3", ""]))
+    part = kernel_log.read(tree)
+    assert [(each["number"], each["priority"]) for each in part["records"]] == [(7, 4), (8, 6), (9, 0)]
+    assert part["records"][2] == {
+        "number": 9,
+        "priority": 0,
+        "seconds": 3.5,
+        "message": "mce: [Hardware Error]: CPU 3",
+    }
 
 
 def test_modules(tree: Tree, write: Write) -> None:

@@ -112,7 +112,7 @@ SEEN: dict[str, Any] = {
     "max_read_request": lambda state: state.rdma[4].max_read_request == 512,
     "numa_balancing": lambda state: state.numa.balancing.running == "1" and state.numa.balancing.persisted == "0",
     "driver_missing": lambda state: is_unreadable(state.devices.kfd) and "amdgpu" not in state.modules.loaded,
-    "gpu_reset": lambda state: state.kernel_log.count == 1 and "GPU reset begin" in state.kernel_log.errors[0],
+    "gpu_reset": lambda state: any("GPU reset begin" in each.message for each in state.kernel_log.records),
 }
 
 

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from shakedown.node import devices, gpu, kernel_log, kfd
+from shakedown.catalogue.kernel import matcher
+from shakedown.catalogue.lines import read
+from shakedown.node import devices, gpu, kfd
+from shakedown.node.kernel_verdict import judge
 from shakedown.node.rdma import ERROR_NAME
 from shakedown.node.tree import Tree
 from tests.node_trees import GPUS, PARTITIONS, make_tree
@@ -99,4 +102,4 @@ def test_of_a_divided_gpu_the_configured_partitions_are_looked_at(tmp_path: Path
 
 def test_what_a_driver_says_of_such_a_file_is_no_fault_of_the_hardware() -> None:
     said = "amdgpu 0000:15:00.0: amdgpu: renderD153 partition 1 not valid!"
-    assert not kernel_log.names_a_fault(said, kernel_log.fault_texts())
+    assert judge(matcher(), [read(f"<4>[    9.000000] {said}")]) == []

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.signatures import FailureScanner, first_failure, kernel_log, rccl
+from shakedown.smoke.kernel_lines import kernel_log
+from shakedown.smoke.signatures import FailureScanner, first_failure, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]
@@ -204,7 +205,6 @@ def test_rccl_lines_and_those_that_matter_only_with_rdma():
     [
         ("amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!", "gpu_reset"),
         ("amdgpu: Fatal error during GPU init", "gpu_init_failed"),
-        ("amdgpu 0000:c1:00.0: ras error", "gpu_driver_error"),
         ("amdgpu: 3 uncorrectable hardware errors detected in umc block", "gpu_ras_uncorrectable"),
         ("amdgpu: Queue preemption failed for queue with doorbell_id", "gpu_queue_preemption"),
         ("bnxt_en 0000:06:00.0 ens1: NIC Link is Down", "link_down"),

@@ -56,7 +56,7 @@ def test_what_needs_root_says_so() -> None:
     restricted = Path("/proc/sys/kernel/dmesg_restrict").read_text().strip() == "1"
     expected = "not permitted" if restricted or not Path("/dev/kmsg").stat().st_mode & 0o004 else None
     log = installed("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups").kernel_log
-    assert (log.count.unreadable if is_unreadable(log.count) else None) == expected
+    assert (log.records.unreadable if is_unreadable(log.records) else None) == expected
 
 
 def test_an_unreadable_dictionary_is_no_dictionary() -> None:

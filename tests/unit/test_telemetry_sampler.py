@@ -188,6 +188,10 @@ def test_it_ends_when_its_parent_is_gone(tmp_path: Path, sampled: Sampled) -> No
     assert end is not None and end.why == "the watchdog is gone"
 
 
+EARLIER = '{"PRIORITY":"3","MESSAGE":"old 7 times","__MONOTONIC_TIMESTAMP":"12000000"}'
+SINCE = '{"PRIORITY":"3","MESSAGE":"new","__MONOTONIC_TIMESTAMP":"12500000"}'
+
+
 class Pipe:
     """A pipe in the place of /dev/kmsg: each write is a record, as each read of the device gives one."""
 
@@ -213,9 +217,9 @@ def test_the_kernels_messages_of_the_window(sampled: Sampled) -> None:
     sampled.end()
     window = read_kernel([log.read_bytes()])
     assert window.lines == [
-        "[    1.500000] one",
-        "[    1.600000] amdgpu: GPU reset begin!",
-        "[    1.700000] later",
+        "<6>[    1.500000] one",
+        "<3>[    1.600000] amdgpu: GPU reset begin!",
+        "<6>[    1.700000] later",
     ]
     assert window.incomplete == "2 records overwritten" and window.source == "kmsg"
     assert window.monotonic(window.lines[1]) == 1.6
@@ -224,7 +228,7 @@ def test_the_kernels_messages_of_the_window(sampled: Sampled) -> None:
 @pytest.mark.parametrize(
     ("script", "lines", "why"),
     [
-        ("case $* in *--lines*) echo boot;; *) echo '[   12.500000] node kernel: said';; esac", 1, ""),
+        (f"case $* in *--lines=1) echo boot;; *--priority*) echo '{EARLIER}';; *) echo '{SINCE}';; esac", 1, ""),
         ("exit 0", 0, "not readable: nobody asked"),
         ("exit 1", 0, "not readable: nobody asked"),
     ],
@@ -241,6 +245,8 @@ def test_where_kmsg_is_closed_the_journal_is_asked(
     sampled.end()
     window = read_kernel([(sampled.files / "kernel.log").read_bytes()])
     assert (len(window.lines), window.unreadable, window.incomplete) == (lines, why, "")
+    if lines:
+        assert window.lines == ["<3>[   12.500000] new"] and window.before == {"old # times"}
 
 
 def test_the_file_never_grows_beyond_its_limit_and_keeps_what_was_counted(tmp_path: Path) -> None:

@@ -8,13 +8,17 @@ controller. `stand_in` puts this module in the place of those in `STANDS_FOR`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any, Callable, Dict, List
 
+from ..kernel_match import Matcher
+
 STANDS_FOR = (
     "pydantic", "shakedown.state", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",
-    "shakedown.smoke", "shakedown.smoke.recipe",
+    "shakedown.smoke", "shakedown.smoke.recipe", "shakedown.catalogue", "shakedown.catalogue.kernel",
 )  # fmt: skip
+KERNEL = "kernel.json"  # the catalogue's entries of the kernel's log, compiled, beside this module
 _compiled: Dict[str, Any] = {}  # what the controller has compiled for this node
 _REQUIRED = object()
 
@@ -133,6 +137,12 @@ def names(kind: str) -> List[str]:
 def load(kind: str, name: str) -> Any:
     """What the checks read of a profile."""
     return _compiled["profiles"][kind][name]
+
+
+def matcher() -> Matcher:
+    """Return the matcher of all kernel messages."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), KERNEL), encoding="utf-8") as file:
+        return Matcher(json.load(file))
 
 
 def __getattr__(name: str) -> Any:

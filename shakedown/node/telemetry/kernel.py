@@ -6,21 +6,23 @@ by record, whatever the clocks say. Where this user may not read it, the journal
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Optional
+from typing import Any, Iterable, Iterator, Optional
 
 from ..children import run_tool
-from ..kernel_log import parse_record
-from ..tree import Tree, Unreadable, explain
+from ..kernel_log import ERROR, Record, form, kernel_messages, parse_record, parse_records
+from ..tree import Tree, Unreadable, attempt, explain
 
 LIMIT = 4 << 20  # bytes of the file; a storm of messages is counted beyond that
 _JOURNAL_S = 4.0
+_FORMS = 300  # of earlier error lines
 _BATCH = 2000  # records at a time, so that a storm does not keep the sampler from its samples
 
 
 class KernelLog:
     """`handle`: of /dev/kmsg at the window's begin; None where `why` says why there is none. A line of the file is
-    "[seconds since boot] message"; what begins with "#" is the sampler's own."""
+    "<priority>[seconds since boot] message"; what begins with "#" is the sampler's own."""
 
     def __init__(self, path: str, handle: Optional[int], why: str, tree: Tree, begin: float, wall: float) -> None:
         self.unreadable: Optional[Unreadable] = None
@@ -32,9 +34,16 @@ class KernelLog:
         self._size = 0
         self._beyond = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file_begins(begin, wall)
+
+    def _file_begins(self, begin: float, wall: float) -> None:
+        handle = self._handle
         self._say(
             "# begin monotonic=%.6f wall=%.6f source=%s" % (begin, wall, "kmsg" if handle is not None else "journal")
         )
+        text = None if handle is None else attempt(kernel_messages, self._tree)
+        if isinstance(text, str):
+            self._before(record for record in parse_records(text) if record.seconds < begin)
 
     def drain(self) -> bool:
         """Write what has come. True where there is more."""
@@ -60,11 +69,20 @@ class KernelLog:
         parsed = parse_record(record.split(b"\n", 1)[0].decode("utf-8", "replace"))
         if parsed is None:
             return
-        sequence, seconds, message = parsed
-        if self._next is not None and sequence > self._next:
-            self._say("# lost %d records" % (sequence - self._next))
-        self._next = sequence + 1
-        self._say("[%12.6f] %s" % (seconds, message))
+        if self._next is not None and parsed.number > self._next:
+            self._say("# lost %d records" % (parsed.number - self._next))
+        self._next = parsed.number + 1
+        self._record(parsed)
+
+    def _record(self, record: Record) -> None:
+        self._say("<%d>[%12.6f] %s" % (record.priority, record.seconds, record.message))
+
+    def _before(self, records: Iterable[Record]) -> None:
+        """Write the forms of the error lines that are older than the window: an error of another form is new."""
+        self._say("# before")
+        forms = {form(record.message): None for record in records if record.priority <= ERROR}
+        for text in list(forms)[-_FORMS:]:
+            self._say("# before %s" % text)
 
     def close(self, end: float) -> None:
         """The window's end. Without this line a reader knows that the file was cut."""
@@ -90,18 +108,19 @@ class KernelLog:
                 "--boot",
                 "--quiet",
                 "--no-pager",
-                "-o",
-                "short-monotonic",
+                "--output=json",
             ]
             if not run_tool([*argv, "--lines=1"], _JOURNAL_S).strip():
                 raise refused
-            lines = run_tool([*argv, "--since=@%.6f" % self._wall], _JOURNAL_S).splitlines()
+            until = "--until=@%.6f" % self._wall
+            earlier = run_tool([*argv, "--priority=err", "--lines=%d" % _FORMS, until], _JOURNAL_S)
+            since = run_tool([*argv, "--since=@%.6f" % self._wall], _JOURNAL_S)
         except Exception:
             self.unreadable = refused
             return
-        for line in lines:
-            if not line.startswith("-- "):
-                self._say(line)
+        self._before(_of_journal(earlier))
+        for record in _of_journal(since):
+            self._record(record)
 
     def _say(self, line: str, always: bool = False) -> None:
         data = (line + "\n").encode("utf-8", "replace")
@@ -114,3 +133,20 @@ class KernelLog:
                 data = data[os.write(self._file, data) :]
         except OSError:
             pass  # a full disk: the file then lacks its end, and a reader says so
+
+
+def _of_journal(text: str) -> Iterator[Record]:
+    """Yield the records of journalctl's JSON, one a line."""
+    for line in text.splitlines():
+        try:
+            fields = json.loads(line)
+            microseconds = fields.get("_SOURCE_MONOTONIC_TIMESTAMP") or fields["__MONOTONIC_TIMESTAMP"]
+            message = _as_text(fields["MESSAGE"]).split("\n", 1)[0]
+            yield Record(0, int(fields["PRIORITY"]) & 7, int(microseconds) / 1e6, message)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue  # no record, or one without a message
+
+
+def _as_text(message: Any) -> str:
+    """Return a message; where a message is no UTF-8 the journal gives the bytes as numbers."""
+    return message if isinstance(message, str) else bytes(message).decode("utf-8", "replace")

@@ -10,7 +10,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from shakedown import copies
-from shakedown.findings import Verdict
 from shakedown.report.overview import Overview
 from shakedown.secrets import masked
 from shakedown.smoke.gates.registry import OF_THE_END
@@ -51,7 +50,7 @@ def of(shown: Overview) -> list[Excerpt]:
             found += _of(shown, "diagnosis", sign.node or "", sign.file, at)
     bad: dict[str, set[str]] = {}
     for gate in shown.gates:
-        if gate.verdict != Verdict.OK:
+        if not gate.verdict.passes:
             bad.setdefault(gate.job, set()).add(gate.name)
     ended: list[Excerpt] = []
     for job in shown.jobs:

@@ -1,23 +1,35 @@
-"""Whether the kernel of a node said something of a fault while the job ran."""
+"""Whether the kernel of a node reported a fault while the job ran."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from shakedown.catalogue import advice
-from shakedown.findings import Verdict
-from shakedown.smoke import signatures
+from shakedown.findings import Verdict, worst
 from shakedown.smoke.gates.model import Outcome, some
 from shakedown.smoke.gates.registry import gate
+from shakedown.smoke.kernel_lines import Reported, reported
 from shakedown.telemetry.kernel import KernelWindow
-from shakedown.text import counted
+from shakedown.text import counted, printable
+
+_ORDER = ("fail", "unknown", "warn")
+_LONGEST = 300  # characters of a line
 
 
 @gate
-def no_kernel_fault(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bool = False) -> Outcome:
-    """No line of a node's kernel log from the job's begin to its end shows a fault (the kernel's signatures). One that
-    could not be read, or not to its end, is unknown where `system.kernel_log_clean` asks for it, and told otherwise."""
-    found, unseen, lines, first = [], [], 0, None
+def no_kernel_fault(
+    kernel: Mapping[str, KernelWindow | None],
+    kernel_wanted: bool = False,
+    links: Mapping[str, Collection[str]] | None = None,
+) -> Outcome:
+    """No line of a node's kernel log from the job's begin to its end shows a fault: no line that the catalogue knows as
+    one, and no unknown line of priority 0 to 2. An unknown line of priority 3 is unknown where the log before the job
+    has none like it. A corrected error warns. Of links those of the job count.
+
+    A log that could not be read, or not to its end, is unknown where `system.kernel_log_clean` asks for it, and shown
+    otherwise."""
+    found: dict[str, list[tuple[str, Reported]]] = {verdict: [] for verdict in _ORDER}
+    unseen, lines = [], 0
     for node, window in kernel.items():
         if window is None or window.unreadable:
             unseen.append(f"{node}: {window.unreadable if window else 'there is none'}")
@@ -25,16 +37,30 @@ def no_kernel_fault(kernel: Mapping[str, KernelWindow | None], kernel_wanted: bo
         if window.incomplete:
             unseen.append(f"{node}: {window.incomplete}")
         lines += len(window.lines)
-        for match in signatures.kernel_log(window.lines):
-            first = first or match
-            found.append(f"{node}: {match.name} (line {window.numbers[match.line_number - 1]}): {match.line}")
-    said = [some(found)] if found else []
-    said += [f"not seen: {some(unseen)}"] if unseen else []
-    verdict = Verdict.FAIL if found else Verdict.UNKNOWN if unseen and kernel_wanted else Verdict.OK
+        for each in reported(window, (links or {}).get(node) or None):
+            found[each.verdict].append((f"{node}: {_shown(each, window)}", each))
+    shown = [some([text for text, _ in found[verdict]]) for verdict in _ORDER if found[verdict]]
+    shown += [f"not seen: {some(unseen)}"] if unseen else []
+    verdict = _verdict(found, bool(unseen) and kernel_wanted)
+    first = next((found[verdict][0][1] for verdict in _ORDER if found[verdict]), None)
+    remedy = (first.line.remedy or advice("kernel_log_line")) if first else advice("kernel_log")
     return Outcome(
         verdict=verdict,
         wanted="no line of a fault",
-        actual=len(found),
-        evidence="; ".join(said) or f"{counted(lines, 'line')} of {counted(len(kernel), 'node')} while the job ran",
-        remedy=first.remedy if first else advice("kernel_log") if verdict is not Verdict.OK else None,
+        actual=len(found["fail"]) + len(found["unknown"]),
+        evidence="; ".join(shown) or f"{counted(lines, 'line')} of {counted(len(kernel), 'node')} while the job ran",
+        remedy=None if verdict is Verdict.OK else remedy,
     )
+
+
+def _verdict(found: Mapping[str, Collection[object]], unseen: bool) -> Verdict:
+    verdicts = [Verdict(verdict) for verdict in ("fail", "unknown") if found[verdict]]
+    verdicts += [Verdict.UNKNOWN] if unseen else []
+    if verdicts:
+        return worst(verdicts)
+    return Verdict.WARN if found["warn"] else Verdict.OK
+
+
+def _shown(each: Reported, window: KernelWindow) -> str:
+    name = each.line.name or "no entry of the catalogue"
+    return f"{name} (line {window.numbers[each.line.number]}): {printable(each.text, _LONGEST)}"

@@ -14,14 +14,14 @@ QUOTED = 8  # items of a list that are named in evidence before it says how many
 
 
 class Outcome(BaseModel):
-    """What a gate came to. Only `ok` passes: what could not be seen is `unknown`.
+    """What a gate came to. `ok` and `warn`, which is advice, pass: what could not be seen is `unknown`.
 
     `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
-    verdict: Literal[Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN]
+    verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
     wanted: Any = None
     actual: Any = None
     unit: str | None = None
@@ -39,7 +39,7 @@ class Gate(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
 
     name: str
-    verdict: Literal[Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN]
+    verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
     wanted: Any = None
     actual: Any = None
     unit: str | None = None

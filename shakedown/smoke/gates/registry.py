@@ -123,6 +123,7 @@ class Observed:
     not_throttled: Sequence[str] | None = None  # reasons for which no GPU may be throttled
     kernel: Mapping[str, KernelWindow | None] | None = None  # node -> its kernel log of the job's window
     kernel_wanted: bool = False  # whether every node's has to be seen
+    links: Mapping[str, Collection[str]] | None = None  # node -> the network ports that the job uses
     stragglers: Stragglers | None = None  # what the ranks' own times come to, where that is to be judged
 
     ended_with: Mapping[str, int | None] | None = None  # node -> the exit code of a benchmark's container

@@ -82,6 +82,7 @@ class NodeAssignment:
     interface: str
     hca: list[str]
     gid_index: int | None
+    links: list[str]
     desired: DesiredState
     state: NodeState
     equipment: Equipment

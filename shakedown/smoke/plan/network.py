@@ -263,7 +263,18 @@ def assignment_of(
         interface=endpoint.interface,
         hca=hcas[name].names,
         gid_index=hcas[name].gid_index,
+        links=_links(draft.states[name], endpoint.interface, hcas[name].names),
         desired=draft.desired[name],
         state=draft.states[name],
         equipment=equipment.get(name, Equipment()),
     )
+
+
+def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:
+    """Return the names by which the kernel's log speaks of the ports that the job uses."""
+    used = {interface, *hca}
+    if not is_unreadable(state.rdma):
+        used |= {
+            name for each in state.rdma if each.name in hca for name in (each.netdev, each.bdf) if isinstance(name, str)
+        }
+    return sorted(used)

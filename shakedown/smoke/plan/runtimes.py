@@ -142,6 +142,7 @@ def _node_plan(
         interface=node.interface,
         hca=node.hca,
         gid_index=node.gid_index,
+        links=node.links,
         command=command,
         environment=variables,
         secrets=secrets(job),

@@ -1,0 +1,69 @@
+"""The kernel's log since boot, held against the catalogue."""
+
+from __future__ import annotations
+
+from shakedown.catalogue.kernel import matcher
+from shakedown.checks import check
+from shakedown.checks.compare import unknown
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.hca import devices_of
+from shakedown.node.kernel_verdict import Line, judge
+from shakedown.state import NodeState, is_unreadable
+from shakedown.text import counted, printable
+
+_WANTED = "no fault since boot"
+_SHOWN, _LONGEST = 3, 300  # lines of a verdict, and characters of a line
+_NO_ENTRY = "read the lines with dmesg -T: the catalogue has no entry for them; a reboot clears the log"
+
+
+@check("kernel_log", "system.kernel_log_clean")
+def kernel_log(desired: DesiredState, state: NodeState) -> Comparison | None:
+    """No fault in the kernel's log since boot: no line that the catalogue knows as one, no unknown line of priority 0
+    to 2. A corrected error warns, and so does an unknown line of priority 3. Of links those of RDMA devices count that
+    are still down."""
+    if not desired.system.kernel_log_clean:
+        return None
+    records = state.kernel_log.records
+    if is_unreadable(records):
+        return unknown(_WANTED, records)
+    lines = judge(matcher(), records, links_in_use(desired, state), settled=True)
+    failed = [line for line in lines if line.verdict == "fail"]
+    warned = [line for line in lines if line.verdict == "warn"]
+    others = [line for line in lines if line.verdict == "ok"]
+    worst = failed or warned
+    parts = [_shown(failed), _shown(warned), _shown(others, "a program's fault: ")]
+    return Comparison(
+        verdict=Verdict.FAIL if failed else Verdict.WARN if warned else Verdict.OK,
+        wanted=_WANTED,
+        actual=_counts(len(failed), len(warned)) if worst else _WANTED,
+        evidence="\n".join(part for part in parts if part),
+        remedy=Remedy(text=worst[-1].remedy or _NO_ENTRY, risk=Risk.REBOOT) if worst else None,
+    )
+
+
+def links_in_use(desired: DesiredState, state: NodeState) -> set[str] | None:
+    """Return the names and PCI addresses of the ports that carry RDMA, less those whose link is up now; None where
+    nobody can say which they are."""
+    if is_unreadable(state.rdma):
+        return None
+    up = set() if is_unreadable(state.interfaces) else {each.name for each in state.interfaces if each.up}
+    used: set[str] = set()
+    for device in devices_of(desired.rdma, state.rdma):
+        names = {name for name in (device.name, device.netdev, device.bdf) if isinstance(name, str)}
+        if device.state != "ACTIVE" and not names & up:
+            used |= names
+    return used
+
+
+def _counts(failed: int, warned: int) -> str:
+    parts = [counted(failed, "line") + " of a fault"] if failed else []
+    return " and ".join([*parts, counted(warned, "line") + " of a warning"] if warned else parts)
+
+
+def _shown(lines: list[Line], before: str = "") -> str:
+    """Return the newest lines, each kind once."""
+    kinds = {line.name or line.form: line for line in lines}
+    newest = sorted(kinds.values(), key=lambda line: line.number)[-_SHOWN:]
+    more = f"\nand {len(kinds) - len(newest)} more kinds of line" if len(kinds) > len(newest) else ""
+    return "\n".join(before + printable(str(line), _LONGEST) for line in newest) + more

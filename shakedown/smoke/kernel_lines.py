@@ -1,0 +1,60 @@
+"""The lines of a node's kernel log, of the job's window, that report a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from shakedown.catalogue import advice, entry
+from shakedown.catalogue.kernel import matcher
+from shakedown.catalogue.lines import read
+from shakedown.node.kernel_log import ERROR
+from shakedown.node.kernel_verdict import Line, judge
+from shakedown.smoke.signatures import Match, quoted
+from shakedown.telemetry.kernel import KernelWindow
+
+UNKNOWN = "kernel_line_unknown"
+
+
+@dataclass(frozen=True)
+class Reported:
+    """A kind of line of the window. `verdict`: "fail", "unknown" or "warn"; `text`: the line as the file has it."""
+
+    line: Line
+    verdict: str
+    text: str
+
+
+def reported(window: KernelWindow, links: Collection[str] | None = None) -> list[Reported]:
+    """Return the lines that are not ok, each kind where it first stood.
+
+    A line of priority 3 that no entry names is `unknown` where the log before the window has none like it. `links`: the
+    ports that the job uses; None: all count.
+    """
+    lines = judge(matcher(), [read(text, at) for at, text in enumerate(window.lines)], links)
+    kinds: dict[tuple[str, str], Reported] = {}
+    for line in lines:
+        verdict = line.verdict
+        if line.priority == ERROR and not line.known and line.form not in (window.before or ()):
+            verdict = "unknown"
+        if verdict != "ok":
+            kind = line.name if line.known else line.form
+            kinds.setdefault((kind, verdict), Reported(line, verdict, window.lines[line.number]))
+    return list(kinds.values())
+
+
+def kernel_log(lines: Iterable[str], links: Collection[str] | None = None) -> list[Match]:
+    """Return the lines of a kernel's log that show a fault, each kind where it first stood."""
+    found = reported(KernelWindow(lines=list(lines), before=set()), links)
+    return [_as_match(each) for each in found if each.verdict == "fail"]
+
+
+def _as_match(found: Reported) -> Match:
+    known = entry(found.line.name) if found.line.name else None
+    return Match(
+        name=known.name if known else UNKNOWN,
+        line_number=found.line.number + 1,
+        line=quoted(found.text),
+        cause=known.cause if known else "the kernel reports a critical condition that the catalogue does not know",
+        remedy=known.remedy if known else advice("kernel_log_line"),
+    )

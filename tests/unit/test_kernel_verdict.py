@@ -1,0 +1,189 @@
+"""What the kernel's log means for a node and for a run: priorities, links, what is new, and what a node sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shakedown.agent import program
+from shakedown.catalogue import entries
+from shakedown.catalogue.kernel import compiled, matcher, words
+from shakedown.catalogue.lines import read
+from shakedown.checks.kernel import kernel_log
+from shakedown.desired.models import DesiredState
+from shakedown.findings import Finding, Verdict
+from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
+from shakedown.node.kernel_match import Matcher
+from shakedown.node.kernel_verdict import judge
+from shakedown.smoke.gates.kernel_log import no_kernel_fault
+from shakedown.smoke.judgement import watched_counters
+from shakedown.telemetry.kernel import KernelWindow
+from shakedown.telemetry.kernel import read as read_window
+from shakedown.transport import bundle
+from tests.states import desired, healthy, unreadable, with_
+
+STRANGE = "frobnicator 0000:7a:00.0: cannot spin up: -5"
+RESET = "amdgpu 0000:05:00.0: amdgpu: GPU reset begin!"
+
+
+def record(message: str, priority: int = 3, number: int = 7) -> dict[str, Any]:
+    return {"number": number, "priority": priority, "seconds": 1.5, "message": message}
+
+
+def seen(
+    *records: dict[str, Any], changes: dict[str, Any] | None = None, wanted: DesiredState | None = None
+) -> Finding:
+    state = with_(healthy(), {"kernel_log": {"records": list(records)}, **(changes or {})})
+    found = kernel_log(wanted or desired(), state, "node01")
+    assert isinstance(found, Finding)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("message", "priority", "verdict"),
+    [
+        (STRANGE, 0, "fail"),
+        (STRANGE, 2, "fail"),
+        (STRANGE, 3, "warn"),
+        (STRANGE, 4, "ok"),
+        (RESET, 6, "fail"),
+        ("EDAC MC0: 0 UE page, 0 CE", 6, "ok"),
+        ("amdgpu 0000:05:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block", 6, "ok"),
+        ("mce: CPU0: Thermal monitoring enabled (TM1)", 6, "ok"),
+        ("Memory cgroup out of memory: Killed process 904 (python) total-vm:1kB, anon-rss:1kB", 3, "ok"),
+    ],
+)
+def test_the_priority_decides_what_no_entry_names(message: str, priority: int, verdict: str) -> None:
+    finding = seen(record(message, priority))
+    assert finding.verdict == verdict
+    assert (message in finding.evidence) is (verdict != "ok" or "cgroup" in message)
+
+
+def test_a_line_that_no_entry_names_is_quoted_and_has_a_remedy() -> None:
+    finding = seen(record(STRANGE, 2), record(RESET, 3, 9))
+    assert finding.actual == "2 lines of a fault" and finding.remedy is not None
+    assert STRANGE in finding.evidence and f"gpu_reset: {RESET}" in finding.evidence
+
+
+def test_many_kinds_of_line_are_counted() -> None:
+    finding = seen(*(record(f"part{'x' * n}: gone", 2, n) for n in range(5)))
+    assert finding.evidence.endswith("and 2 more kinds of line") and finding.actual == "5 lines of a fault"
+
+
+def test_a_log_that_may_not_be_read_is_unknown() -> None:
+    finding = kernel_log(desired(), with_(healthy(), {"kernel_log": {"records": unreadable("not permitted")}}), "a")
+    assert isinstance(finding, Finding) and finding.verdict == "unknown"
+    assert kernel_log(desired("cpu", nic=None), healthy(), "a") is None
+
+
+def down(name: str, driver: str = "bnxt_en", bdf: str = "0000:06:00.0") -> str:
+    return f"{driver} {bdf} {name}: NIC Link is Down"
+
+
+def test_only_a_link_of_the_fabric_counts_and_only_while_it_is_down() -> None:
+    device = healthy().rdma[0]  # type: ignore[index]
+    name = str(device.netdev)
+    dead = {"rdma.0.state": "DOWN", "interfaces": []}
+    assert seen(record(down(name), 4), changes=dead).verdict == "fail"
+    assert seen(record(down(name), 4), record(down(name).replace("Down", "Up"), 6, 9), changes=dead).verdict == "ok"
+    assert seen(record(down(name), 4)).verdict == "ok", "the link is up now"
+    for other in (
+        down("eno1"),
+        down("eno1", "igb"),
+        "bond0: (slave eno1): link status definitely down, disabling slave",
+    ):
+        assert seen(record(other, 4), changes=dead).verdict == "ok", other
+    assert seen(record(down("eno1"), 4), changes={"rdma": unreadable("failed")}).verdict == "fail"
+
+
+def window(*lines: str, before: str | None = None) -> KernelWindow:
+    head = ["# begin monotonic=1.0 wall=1.0 source=kmsg"]
+    head += ["# before", *(["# before " + before] if before else [])] if before is not None else []
+    return read_window(["\n".join([*head, *lines, "# end monotonic=9.0", ""]).encode()])
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "verdict"),
+    [
+        (f"<2>[    5.000000] {STRANGE}", form(STRANGE), "fail"),
+        (f"<3>[    5.000000] {STRANGE}", "", "unknown"),
+        (f"<3>[    5.000000] {STRANGE}", None, "unknown"),
+        (f"<3>[    5.000000] {STRANGE}", form(STRANGE), "warn"),
+        (f"<4>[    5.000000] {STRANGE}", "", "ok"),
+        (f"<4>[    5.000000] {RESET}", form(RESET), "fail"),
+        ("<4>[    5.000000] " + down("eno1"), "", "ok"),
+        ("<4>[    5.000000] " + down("ens1"), "", "fail"),
+    ],
+)
+def test_a_line_while_the_job_runs(line: str, before: str | None, verdict: str) -> None:
+    gate = no_kernel_fault({"a": window(line, before=before)}, links={"a": ["ens1"]})
+    assert gate.verdict == verdict
+    assert (gate.remedy is None) is (verdict == "ok")
+    assert ("line " in gate.evidence and line.split("] ")[1] in gate.evidence) is (verdict != "ok")
+
+
+def test_a_link_that_came_back_while_the_job_ran_warns() -> None:
+    lines = [f"<4>[    5.000000] {down('ens1')}", f"<6>[    6.000000] {down('ens1').replace('Down', 'Up')}"]
+    assert no_kernel_fault({"a": window(*lines, before="")}, links={"a": ["ens1"]}).verdict is Verdict.WARN
+
+
+def test_the_worst_line_decides() -> None:
+    lines = [f"<3>[    5.000000] {STRANGE}", f"<4>[    6.000000] {RESET}"]
+    assert no_kernel_fault({"a": window(*lines), "b": window()}).verdict is Verdict.FAIL
+
+
+def test_a_fault_while_the_job_ran_raises_the_counter_of_faults() -> None:
+    before = watched_counters(desired(), healthy())
+    after = watched_counters(desired(), with_(healthy(), {"kernel_log": {"records": [record(RESET, 4)]}}))
+    assert (before["kernel_log/newest_fault"], after["kernel_log/newest_fault"]) == (0, 8)
+
+
+def kmsg(*records: tuple[int, str]) -> str:
+    return "\n".join(f"{priority},{number},1000,-;{message}" for number, (priority, message) in enumerate(records))
+
+
+def test_each_line_that_matters_is_a_candidate_at_any_priority() -> None:
+    known = words()
+    for entry in entries("kernel"):
+        for line in entry.shows:
+            lines = judge(matcher(), [read(f"<6>[    1.000000] {line}", 1)])
+            if lines and lines[0].verdict != "ok":
+                kept, _ = candidates(kmsg((6, line)), known)
+                assert len(kept) == 1, line
+
+
+def test_ordinary_lines_stay_on_the_node_and_error_lines_do_not() -> None:
+    text = kmsg((6, "usb 1-1: new high-speed device number 2"), (3, STRANGE), (6, RESET))
+    assert [each.message for each in candidates(text, words())[0]] == [STRANGE, RESET]
+    assert len(candidates(text, None)[0]) == 3
+
+
+def test_what_a_node_sends_is_bounded_and_a_storm_hides_nothing() -> None:
+    storm = [(3, f"dev{number}: storm at 0x{number:x}") for number in range(5000)]
+    kept, left_out = candidates(kmsg((2, STRANGE), *storm, (6, RESET)), words())
+    assert len(kept) == FIRST + LAST + 2 and left_out == 5000 - FIRST - LAST
+    assert kept[0].message == STRANGE and kept[-1].message == RESET and kept == sorted(kept)
+    many = [(3 if number == 5 else 6, f"error of kind {'x' * number}") for number in range(KEPT + 50)]
+    kept, left_out = candidates(kmsg(*many), words())
+    assert len(kept) == KEPT and left_out == 50 and kept[0].number == 5
+
+
+def test_a_form_has_no_numbers() -> None:
+    assert form("nvme3: I/O 17 timeout at 0xdeadBEEF, id c1:00.0 ef") == "nvme#: I/O # timeout at #, id #:#.# ef"
+
+
+def test_records_of_the_node_are_read_as_they_are() -> None:
+    (one,), _ = candidates("30,5,2500000,-,caller=T1;systemd[1]: said\n SUBSYSTEM=x\nx,y;z\n1,2,3;four\n", None)
+    assert one == Record(5, 6, 2.5, "systemd[1]: said")
+
+
+def test_the_agent_carries_the_same_catalogue_and_the_probe_its_words() -> None:
+    files = program.build().files
+    carried = Matcher(json.loads(files["shakedown/node/agent/kernel.json"]))
+    assert json.loads(files["shakedown/node/agent/kernel.json"]) == json.loads(json.dumps(compiled()))
+    found = carried.match(RESET)
+    assert found is not None and found["name"] == "gpu_reset"
+    for made in (bundle.build().files, files):
+        assert json.loads(made["shakedown/node/kernel_words.json"]) == words()
