@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.signs import not_running, of_failure
+from shakedown.diagnosis.words import headline
 from shakedown.smoke.job import Failure
 
 STOOD_STILL = ("stall", "no start")
@@ -16,12 +17,18 @@ def may_be_echo(failure: Failure) -> bool:
     return of_failure(failure).role != "origin"
 
 
-def first(failures: Sequence[Failure], addresses: Mapping[str, str] | None = None) -> Failure:
-    """Of failures in the order of time, the one that the diagnosis of the job begins with."""
+def first(
+    failures: Sequence[Failure], addresses: Mapping[str, str] | None = None, nodes: Collection[str] = ()
+) -> Failure:
+    """Of failures in the order of time, the one that the diagnosis of the job over these nodes begins with. A fault
+    that most of them share is no node's."""
     signs = [of_failure(failure, addresses=addresses) for failure in failures]
-    found = decide(signs)
+    found = decide(signs, nodes=nodes)
     assert found is not None
-    return next(failure for failure, sign in zip(failures, signs, strict=True) if sign is found.evidence[0])
+    failure = next(failure for failure, sign in zip(failures, signs, strict=True) if sign is found.evidence[0])
+    if found.common:
+        return failure.model_copy(update={"node": None, "text": headline(found)})
+    return failure
 
 
 def with_culprit(failure: Failure, running_at_end: Iterable[tuple[str, Sequence[str]]]) -> Failure:

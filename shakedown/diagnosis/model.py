@@ -49,7 +49,8 @@ class Sign(_Part):
 class Diagnosis(_Part):
     """What a job died of. `origin` holds the nodes where that began: one, or several that had the same fault each of
     themselves; empty where that is `undecided` or where it was no node's (an interrupt). `among` are then the nodes
-    that come into question."""
+    that come into question. `common` holds the nodes that share one fault, where most of the job's `nodes` do: then no
+    node is named."""
 
     job: str = ""
     name: str  # of the sign that tells the cause
@@ -58,6 +59,8 @@ class Diagnosis(_Part):
     confidence: Confidence
     origin: tuple[str, ...] = ()
     among: tuple[str, ...] = ()
+    common: tuple[str, ...] = ()
+    nodes: int = 0  # of the job, where a fault is common
     why: str  # what decided, in a sentence
     evidence: tuple[Sign, ...] = ()  # the one that tells the cause first
     echoes: int = 0  # signs that only follow from it

@@ -4,6 +4,9 @@ A sign is an origin, an echo or either (shakedown/catalogue). The cause comes be
 nodes with an origin the first one counts, if it was the first for certain: each sign happened within an interval, and
 two intervals that overlap have no order. Where only echoes are left, the node that the others lost, and that lost none,
 is named. Whatever that leaves open is undecided.
+
+A fault that most nodes share is no node's: it is reported as common. A node that ended without success and without an
+explanation may be where it began, whatever the others show: as long as there is one, no other is likely.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shakedown.catalogue import Role, entry
+from shakedown.diagnosis.common import common_fault
 from shakedown.diagnosis.model import SHOWN, Confidence, Diagnosis, Sign
 from shakedown.smoke.signatures import MISMATCH
 
@@ -24,14 +28,19 @@ _ACCUSERS = 2  # nodes that say they lost one, before it is named for that
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 _ONLY = "no other node shows a failure of its own"
+_SHARED = "most nodes show it, so it is no node's own"
 _FIRST = "it was the first, by more than the times are uncertain"
 _ALIKE = "each of them shows the same fault of its own"
 _TOGETHER = "they failed so shortly after one another that nobody can say which was first"
+_OPEN = "a node ended without success and without an explanation, so nobody can say where it began"
 _OF_RECORDS = "what the ranks left behind leads there, and no further"
 
 
-def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
-    """What the signs come to; None where there is none."""
+def decide(
+    signs: Iterable[Sign], job: str = "", nodes: Collection[str] = (), unexplained: Collection[str] = ()
+) -> Diagnosis | None:
+    """What the signs come to; None where there is none. `nodes`: all nodes of the job; `unexplained`: those of them
+    whose log ends without success, and without a sign."""
     ordered = sorted(signs, key=_when)
     if not ordered:
         return None
@@ -39,6 +48,15 @@ def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
     ended = next((sign for sign in ordered if sign.name in _NOBODYS), None)
     if ended is not None:
         return case.found(ended, "certain", why="that ended the run, whatever else was said")
+    everywhere = {*nodes, *(sign.node for sign in ordered if sign.node)}
+    shared = common_fault(case.near, case.roles, everywhere)
+    if shared is not None:
+        cause, alike = shared
+        return case.found(cause, "certain", common=alike, nodes=len(everywhere), why=_SHARED)
+    return _while_open(_decide(case), case, {*unexplained, *_unexplained(case)})
+
+
+def _decide(case: _Case) -> Diagnosis:
     for role in ("origin", "either"):
         shown = [sign for sign in case.near if case.roles[id(sign)] == role and sign.node]
         if shown:
@@ -46,7 +64,24 @@ def decide(signs: Iterable[Sign], job: str = "") -> Diagnosis | None:
     mismatch = next((sign for sign in case.near if sign.name == MISMATCH), None)
     if mismatch is not None:  # who met it has ended, and who went another way is only lost by none
         return case.found(mismatch, "undecided", why="of ranks that differ nobody can say which is right")
-    return _of_blame(case) or case.found(ordered[0], "undecided", why="nobody shows a failure of its own")
+    return _of_blame(case) or case.found(case.first, "undecided", why="nobody shows a failure of its own")
+
+
+def _while_open(found: Diagnosis, case: _Case, unexplained: Collection[str]) -> Diagnosis:
+    """Return the diagnosis, undecided where a node that nothing explains may be what the named node waited for. What
+    only the node itself can have, as a missing library, stands."""
+    others = set(unexplained) - set(found.origin)
+    cause = found.evidence[0]
+    own = case.roles.get(id(cause)) == "origin" and not cause.symptom and entry(cause.name) is not None
+    if found.confidence != "likely" or not found.origin or not others or own:
+        return found
+    return case.found(cause, "undecided", among={*found.origin, *others}, why=_OPEN)
+
+
+def _unexplained(case: _Case) -> set[str]:
+    """Return the nodes that ended with an exit code that says no more: no line before it says why."""
+    ended = {sign.node for sign in case.near if sign.node and sign.name == "exit" and case.roles[id(sign)] == "either"}
+    return {node for node in ended if node and all(sign.symptom for sign in case.near if sign.node == node)}
 
 
 def _when(sign: Sign) -> datetime:
@@ -60,6 +95,7 @@ class _Case:
         self._job = job
         self._ordered = ordered
         self.near = _near(ordered)
+        self.first = ordered[0]
         echoes: dict[str | None, list[Sign]] = defaultdict(list)
         for sign in self.near:
             if sign.role == "echo" and not sign.symptom and entry(sign.name):
@@ -72,10 +108,12 @@ class _Case:
         confidence: Confidence,
         origin: Collection[str] = (),
         among: Collection[str] = (),
+        common: Collection[str] = (),
+        nodes: int = 0,
         why: str = "",
     ) -> Diagnosis:
-        nodes = {*origin, *among}
-        own = [sign for sign in self._ordered if sign.node in nodes and self.roles.get(id(sign), "echo") != "echo"]
+        shown = {*origin, *among, *common}
+        own = [sign for sign in self._ordered if sign.node in shown and self.roles.get(id(sign), "echo") != "echo"]
         own = [cause, *(sign for sign in own if sign is not cause)]
         counted = {id(sign) for sign in own}
         follow = [sign for sign in self._ordered if id(sign) not in counted]
@@ -87,6 +125,8 @@ class _Case:
             confidence=confidence,
             origin=tuple(sorted(origin)),
             among=tuple(sorted(among)),
+            common=tuple(sorted(common)),
+            nodes=nodes,
             why=why,
             evidence=tuple([*own, *follow][:SHOWN]),
             echoes=len(follow),

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from shakedown import copies
+from shakedown.diagnosis.common import of_jobs
 from shakedown.diagnosis.first import STOOD_STILL
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.diagnosis.origin import decide
@@ -63,14 +64,16 @@ def diagnose(
     """What the run died of: its job over all nodes, where that has failed; otherwise the first one that has. None: all
     its gates hold, or nothing is there that could be read. `gates`: as they are judged now; otherwise the record's."""
     judged = record.gates if gates is None else gates
-    jobs = sorted(record.jobs, key=lambda job: job.node is not None)
-    for job in jobs:
-        its = [gate for gate in judged if gate.job == job.name]
-        if verdict_of(its) != Verdict.OK:
-            found = decide(signs_of(job, evidence.get(job.name, Evidence()), logs), job.name)
-            if found is not None:
-                return found
-    return None
+    alone: list[Diagnosis] = []
+    for job in sorted(record.jobs, key=lambda job: job.node is not None):
+        if verdict_of([gate for gate in judged if gate.job == job.name]) == Verdict.OK:
+            continue
+        nodes = [node.name for node in job.plan.nodes] if job.plan else list(job.logs)
+        found = decide(signs_of(job, evidence.get(job.name, Evidence()), logs), job.name, nodes)
+        if found is not None and job.node is None:
+            return found
+        alone += [found] if found is not None else []
+    return of_jobs(alone, {job.node for job in record.jobs if job.node}) or next(iter(alone), None)
 
 
 def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
@@ -160,4 +163,5 @@ def ranks_left(
 
 def of_logs(logs: Mapping[str, NodeLog]) -> Diagnosis | None:
     """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first."""
-    return decide(of_match(match, name, name) for name, log in logs.items() for match in log.failures)
+    signs = (of_match(match, name, name) for name, log in logs.items() for match in log.failures)
+    return decide(signs, nodes=logs)

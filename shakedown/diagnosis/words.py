@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from shakedown.diagnosis.common import where
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.text import counted, printable
 
@@ -28,6 +29,10 @@ def lines(diagnosis: Diagnosis | None) -> Iterator[str]:
 def headline(diagnosis: Diagnosis) -> str:
     """Where it began, how sure that is, and what of."""
     cause = printable(diagnosis.cause, _WIDTH)
+    if diagnosis.common:
+        shown = printable(diagnosis.evidence[0].text if diagnosis.evidence else "", _WIDTH)
+        what = cause if shown in ("", cause) else f"{cause} ({shown})"
+        return f"{len(diagnosis.common)} of {diagnosis.nodes} nodes: {what}: {where(diagnosis.name)}"
     if diagnosis.origin:
         return f"{_names(diagnosis.origin)} ({diagnosis.confidence}: {diagnosis.why}): {cause}"
     if diagnosis.among:

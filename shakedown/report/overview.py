@@ -208,7 +208,8 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
     said = "; ".join([words.headline(diagnosis), *signs])
     remedy = printable(diagnosis.remedy, TEXT)
-    yield Action(Verdict.FAIL, "diagnosis", diagnosis.origin or diagnosis.among, remedy, printable(said, TEXT))
+    nodes = diagnosis.origin or diagnosis.among or diagnosis.common
+    yield Action(Verdict.FAIL, "diagnosis", nodes, remedy, printable(said, TEXT))
 
 
 def _suspects(search: Result | None) -> Iterator[Action]:
@@ -227,6 +228,8 @@ def _suspects(search: Result | None) -> Iterator[Action]:
 def _began(diagnosis: Diagnosis | None) -> Iterator[str]:
     if diagnosis is not None and diagnosis.origin:
         yield f"it began on {folded(diagnosis.origin)} ({diagnosis.confidence}: {printable(diagnosis.cause, 120)})"
+    elif diagnosis is not None and diagnosis.common:
+        yield f"{len(diagnosis.common)} of {diagnosis.nodes} nodes share a fault: {printable(diagnosis.cause, 120)}"
 
 
 def _sentence(verdict: Verdict, parts: Sequence[str], well: str) -> str:

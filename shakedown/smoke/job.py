@@ -103,6 +103,7 @@ class Timeouts:
     last_exit_s: float = 30.0  # for all leaders to exit after the first one has
     stop_s: float = 60.0  # for ending, cleanup and collecting; of a long log, without anything new of it
     collect_s: float = 900.0  # the same in all: a gibibyte at little more than a megabyte in a second
+    answer_s: float = 5.0  # for other nodes to show the same fault before the first iteration, until one is named
     echo_s: float = 1.5  # a failure that can be the echo of another node's waits so long for that one
 
     @classmethod
@@ -114,6 +115,7 @@ class Timeouts:
             poll_timeout_s=0.4 * unreachable_s,
             unreachable_s=unreachable_s,
             lease_s=2.25 * unreachable_s,
+            answer_s=0.25 * unreachable_s,
         )
 
 

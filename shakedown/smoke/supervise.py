@@ -112,6 +112,7 @@ class _Supervisor:
             for node in plan.nodes
         ]
         self._addresses = {node.address: node.name for node in plan.nodes}
+        self._names = [node.name for node in plan.nodes]
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt
         self._standstill = Standstill(plan)
@@ -148,7 +149,8 @@ class _Supervisor:
             if self._clock.now() > deadline:
                 late = ", ".join(member.name for member in self._members if not member.ready)
                 self._fail("not ready", f"not ready within {self._timeouts.prepare_s:.0f} s: {late}")
-            if self._trouble():
+            trouble = self._trouble()
+            if trouble and not self._others_may_answer(trouble):
                 return False
             self._scheduler.sleep(_TICK_S)
         return True
@@ -163,7 +165,7 @@ class _Supervisor:
             self._report()
             self._judge_progress()
             trouble = self._trouble()
-            if trouble and not self._may_be_echo(trouble):
+            if trouble and not (self._may_be_echo(trouble) or self._others_may_answer(trouble)):
                 return
             self._scheduler.sleep(_TICK_S)
 
@@ -172,7 +174,7 @@ class _Supervisor:
         trouble = self._trouble()
         if trouble:
             self._stopped = self._clock.now()
-            why = first(trouble, self._addresses)
+            why = first(trouble, self._addresses, self._names)
             self._say("failure", why.text, why.node)
             more = "; a further Ctrl-C stops waiting for them" if why.kind == "interrupted" else ""
             self._say("phase", f"stopping all nodes{more}")
@@ -308,6 +310,24 @@ class _Supervisor:
             member.fail("unreachable", text, since=member.asked_at)
         return False
 
+    def _others_may_answer(self, trouble: list[Failure]) -> bool:
+        """Return whether to wait for the nodes that have not yet shown whether they have the same fault.
+
+        Before the first iteration the same fault shows on each node when that node comes to it, later on all at once.
+        A node has answered once it failed, or was well in an exchange that began after that time.
+        """
+        if any(failure.node is None for failure in trouble):
+            return False
+        began = self._clock.when(min(failure.since or failure.at for failure in trouble))
+        settled = began + (self._timeouts.answer_s if self._last_iteration is None else self._timeouts.echo_s)
+        waiting = [member for member in self._members if not (member.failures or member.status.over or member.done)]
+        if self._went is None:
+            waiting = [member for member in waiting if not member.ready]
+        if self._clock.now() < settled:
+            return bool(waiting)
+        late = any(member.asked_at < settled for member in waiting)
+        return late and self._clock.now() < settled + self._timeouts.poll_timeout_s + self._timeouts.poll_s
+
     def _fail(self, kind: str, text: str, node: str | None = None) -> None:
         member = self._reporter if node == self._reporter.name else None
         self._failures.append(
@@ -348,7 +368,7 @@ class _Supervisor:
         why = None
         if trouble:
             running = [(member.name, member.status.running_at_end) for member in self._members]
-            why = with_culprit(first(trouble, self._addresses), running)
+            why = with_culprit(first(trouble, self._addresses, self._names), running)
         if not trouble and not all(member.status.exit_code == 0 for member in self._members):
             why = Failure(
                 node=None, kind="exit", text="not every exit code is known", at=self._clock.at(self._clock.now())

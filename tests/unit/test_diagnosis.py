@@ -59,7 +59,8 @@ def diagnosed(*failures: Failure, running: dict[str, list[str]] | None = None) -
 def named(*failures: Failure, running: dict[str, list[str]] | None = None) -> tuple[str, ...]:
     """confidence, name of the cause, and the nodes: those where it began, or that come into question."""
     found = diagnosed(*failures, running=running)
-    return found.confidence, found.name, *found.origin, *(f"{node}?" for node in found.among)
+    shared = (f"{len(found.common)} of {found.nodes}",) if found.common else ()
+    return found.confidence, found.name, *found.origin, *(f"{node}?" for node in found.among), *shared
 
 
 @pytest.mark.parametrize(
@@ -95,9 +96,13 @@ CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
         [failure("out_of_memory", node="node2", line_number=3), lost(1, 2, 0.2), lost(3, 2, 0.2)],
         ("certain", "out_of_memory", "node2"),
     ),
-    "and on all of them: each has the fault of its own": (
+    "and on all of them: a common fault": (
         [failure("out_of_memory", at, node=f"node{at + 1}", line_number=3) for at in range(3)],
-        ("certain", "out_of_memory", "node1", "node2", "node3"),
+        ("certain", "out_of_memory", "3 of 3"),
+    ),
+    "on two of three, and the third lost them": (
+        [failure("out_of_memory", at, node=f"node{at + 1}", line_number=3) for at in range(2)] + [lost(3, 1, 1.5)],
+        ("certain", "out_of_memory", "2 of 3"),
     ),
     "a node is rebooted, which is noticed late": (
         [lost(1, 2), lost(3, 2, 0.3), failure("rebooted", 9, 10, node="node2")],
@@ -144,9 +149,15 @@ CASES: dict[str, tuple[list[Failure], tuple[str, ...]]] = {
         [lost(2, 1), lost(3, 1), lost(1, 4)],
         ("undecided", "peer_lost", "node1?", "node4?"),
     ),
-    "exceptions on all nodes within the uncertainty": (
-        [failure("traceback", 0.1 * n, node=f"node{n}", line_number=4) for n in (1, 2, 3)],
+    "different exceptions on all nodes within the uncertainty": (
+        [failure("traceback", 0.1 * n, node=f"node{n}", line=f"ValueError: {'abc'[n - 1]}", line_number=4)
+         for n in (1, 2, 3)],
         ("undecided", "traceback", "node1?", "node2?", "node3?"),
+    ),
+    "the same exception on all nodes, whoever was first": (
+        [failure("traceback", 3 * n, node=f"node{n}", line=f"[rank{n}]: ValueError: no {n}", line_number=4)
+         for n in (1, 2, 3)],
+        ("certain", "traceback", "3 of 3"),
     ),
     "all only wait": (
         [failure("collective_timeout", n, node=f"node{n}") for n in (1, 2)],
@@ -230,8 +241,11 @@ def test_words_say_where_how_sure_and_what_to_do() -> None:
     assert cause == f"  logs/node2/leader.log:9 at 00:00:00: {KILLED}"
     assert "logs/node1/leader.log:7" in echo and more.startswith("  1 further sign on 1 node")
     assert remedy.startswith("  remedy: look for 'Out of memory")
-    both = next(words.lines(diagnosed(killed(1), killed(2))))
+    both = next(words.lines(diagnosed(killed(1), killed(2), lost(3, 1))))
     assert both.startswith("diagnosis: undecided between node1, node2 (they failed so shortly")
+    shared = next(words.lines(diagnosed(*(failure("module_missing", node=f"node{n}", line=TORCH) for n in (1, 2, 3)))))
+    assert shared.startswith("diagnosis: 3 of 3 nodes: a Python package") and TORCH in shared
+    assert shared.endswith("check the inventory or the image") and "node1" not in shared
     assert next(words.lines(diagnosed(failure("stall")))).startswith("diagnosis: undecided on which node it began")
     assert list(words.lines(None)) == []
 
@@ -243,6 +257,7 @@ def test_what_a_line_says_reaches_no_terminal_as_it_stands() -> None:
     assert not any("\x1b" in each or "\u202e" in each or "\x07" in each for each in words.lines(found))
 
 
+TORCH = "ModuleNotFoundError: No module named 'torch'"
 NODES = ("node1", "node2")
 LOGS = {
     "node1": "fine\n[rank0]: Traceback (most recent call last):\n[rank0]: " + CLOSED.format(2) + "\n",
@@ -262,6 +277,22 @@ def run(tmp_path: Path) -> tuple[RunDirectory, RunRecord]:
     job = JobRecord(plan=plan, logs={node: [f"logs/{node}/leader.log"] for node in NODES})
     record = RunRecord(run_id="r", started_at="", inventory="", desired_digest="", gates=[gate], jobs=[job])
     return directory, record
+
+
+def test_a_fault_that_each_node_has_alone_names_none_of_them(tmp_path: Path) -> None:
+    names = ("node1", "node2", "node3")
+    gates = [Gate(name="exit_codes", verdict=Verdict.FAIL, wanted=0, job=f"each/{node}", node=node) for node in names]
+    plans = {node: launch_plan({node: ["true"]}) for node in names}
+    jobs = [JobRecord(node=node, plan=plans[node]) for node in names]
+    record = RunRecord(run_id="r", started_at="", inventory="", desired_digest="", gates=gates, jobs=jobs)
+    torch = {f"each/{node}": Evidence(failures=[failure("module_missing", node=node, line=TORCH)]) for node in names}
+    found = diagnose(record, torch, KeptLogs(RunDirectory(tmp_path), torch))
+    assert found is not None and (found.common, found.nodes, found.origin, found.among) == (names, 3, (), ())
+    other = Evidence(failures=[failure("killed", node="node1", line=KILLED)])
+    found = diagnose(record, {**torch, "each/node1": other}, KeptLogs(RunDirectory(tmp_path), torch))
+    assert found is not None and (found.common, found.nodes) == (names[1:], 3)
+    found = diagnose(record, {"each/node1": other}, KeptLogs(RunDirectory(tmp_path), torch))
+    assert found is not None and (found.origin, found.common) == (("node1",), ())
 
 
 def evidence_of(directory: RunDirectory, *failures: Failure) -> dict[str, Evidence]:
@@ -388,5 +419,5 @@ def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
     found = of_logs(logs)
     assert found is not None and (found.name, found.origin) == ("killed", ("node2",))
     twice = of_logs({"a": logs["node2"], "b": logs["node2"]})
-    assert twice is not None and (twice.confidence, twice.among) == ("undecided", ("a", "b"))
+    assert twice is not None and (twice.common, twice.nodes, twice.origin) == (("a", "b"), 2, ())
     assert of_logs({"a": read_log(["fine\n"])}) is None

@@ -41,6 +41,7 @@ class Play:
 
     def __call__(self, timeouts: Timeouts = TIMEOUTS, plan: dict[str, Any] | None = None, **nodes: Script) -> JobResult:
         self.rack = Rack(self.turns, **nodes)
+        self.folder, self.events, self.phases, self.at = self.folder / "play", [], [], {}
         self.began = self.turns.now
         result = run_job(
             launch_plan({name: ["true"] for name in nodes}, **(plan or {})),
@@ -241,6 +242,8 @@ def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
     told = Script(says=[(3.0, "Traceback (most recent call last):\n" + RESET)])
     alone = play(a=told, b=WAITS)
     assert failed(alone)[:2] == ("a", "peer_lost")
+    assert failed(alone)[2] + play.started + TIMEOUTS.answer_s <= play.at["failure"]
+    alone = play(a=replace(told, says=[(1.0, LINE.format(i=1)), *told.says]), b=WAITS)
     assert play.at["failure"] == failed(alone)[2] + play.started + TIMEOUTS.echo_s + TIMEOUTS.poll_s
 
 
@@ -258,13 +261,63 @@ def test_what_comes_while_an_echo_waits_is_the_first(play: Play, dead: Script, k
     assert {failure.node for failure in result.failures} == {"a", "b"}
 
 
-def test_a_cause_does_not_wait(play: Play) -> None:
-    says = [(1.0, "fine\n"), (3.0, "torch.OutOfMemoryError: HIP out of memory.\n")]
+def test_a_cause_waits_for_an_answer_of_the_others_and_no_longer(play: Play) -> None:
+    says = [(1.0, LINE.format(i=1)), (3.0, "torch.OutOfMemoryError: HIP out of memory.\n")]
     result = play(a=Script(says=says), b=WAITS)
     assert failed(result)[:2] == ("a", "out_of_memory") and result.first_failure is not None
     assert result.first_failure.line_number == 2 and "HIP out of memory" in (result.first_failure.line or "")
     assert result.first_failure.remedy
-    assert play.rack.stopped["b"] - play.rack.went["b"] <= 3 + SLACK
+    assert 3 < play.rack.stopped["b"] - play.rack.went["b"] <= 3 + TIMEOUTS.echo_s + 2 * SLACK
+    play(a=Script(says=says), b=Script(lost=[(2.5, 1e9)]))
+    most = TIMEOUTS.echo_s + TIMEOUTS.poll_timeout_s + TIMEOUTS.poll_s
+    assert play.at["failure"] - play.started <= 3 + most + 2 * SLACK
+
+
+def setup_fails(text: str) -> Callable[[float], Script]:
+    """A node whose preparation fails."""
+    return lambda at: Script(ready_s=1e9, more=lambda _since: {"setup_error": text})
+
+
+def prints(text: str, code: int = 1) -> Callable[[float], Script]:
+    """A node whose leader prints that at a time, and ends."""
+    return lambda at: Script(says=[(at, text + "\n")], exits=(at + 0.25, code))
+
+
+STORE = "RendezvousConnectionError: The connection to the C10d store has failed."
+PHASES: dict[str, Callable[[float], Script]] = {
+    "connect": lambda at: Script(lost_from_the_beginning=True),
+    "image": setup_fails("image registry.example/train:1 is not there"),
+    "venv": prints("shakedown: cannot start /opt/x/bin/python: No such file or directory", 127),
+    "torch": prints("ModuleNotFoundError: No module named 'torch'"),
+    "mount": prints("FileNotFoundError: [Errno 2] No such file or directory: '/data/c4_text_document.idx'"),
+    "token": prints("OSError: You are trying to access a gated repo."),
+    "port": prints("DistNetworkError: The server socket has failed to listen: EADDRINUSE, Address already in use"),
+    "rendezvous": prints(f"torch.distributed.elastic.rendezvous.api.{STORE}"),
+    "an exception without an entry": prints("Traceback (most recent call last):\nValueError: no rank 7"),
+    "first iteration": prints("torch.OutOfMemoryError: HIP out of memory."),
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_fault_that_all_nodes_share_names_none_of_them(play: Play, phase: str) -> None:
+    fault = PHASES[phase]
+    result = play(a=fault(1.0), b=fault(3.0), c=fault(5.0))
+    assert result.first_failure is not None and result.first_failure.node is None
+    assert result.reason.startswith("3 of 3 nodes: ") and ": check " in result.reason
+    assert [event.node for event in play.events if event.kind == "failure"] == [None]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_fault_of_one_node_names_no_other(play: Play, phase: str) -> None:
+    result = play(a=WAITS, b=PHASES[phase](1.0), c=WAITS)
+    assert failed(result)[0] == "b" and "of 3 nodes" not in result.reason
+
+
+def test_a_node_that_shows_the_fault_too_late_is_not_waited_for(play: Play) -> None:
+    late = 1.0 + TIMEOUTS.answer_s + TIMEOUTS.poll_s + SLACK
+    torch = PHASES["torch"]
+    assert failed(play(a=torch(1.0), b=torch(late)))[0] == "a"
+    assert play(a=torch(1.0), b=torch(late - 2 * SLACK - 1)).reason.startswith("2 of 2 nodes: ")
 
 
 def test_one_who_was_silent_when_the_echo_came_is_waited_for_and_blamed(play: Play) -> None:
@@ -281,7 +334,7 @@ def test_one_who_was_silent_when_the_echo_came_is_waited_for_and_blamed(play: Pl
 
 
 def test_what_is_said_after_the_stop_is_no_failure(play: Play) -> None:
-    late = Script(says=[(6.0, "Segmentation fault\n")], stops_s=3)
+    late = Script(says=[(11.0, "Segmentation fault\n")], stops_s=3)
     result = play(a=late, b=Script(exits=(3, 7)))
     assert {failure.node for failure in result.failures} == {"b"}
     assert "Segmentation fault" in (play.folder / "logs/a/leader.log").read_text()
