@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import secrets
@@ -186,6 +187,31 @@ def test_what_others_print_is_no_answer(step):
     step._take(f"0: {step._token} n1 99 2/2 {{}}\n")
     assert answer.whole.is_set() and answer.text == ""
     del step._waiting["n1", 99]
+
+
+def test_no_node_s_word_ends_the_job_of_all(slurm, step):
+    """Neither a second greeting, nor an end that Slurm knows nothing of, nor a line that a program prints."""
+    held = allocation()
+    held.job, held._steps = 4711, [step]
+    (slurm.folder / "home/state").write_text("RUNNING|None\n")
+    step._take(f'0: {step._token} n1 0 1/1 {{"hello": "n1"}}\n')
+    assert held.lost() is None and slurm.asked() == []
+    step._take(f'0: {step._token} n1 0 1/1 {{"ended": "n1"}}\n')
+    step._errors.append("0: slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-24T00:00:00 ***")
+    assert held.lost() is None
+    held._asked_at = -math.inf
+    step._errors.append(
+        "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-24T00:00:00 DUE TO TIME LIMIT ***"
+    )
+    assert "DUE TO TIME LIMIT" in held.lost()
+
+
+def test_an_end_that_slurm_knows_of_ends_the_job(slurm, step):
+    held = allocation()
+    held.job, held._steps = 4711, [step]
+    (slurm.folder / "home/state").write_text("PREEMPTED|None\n")
+    step._take(f'0: {step._token} n1 0 1/1 {{"ended": "n1"}}\n')
+    assert held.lost() == "Slurm ended its job 4711: PREEMPTED"
 
 
 @pytest.mark.parametrize("filler", [4095, 4096, 2 * 4096])

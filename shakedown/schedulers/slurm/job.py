@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import secrets
@@ -94,6 +95,7 @@ class Allocation:
         self._options: list[str] = []
         self._steps: list[Step] = []
         self._lost: str | None = None
+        self._asked_at = -math.inf  # of the monotonic clock
         self._holder = ""  # the name under which the batch script hears of the relays
         self.job: int | None = None
 
@@ -223,14 +225,19 @@ class Allocation:
             step.close()
 
     def lost(self) -> str | None:
-        """Why Slurm ends the steps before we do: a time limit, a preemption, somebody's scancel. None: it does not."""
-        told = [step for step in self._steps if step.told_to_end]
-        if self._lost is None and self.job is not None and told:
-            why = told[0].said("***")  # "STEP 7.0 ON node1 CANCELLED AT ... DUE TO TIME LIMIT"
-            if not why:
-                with contextlib.suppress(SlurmError):
-                    why = str(state_of(self.job))
-            self._lost = f"Slurm ended its job {self.job}{f': {why}' if why else ''}"
+        """Return why Slurm ends the steps before we do (a time limit, a preemption, somebody's scancel), or None.
+
+        A relay's word alone ends nothing: Slurm is asked, at most every few seconds.
+        """
+        steps = [step for step in self._steps if step.may_have_ended]
+        if self._lost is None and self.job is not None and steps and time.monotonic() - self._asked_at >= _ASK_S[1]:
+            self._asked_at = time.monotonic()
+            why = steps[0].end_by_slurm()
+            state = State("UNKNOWN")
+            with contextlib.suppress(SlurmError):
+                state = state_of(self.job)
+            if why or state.state not in {*_RUNS, "UNKNOWN"}:
+                self._lost = f"Slurm ended its job {self.job}: {why or state}"
         return self._lost
 
     def end(self, cancel: bool = False) -> None:

@@ -33,6 +33,7 @@ _LONG = 512  # characters of a text from which on it is sent once for all nodes
 _LINE = 4096  # characters of a line that srun prints
 _ANSWER = 2 * (relay.OUTPUT + relay.ERRORS)  # characters of an answer
 _LINES = 40  # of srun's own words that are kept
+_OF_A_TASK = re.compile(r"\s*\d+: ")
 _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTALL)
 
 
@@ -61,7 +62,7 @@ class Step:
         self._errors: deque[str] = deque(maxlen=_LINES)
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
-        self.told_to_end = False  # by Slurm, on any of its nodes
+        self.may_have_ended = False  # a relay says that it was told to end: a node's word, to be asked of Slurm
 
     def open(self, limit_s: float = START_S) -> None:
         """Start the relays and wait for each. Raises SlurmError, with the nodes that have none."""
@@ -128,8 +129,16 @@ class Step:
             commands.end(self._process)
 
     def said(self, about: str = "") -> str:
-        """The last that srun itself has said, of a node or at all; empty for nothing."""
+        """Return the last line on srun's error output, of a node or at all; empty for none."""
         lines = [line for line in list(self._errors) if about in line]
+        return lines[-1] if lines else ""
+
+    def end_by_slurm(self) -> str:
+        """Return Slurm's own line that it ended the step ("*** STEP 7.0 ON node1 CANCELLED AT ..."); empty for none.
+
+        srun puts a rank before what tasks print, so that no program on a node can print such a line.
+        """
+        lines = [line for line in list(self._errors) if "***" in line and not _OF_A_TASK.match(line)]
         return lines[-1] if lines else ""
 
     def _is_over(self) -> bool:
@@ -198,8 +207,8 @@ class Step:
         with self._lock:
             if number == 0 and rank not in self._ranks and name not in self._ranks.values():
                 self._ranks[rank] = name
-            elif number == 0 and self._ranks.get(rank) == name:
-                self.told_to_end = True
+            elif number == 0 and self._ranks.get(rank) == name and '"ended"' in found[7]:
+                self.may_have_ended = True
             answer = self._waiting.get((name, number)) if self._ranks.get(rank) == name else None
         if answer is not None:
             answer.add(int(found[5]), int(found[6]), found[7])
