@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.agent.compile import digest
 from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.findings import Finding, Remedy, Verdict, worst
 from shakedown.state import Account
 from shakedown.text import load_json, printable, sound
 
 LIMIT = 8 << 20  # characters
-FUTURE_S = 60  # a verdict this much younger than its node's clock was written before the clock was set back
+CLOCK_S = 60  # a node's clock may be this far from the controller's, and a verdict this much younger than now
+SYNCHRONISE = Remedy(text="synchronise the node's clock (chronyc tracking, timedatectl); ages of verdicts depend on it")
 AGAIN = Remedy(text="run deploy/agent.py: it compiles the desired state of now for the node")
 LOOK = Remedy(text="see `systemctl status shakedown-agent.timer` and `journalctl -u shakedown-agent` on the node")
 
@@ -53,11 +54,22 @@ class Told(_Part):
     wall_s: float
     cpu_s: float
 
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        found = "unknown" if self.why else worst([finding.verdict for finding in self.findings])
+        if self.verdict != found:
+            raise ValueError(f"its verdict is {self.verdict}, and that of its {len(self.findings)} findings is {found}")
+        return self
 
-def findings(node: str, desired: DesiredState, answer: Any, program: str) -> list[Finding]:
-    """The findings of a node by its agent's last verdict; the first, `agent`, says whether it counts. One that is too
-    old, of another desired state or of another program is unknown, whatever it says. `answer`: what
-    `shakedown/node/records.py` said there. `program`: the digest of the program that would be installed now."""
+
+def findings(node: str, desired: DesiredState, answer: Any, program: str, clock: float) -> list[Finding]:
+    """Return the findings of a node by its agent's last verdict; the first, `agent`, says whether it counts.
+
+    One that is too old, of another desired state or of another program is unknown, whatever it says. `answer`: what
+    `shakedown/node/records.py` said there. `program`: the digest of the program that would be installed now. `clock`:
+    the controller's time when the answer came, seconds since 1970 UTC, by which ages are reckoned: a node whose clock
+    was set back would look as if it had just been checked.
+    """
     try:
         now, problem = float(answer["now"]), str(answer["problem"])
         if problem:
@@ -65,8 +77,10 @@ def findings(node: str, desired: DesiredState, answer: Any, program: str) -> lis
         told = Told.model_validate(sound(load_json(answer["verdict"], LIMIT)))
     except (ValueError, KeyError, TypeError) as error:
         return [_unknown(node, "it makes no sense", _first(error), AGAIN)]
-    age = now - told.at
-    if not -FUTURE_S <= age <= (desired.agent or Agent()).stale_s:
+    if abs(now - clock) > CLOCK_S:
+        return [_unknown(node, f"the node's clock is {now - clock:+.0f} s off", "", SYNCHRONISE)]
+    age = clock - told.at
+    if not -CLOCK_S <= age <= (desired.agent or Agent()).stale_s:
         evidence = f"it was {told.verdict}; {printable(told.why, 200)}" if told.why else f"it was {told.verdict}"
         return [_unknown(node, f"stale: {_ago(age)}", evidence, LOOK)]
     if told.why:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from gevent.pool import Pool
 from paramiko import SSHException
 from pyinfra.api import Host, State
@@ -62,7 +64,7 @@ def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
         return [unreached(host.name, why, tried(host))]
     try:
         with waiting_for(host, "reading the agent's verdict"):
-            return told.findings(host.name, desired, read_last(host), built)
+            return told.findings(host.name, desired, read_last(host), built, time.time())
     except Exception as error:  # whatever a node brings about is its own reading that failed
         known = isinstance(error, OSError | EOFError | SSHException | PyinfraError) and str(error)
         return [unreached(host.name, str(error) if known else f"{type(error).__name__}: {error}", tried(host))]

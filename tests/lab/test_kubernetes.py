@@ -51,7 +51,7 @@ def admin(cluster: kubernetes.Cluster) -> Any:
             name, {"status": {"conditions": [ready], "capacity": resources, "allocatable": resources}}
         )
     api.create_namespace({"metadata": {"name": "jobs"}})
-    rights = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
+    rights = PAGE.read_text().split("```yaml\n")[1].split("```")[0].replace("namespace: bringup", "namespace: jobs")
     for document in yaml.safe_load_all(rights):
         utils.create_from_dict(made, document)
     return api
@@ -160,7 +160,12 @@ def test_without_rights_nothing_is_read_or_marked(
 
 
 def test_its_own_rights_are_no_more_than_it_needs(api: Server) -> None:
-    for method, *arguments in (("delete_node", "node01"), ("list_namespaced_secret", "default")):
+    for method, *arguments in (
+        ("delete_node", "node01"),
+        ("list_namespaced_secret", "default"),
+        ("create_namespaced_pod", "default", pod("foreign")),
+        ("connect_get_namespaced_pod_exec", "any", "default"),
+    ):
         with pytest.raises(KubernetesError, match="403"):
             api.ask(method, *arguments)
 

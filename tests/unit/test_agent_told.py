@@ -41,7 +41,7 @@ def taken(node: Node, verdict: Any, *, age: float = 60, problem: str = "", name:
     at = verdict["at"] if isinstance(verdict, dict) else 0
     text = verdict if isinstance(verdict, str) else json.dumps(verdict)
     answer = {"now": at + age, "problem": problem, "verdict": text}
-    return told.findings(name, node.wanted(agent={"remedy": "safe"}), answer, PROGRAM)
+    return told.findings(name, node.wanted(agent={"remedy": "safe"}), answer, PROGRAM, at + age)
 
 
 def test_a_verdict_of_now_counts_with_all_its_findings(verdict: tuple[Node, dict[str, Any]]) -> None:
@@ -58,7 +58,11 @@ def test_a_verdict_of_now_counts_with_all_its_findings(verdict: tuple[Node, dict
     [
         ({}, 100_000, "stale: 100000 s old"),
         ({}, -100, "from the future"),
-        ({"why": "OSError: /etc/shakedown/agent.json"}, 60, "could not check"),
+        ({"why": "OSError: /etc/shakedown/agent.json", "verdict": "unknown"}, 60, "could not check"),
+        ({"why": "OSError: /etc/shakedown/agent.json", "verdict": "ok"}, 60, "no sense"),
+        ({"verdict": "fail"}, 60, "no sense"),
+        ({"verdict": "fail", "findings": []}, 60, "no sense"),
+        ({"verdict": "ok", "findings": []}, 60, "no sense"),
         ({"desired": "0" * 64}, 60, "another desired state (000000000000)"),
         ({"home": "/somewhere/else"}, 60, ""),
         ({"program": "0" * 64}, 60, "another version of shakedown"),
@@ -76,12 +80,23 @@ def test_no_other_verdict_is_ever_ok(
     node, said = verdict
     changed = {**said, **changes}
     answer = {"now": said["at"] + age, "problem": "", "verdict": json.dumps(changed)}
-    agent, *others = told.findings("node01", node.wanted(), answer, PROGRAM)
+    agent, *others = told.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + age)
     if not words:
         assert agent.verdict == Verdict.OK, "nothing of this desired state is below the home"
         return
     assert agent.verdict == Verdict.UNKNOWN and words in str(agent.actual) and agent.remedy
     assert not others or changes.keys() & {"desired", "program", "node"}, "a finding that is too old is none"
+
+
+@pytest.mark.parametrize("off", [-7200, -61, 61, 7200])
+def test_a_node_whose_clock_is_off_does_not_tell_the_age_of_its_verdict(
+    verdict: tuple[Node, dict[str, Any]], off: float
+) -> None:
+    """A clock that was set back makes any verdict look new."""
+    node, said = verdict
+    answer = {"now": said["at"] + 1, "problem": "", "verdict": json.dumps(said)}
+    (agent,) = told.findings("node01", node.wanted(), answer, PROGRAM, said["at"] + 1 - off)
+    assert agent.verdict == Verdict.UNKNOWN and f"{off:+} s off" in str(agent.actual) and agent.remedy
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 5000, "null", "x" * 100])
@@ -93,7 +108,7 @@ def test_what_makes_no_sense_is_unknown(verdict: tuple[Node, dict[str, Any]], te
 def test_a_node_speaks_for_itself_alone_and_without_control_characters(verdict: tuple[Node, dict[str, Any]]) -> None:
     node, said = verdict
     finding = {"name": "log\nok: x", "node": "node99", "verdict": "fail", "evidence": "\x1b[2Jgone\u202e"}
-    _, found = taken(node, {**said, "findings": [finding]})
+    _, found = taken(node, {**said, "verdict": "fail", "findings": [finding]})
     assert found.node == "node01" and found.name == "log ok: x"
     assert "\x1b" not in found.evidence and "\u202e" not in found.evidence
 

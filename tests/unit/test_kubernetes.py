@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from shakedown import hosts
 from shakedown.desired.models import Service
@@ -258,3 +259,13 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
     assert carry_out(ledger, found, back, known, Room()) == "" and not one(api, "node01").drained
     different = {**wanted, "node02": desired(kubernetes={"context": "other"})}
     assert "have to be the same" in scheduled(services, different).wrong
+
+
+def test_the_documented_rights_make_pods_and_run_commands_in_one_namespace_alone() -> None:
+    page = Path(__file__).parents[2] / "docs/kubernetes.md"
+    documents = list(yaml.safe_load_all(page.read_text("utf-8").split("```yaml\n")[1].split("```")[0]))
+    rules = {document["kind"]: document["rules"] for document in documents if "rules" in document}
+    assert {"pods/exec"} <= {resource for rule in rules["Role"] for resource in rule["resources"]}
+    for rule in rules["ClusterRole"]:
+        assert set(rule["resources"]) <= {"nodes", "nodes/status", "pods"}
+        assert set(rule["verbs"]) <= ({"list"} if "pods" in rule["resources"] else {"get", "list", "patch"})
