@@ -7,6 +7,7 @@ or normal on a logarithmic scale, as in bench/trials.py.
 
 from __future__ import annotations
 
+import math
 import random
 import tomllib
 from collections.abc import Callable, Iterator
@@ -44,6 +45,32 @@ def measured() -> list[list[float]]:
     return found
 
 
+def heavy(chosen: random.Random) -> list[float]:
+    """Far nodes and far windows are as frequent as Student's t of 3 degrees has them; its standard deviation is 3 %."""
+    between = _student(chosen)
+    return [math.exp(0.03 * (between + _student(chosen))) for _ in range(WINDOWS)]
+
+
+def _student(chosen: random.Random, freedom: int = 3) -> float:
+    squares = sum(chosen.gauss(0, 1) ** 2 for _ in range(freedom))
+    return chosen.gauss(0, 1) / math.sqrt(squares / freedom) / math.sqrt(freedom / (freedom - 2))
+
+
+def correlated(chosen: random.Random) -> list[float]:
+    """Each window has 0.8 of the deviation of the window before."""
+    state, own = chosen.gauss(0, 1), []
+    for _ in range(WINDOWS):
+        own.append(math.exp(0.03 * state))
+        state = 0.8 * state + 0.6 * chosen.gauss(0, 1)
+    return own
+
+
+def daily(chosen: random.Random) -> list[float]:
+    """A node is warmer or cooler than others for as long as the run lasts."""
+    offset = 0.03 * chosen.gauss(0, 1)
+    return [math.exp(offset + 0.01 * chosen.gauss(0, 1)) for _ in range(WINDOWS)]
+
+
 def draws() -> dict[str, Draw]:
     """The noises, by name."""
     pool = measured()
@@ -53,6 +80,9 @@ def draws() -> dict[str, Draw]:
         return [its[(begin + at) % len(its)] for at in range(WINDOWS)]
 
     return {
+        "heavy tails: Student's t of 3 degrees, 3 % between, 3 % within": heavy,
+        "AR(1) of 0.8 from window to window, 3 %": correlated,
+        "a node's own offset of the day, 3 %, and 1 % within": daily,
         QUIET.name: lambda chosen: figures(chosen, QUIET, 1.0, WINDOWS),
         USUAL.name: lambda chosen: figures(chosen, USUAL, 1.0, WINDOWS),
         "measured: two cores that other work shared": of_pool,
@@ -73,7 +103,7 @@ def row(noise: str, nodes: int, slow: float, runs: int, seed: int = 1) -> Row:
         its = judged(told, layout, Limits())
         named = {each.node for each in its.named("fail", "warn", "notice")}
         found += slow > 1 and "n0" in named
-        doubtful += bool(its.named("undecided"))
+        doubtful += bool(its.unknown)
         innocent += bool(named - ({"n0"} if slow > 1 else set()))
     return Row(nodes, noise, slow, found / runs, doubtful / runs, innocent / runs)
 
@@ -88,7 +118,7 @@ def table(runs: int = 1000) -> Iterator[Row]:
 
 def lines(rows: Iterator[Row]) -> Iterator[str]:
     """As a table of Markdown."""
-    yield "| nodes | noise | one needs | named | undecided | an innocent one named |"
+    yield "| nodes | noise | one needs | named | not known | an innocent one named |"
     yield "|---|---|---|---|---|---|"
     for each in rows:
         needs = "nobody is slow" if each.slow == 1 else f"{each.slow:.2f} times as long"

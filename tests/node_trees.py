@@ -321,7 +321,7 @@ def _machine(tree: Tree) -> None:
     tree.write("/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never")
     tree.write("/sys/class/dmi/id/bios_version", "2.1.5")
     tree.write("/sys/class/dmi/id/product_name", "Trial 8000")
-    tree.write("/sys/class/dmi/id/board_serial", "TR8-0042")
+    tree.write("/sys/class/dmi/id/board_serial", f"TR8-{41 + tree.host:04d}")
     tree.write("/sys/module/amdgpu/version", "6.12.12")
     cpuinfo = "\n".join(
         ["processor\t: 0", "vendor_id\t: AuthenticAMD", "model name\t: AMD EPYC 9654 96-Core Processor"]

@@ -20,6 +20,7 @@ from shakedown.checks.fleet_facts import (
     different,
     equal_facts,
     is_advice,
+    is_asked,
     knowledge,
     node_addresses,
 )
@@ -56,7 +57,12 @@ def outliers(
         values = comparable({node: states[node] for node in nodes}, desired)
         for node, images in _images({node: states[node] for node in nodes}, desired).items():
             values[node] |= images
-        found = [finding for subject in _subjects(values) for finding in _odd(subject, group, values)]
+        wanted = [desired[node] for node in nodes if node in desired]
+        found = [
+            finding
+            for subject in _subjects(values)
+            for finding in _odd(subject, group, values, asked=is_asked(subject, wanted))
+        ]
         findings += found
         odd = {finding.node for finding in found}
         if len(nodes) > 1:
@@ -222,21 +228,23 @@ def _subjects(values: Mapping[str, Values]) -> list[str]:
     return list(dict.fromkeys(subject for of_node in values.values() for subject in of_node))
 
 
-def _odd(subject: str, group: str, values: Mapping[str, Values]) -> Iterator[Finding]:
-    """The findings of one subject: the minority, or all where there is no majority, and what could not be read there
-    although it was read elsewhere."""
+def _odd(subject: str, group: str, values: Mapping[str, Values], *, asked: bool) -> Iterator[Finding]:
+    """The findings of one subject: the minority, or all where there is no majority and the desired state does not say
+    which is right (`asked`), and what could not be read there although it was read elsewhere."""
     here = {node: of_node[subject] for node, of_node in values.items() if subject in of_node}
     read = {node: value for node, value in here.items() if not is_unreadable(value)}
     advice = is_advice(subject)
     if not read or (advice and 2 * len(read) < len(here)):  # advice that most nodes cannot answer for holds up no node
         return
     for node, value in here.items():
-        if is_unreadable(value):
+        if is_unreadable(value) and not asked:
             yield _unread(subject, node, value, read)
     ranking = Counter(read.values()).most_common()
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1]
+    if split and asked:
+        return
     usual = ranking[0][0]
     sides = "; ".join(f"{value}: {_names(read, value)}" for value, _ in ranking)
     wanted = f"one value on {group or 'all nodes'}, there is no majority" if split else usual

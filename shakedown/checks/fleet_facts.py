@@ -43,6 +43,12 @@ def is_advice(subject: str) -> bool:
     return any(fnmatchcase(subject, pattern) for pattern in knowledge()["advice"])
 
 
+def is_asked(subject: str, desired: Sequence[DesiredState]) -> bool:
+    """Return whether the desired state of every node says what the subject has to be."""
+    section, _, key = knowledge()["asked"].get(subject, "").partition(".")
+    return bool(key and desired) and all(getattr(getattr(each, section), key) for each in desired)
+
+
 def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
     """Return the facts of a node that its neighbours should share."""
     facts = Facts()
@@ -57,7 +63,8 @@ def equal_facts(state: NodeState, desired: DesiredState | None) -> Facts:
     facts.tables["sysctl"] = {
         name: _running(setting)
         for name, setting in state.sysctl.items()
-        if desired is None or name not in desired.tuning.sysctl
+        if desired is None
+        or (name not in desired.tuning.sysctl and getattr(desired.tuning, name.rpartition(".")[2], None) is None)
     }
     return facts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,12 @@ from shakedown.text import counted
 LEAST_WINDOWS = 2
 LEAST_NODES = peers.LEAST_PEERS + 1
 _LAST_WINDOWS = 6  # fewer say nothing: one of four equal nodes is last in two windows in every sixteenth run
-_LAST_BY = 0.2  # at 0.1 equal nodes of a busy host came out so in one of a thousand runs of eight windows
+_LAST_BY = 0.3  # at 0.2 one of 32 equal nodes of heavy tails (Student's t, 3 degrees) came out so in 1.3 % of runs
+# How many times further from the middle than every other node, on either side: the largest of equal nodes is k times as
+# far as the next with a probability of k**-3 where tails fall like Student's t of 3 degrees, whatever their number is;
+# half of that on the slow side.
+_TAIL = 6.0
+_ALIKE = 1.15  # times: nodes of one stage need alike
 _ROWS = 8  # of nodes that are named in a sentence
 
 _Role = tuple[int, int]  # pipeline stage, tensor rank
@@ -49,6 +55,10 @@ def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limi
     told = _told(measured, layout)
     if not told:
         return _untold(measured, layout)
+    if limits.unequal:
+        windows = max(len(spans) for spans in told.values())
+        why = f"the layout does not show that the ranks have equal work: {limits.unequal}"
+        return Stragglers(ranks=len(told), windows=windows, unknown=why)
     silent = sorted({name for name, ranks in layout.nodes.items() if not told.keys() >= set(ranks)})
     slow: list[Slow] = []
     own: list[Own] = []
@@ -123,6 +133,8 @@ def _of_role(
     shortfall = least / (1 + least)  # of the speed, which is what places are of
     found: dict[str, Slow] = {}
     own: list[Own] = []
+    doubt = ""
+    clear = _beyond_the_tail(values)
     middles = [median(window) for window in zip(*values.values(), strict=True)]
     for name, place in peers.places(values, lower_is_better=True, slower=shortfall).items():
         standing, text = place.standing(shortfall)
@@ -131,10 +143,13 @@ def _of_role(
         beside = [value / middle - 1 for value, middle in zip(values[name], middles, strict=True)]
         own.append(Own(node=name, role=words, slower=slower, least=min(beside), most=max(beside)))
         level = next((level for level, limit in ladder if slower >= limit), None)
-        if standing == "undecided" and _is_last_in_each(name, values):
+        last = _is_last_in_each(name, values)
+        if last and standing == "undecided":
             standing, why = "named", f"slower than every peer in each window by {_LAST_BY:.0%} or more"
-        elif standing == "undecided":
-            level = "undecided" if level == "fail" else None
+        if level is not None and (standing == "undecided" or not (last or name in clear)):
+            if level == "fail":
+                doubt = f"nodes differ by {limits.fail:.0%} and more, and none is apart from the others' scatter"
+            level = None
         if level is None:
             continue
         found[name] = Slow(
@@ -146,7 +161,40 @@ def _of_role(
             role=words,
             why=why,
         )
-    return list(found.values()), own, ""
+    if block := _like_a_stage(found, list(whole)):
+        return [], own, block
+    return list(found.values()), own, doubt if not found else ""
+
+
+def _beyond_the_tail(values: Mapping[str, Sequence[float]]) -> set[str]:
+    """Return the slow nodes that are further from the middle than chance takes one of equal nodes, also where their
+    scatter has heavy tails: `_TAIL` times as far as any other node. A scatter that is known from the middle of the
+    nodes (as a median absolute deviation is) says nothing of that."""
+    usual = {name: median(own) for name, own in values.items()}
+    middle = median(usual.values())
+    away = {name: math.log(value / middle) for name, value in usual.items()}
+    order = sorted(away, key=lambda name: -away[name])
+    for count in range((len(order) - 1) // 2, 0, -1):
+        rest = max(abs(away[name]) for name in order[count:])
+        if away[order[count - 1]] > 0 and away[order[count - 1]] >= _TAIL * rest:
+            return set(order[:count])
+    return set()
+
+
+def _like_a_stage(slow: Mapping[str, Slow], order: Sequence[str]) -> str:
+    """Return what several slow nodes have in common with a pipeline stage that the layout does not show: they lie side
+    by side in the order of ranks, as one of equally large parts, and need alike. Empty: nothing."""
+    places = sorted(order.index(name) for name in slow)
+    count = len(places)
+    if count < 2 or len(order) % count or places[0] % count or places[-1] - places[0] != count - 1:
+        return ""
+    factors = [1 + each.slower for each in slow.values()]
+    if max(factors) > _ALIKE * min(factors):
+        return ""
+    return (
+        f"{count} of {counted(len(order), 'node')} side by side in the order of ranks need alike and"
+        f" {min(factors) - 1:.0%} longer than the others: so would a pipeline stage with more work"
+    )
 
 
 def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:

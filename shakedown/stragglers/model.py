@@ -22,6 +22,7 @@ class Limits(_Part):
     notice: _Share = 0.05
     warn: _Share = 0.10
     fail: _Share = 0.33
+    unequal: str = ""  # why ranks of one role may have unequal work; empty: the layout shows that they have equal work
 
 
 class Window(_Part):

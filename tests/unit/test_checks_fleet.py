@@ -268,3 +268,9 @@ def test_two_nodes_with_one_address_are_both_named() -> None:
 def test_addresses_that_every_node_may_have_are_no_finding(name: str, address: str) -> None:
     more = {number: {"interfaces.0.name": name, "interfaces.0.ipv4": [address]} for number in (1, 2, 3)}
     assert compare(3, more) == []
+
+
+def test_where_two_differ_and_the_desired_state_says_which_is_wrong_neither_is_blamed_by_the_comparison() -> None:
+    assert compare(2, {2: {"gpus.7": DELETED}}) == []
+    assert compare(2, {2: {f"rdma.{index}.rate_gbps": 200.0 for index in range(8)}}) == []
+    assert {f.node for f in compare(2, {2: {"cpu.count": 96}})} == {"node01", "node02"}

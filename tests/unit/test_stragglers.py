@@ -105,11 +105,12 @@ def test_who_is_last_in_each_of_many_windows_is_named_however_few_peers_scatter(
     assert (slow.node, slow.level) == ("d", "fail") and "slower than every peer in each window" in slow.why
     measured, layout = fleet(factors)
     fewer = {name: Measured(own=each.own[:5]) for name, each in measured.items() if each}
-    assert [each.level for each in judged(fewer, layout, Limits()).slow] == ["undecided"], "five are too few"
+    five = judged(fewer, layout, Limits())
+    assert not five.slow and "none is apart" in five.unknown and verdict(five) is Verdict.UNKNOWN, "five are too few"
     assert measured["c"] and measured["d"]
     once = (measured["c"].own[0].model_copy(update={"own": 160.0}), *measured["c"].own[1:])
     tied = judged(measured | {"c": Measured(own=once)}, layout, Limits())
-    assert [(each.node, each.level) for each in tied.slow] == [("d", "undecided")], "once another one was as slow"
+    assert not tied.slow and "none is apart" in tied.unknown, "once another one was as slow"
 
 
 def test_what_cannot_be_compared_is_unknown() -> None:
@@ -253,3 +254,32 @@ def test_equal_nodes_are_not_named_and_one_at_60_percent_is() -> None:
     busy = bench.row(measured, 4, 1 / 0.6, 100)
     assert busy.innocent == 0 and busy.found + busy.undecided > 0.8
     assert bench.row(measured, 4, 4.0, 100).found > 0.8
+
+
+@pytest.mark.parametrize(("nodes", "stages"), [(8, 2), (8, 4), (16, 4), (16, 8), (32, 8)])
+@pytest.mark.parametrize("extra", [1.12, 1.3, 2.0])
+@pytest.mark.parametrize("stage", [0, -1])
+def test_nodes_of_a_stage_that_the_layout_does_not_show_are_not_named(
+    nodes: int, stages: int, extra: float, stage: int
+) -> None:
+    size = nodes // stages
+    first = (stage % stages) * size
+    factors = {f"n{place:02d}": extra if first <= place < first + size else 1.0 for place in range(nodes)}
+    assert found(factors).slow == []
+    assert found({**factors, "n05": 3.0}).slow == [] or found({**factors, "n05": 3.0}).slow[0].node == "n05"
+
+
+def test_options_with_which_ranks_have_unequal_work_name_no_node() -> None:
+    measured, layout = fleet({"a": 1, "b": 1, "c": 4, "d": 1, "e": 1})
+    its = judged(measured, layout, Limits(unequal="expert-model-parallel-size: experts are given tokens by a router"))
+    assert not its.slow and verdict(its) is Verdict.UNKNOWN
+    assert "does not show" in its.unknown and "expert-model-parallel-size" in its.unknown
+
+
+@pytest.mark.parametrize(
+    "noise", [name for name in bench.draws() if not name.startswith(("measured", "GPUs", "hosts"))]
+)
+@pytest.mark.parametrize("nodes", [4, 8, 32])
+def test_equal_nodes_are_not_named_where_noise_is_heavy_or_correlated(noise: str, nodes: int) -> None:
+    """At most 1 % of runs (docs/stragglers.md has the figures of more); of 200, six are more than chance allows."""
+    assert bench.row(noise, nodes, 1.0, 200).innocent <= 0.025

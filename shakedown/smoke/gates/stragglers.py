@@ -14,10 +14,9 @@ from shakedown.text import counted
 @gate
 def no_straggler(stragglers: Stragglers) -> Outcome:
     """No node's ranks need longer for the same work than other nodes', by `smoke.straggler_fail` or more, in every
-    window. One that does so without being apart from their scatter, and ranks that cannot be compared, are unknown."""
-    failed, doubtful = stragglers.named("fail"), stragglers.named("undecided")
+    window. Nodes that scatter too much to name one, and ranks whose work is not known to be equal, are unknown."""
+    failed = stragglers.named("fail")
     said = [some([sentence(each) for each in failed])] if failed else []
-    said += [f"undecided: {some([sentence(each) for each in doubtful])}"] if doubtful else []
     said += [f"not known: {stragglers.unknown}"] if stragglers.unknown else []
     verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if said else Verdict.OK
     if told := stragglers.named("warn", "notice"):

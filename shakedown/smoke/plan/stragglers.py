@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
 from shakedown.smoke.options import ResolvedOptions, further_option
 from shakedown.smoke.plan.draft import PlanDraft
 from shakedown.smoke.program import of_image
+from shakedown.stragglers import judge
 from shakedown.stragglers.judge import LEAST_NODES
 from shakedown.stragglers.model import Limits
 
@@ -20,7 +26,13 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, refe
     gate = smoke.stragglers == "gate"
     if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):
         return None
-    limits = Limits(gate=gate, notice=smoke.straggler_notice, warn=smoke.straggler_warn, fail=smoke.straggler_fail)
+    limits = Limits(
+        gate=gate,
+        notice=smoke.straggler_notice,
+        warn=smoke.straggler_warn,
+        fail=smoke.straggler_fail,
+        unequal=_unequal(draft, chosen),
+    )
     if _OWN in draft.recipe.family.options:
         chosen.given.setdefault(_OWN, True)
         return limits
@@ -28,6 +40,28 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, refe
         _switch_on(draft, chosen, nodes * ranks, reference)
     asked = any(chosen.is_given(name) for name in _SWITCHES)
     return limits if asked or gate else None
+
+
+@functools.cache
+def _options() -> Mapping[str, str]:
+    """Option -> why ranks of one role have unequal work with it."""
+    text = (Path(judge.__file__).with_name("unequal.toml")).read_text("utf-8")
+    options: dict[str, str] = tomllib.loads(text)["options"]
+    return options
+
+
+def _unequal(draft: PlanDraft, chosen: ResolvedOptions) -> str:
+    """Return why ranks of one role may have unequal work. Empty: the plan shows that they have equal work."""
+    family = draft.recipe.family
+    if "pipeline_parallel" not in family.roles.items():
+        stages = family.roles.items().keys() | {name.replace("-", "_") for name in chosen.given}
+        if any("pipeline" in name for name in stages):
+            return "the program's pipeline stages are not known"
+    for name in chosen.given:
+        plain = name.replace("-", "_").lower()
+        if plain in _options() and chosen.is_given(name) and str(chosen.given[name]) not in ("0", "1"):
+            return f"{name}: {_options()[plain]}"
+    return ""
 
 
 def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference: str | None) -> None:
