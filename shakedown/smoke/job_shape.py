@@ -16,7 +16,7 @@ from shakedown.smoke.lines import as_text
 from shakedown.smoke.peaks import PRECISIONS
 from shakedown.text import strip_escapes
 
-RANKS_PER_NODE = 8  # where nothing is said of it: one for each GPU of an Instinct board
+RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not of one node
 _COUNTED = (
     *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
     *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary"),
@@ -72,10 +72,15 @@ class JobShape(BaseModel):
         weights = self.layers * (2 * self.hidden_size**2 + mlp) + self.hidden_size * (self.vocabulary or 0)
         return 4.0 * weights
 
-    def node_count(self, logs: int = 1) -> int:
-        """How many nodes the job had, seen from that many logs: as it says itself, and as its hosts and ranks show."""
-        ranks = math.ceil((self.world_size or 1) / (self.ranks_per_node or RANKS_PER_NODE))
-        return max(logs, self.nodes or 1, len(self.hosts), 1 if self.whole and self.ranks_per_node is None else ranks)
+    def node_count(self, logs: int = 1) -> int | None:
+        """Return how many nodes the job had, seen from that many logs: as it states itself, and as its hosts and ranks
+        show. None: its ranks are more than one, and nothing states how many of them a node has."""
+        least = max(logs, self.nodes or 1, len(self.hosts))
+        if self.world_size is None or self.world_size <= least or (self.whole and self.ranks_per_node is None):
+            return least
+        if self.ranks_per_node is not None:
+            return max(least, math.ceil(self.world_size / self.ranks_per_node))
+        return least if self.world_size <= least * RANKS_PER_NODE else None
 
 
 class JobShapeReader:

@@ -19,7 +19,7 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from shakedown.smoke.lines import LineSplitter, as_text
+from shakedown.smoke.lines import LineSplitter, as_text, unprefixed
 from shakedown.smoke.log_fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
 from shakedown.smoke.log_layout import Layout, layout
 from shakedown.smoke.marks import Marks
@@ -82,7 +82,7 @@ _HEADER = re.compile(
 _STEP_TIME = re.compile(
     rf"\bStep Time ?: ({NUMBER})s\b[^|]{{0,60}}?\bGPU utilization: ({NUMBER}) ?(?:MODEL_)?TFLOP/s/GPU"
 )
-_SAME_STEP_MS = 10.0  # it gives the time of the step with two decimals of a second
+_SAME_STEP_MS, _SAME_STEP = 10.0, 0.001  # it gives the time of the step with two decimals of a second; or a share
 
 _SUMMARY = {
     "throughput per GPU": "throughput_per_gpu",
@@ -91,9 +91,7 @@ _SUMMARY = {
     "mem usages": "mem_usage",
 }
 _HINTS = ("PU: ", "tion: ", "/s: ", "ges: ")  # of a summary or a step's time: most lines have none
-_SUMMARY_LINE = re.compile(
-    rf"^\s{{0,20}}(?:\[[^\[\]]{{0,60}}\]:?\s{{0,4}}|\d{{1,9}}:\s{{0,4}})*({'|'.join(_SUMMARY)}): ({NUMBER})\s*$"
-)
+_SUMMARY_LINE = re.compile(rf"^\s{{0,20}}({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
 
 
 def _iteration(number: int, total: int, values: dict[str, float]) -> Iteration:
@@ -234,6 +232,8 @@ class LogReader:
         if (known := self._read_alike(line)) is not None:
             return [self._with_step(known)]
         records = list(_records(line))
+        if not records and any(hint in line for hint in _HINTS):  # docker compose puts "trainer-1  | " before it
+            self._summarise(line)
         self._learn(records)
         if len(self.damaged) < MAX_ITERATIONS:
             self.damaged += [record.iteration.iteration for record in records if record.damaged]
@@ -264,15 +264,16 @@ class LogReader:
     def _with_step(self, iteration: Iteration) -> Iteration:
         """The iteration with the throughput of the line before it, where that was of the same step."""
         step, self._step = self._step, None
-        if step is None or iteration.elapsed_ms is None or iteration.tflops_per_gpu is not None:
+        ms = iteration.elapsed_ms
+        if step is None or ms is None or iteration.tflops_per_gpu is not None:
             return iteration
-        same = abs(step[0] - iteration.elapsed_ms) <= _SAME_STEP_MS
+        same = abs(step[0] - ms) <= max(_SAME_STEP_MS, _SAME_STEP * ms)
         return replace(iteration, tflops_per_gpu=step[1]) if same else iteration
 
     def _summarise(self, line: str) -> None:
         if not line.endswith("\n"):
             return
-        line = strip_escapes(line)
+        line = unprefixed(strip_escapes(line))
         if step := _STEP_TIME.search(line):
             self._step = (float(step[1]) * 1000.0, float(step[2]))
         elif match := _SUMMARY_LINE.match(line):

@@ -76,4 +76,14 @@ def split_field(segment: str) -> tuple[str, Field | None, str]:
 def _named(written: str) -> tuple[str, Field | None]:
     """A field's name in its normal form, and how it is read. Every line of a log has the same ones."""
     name = " ".join(written.split()).lower()
-    return name, fields().get(name)
+    return name, fields().get(name) or _alike().get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ")
+
+
+@cache
+def _alike() -> dict[str, Field]:
+    """Return the fields by their names without hyphens: Megatron-DeepSpeed's 3D example prints "lm-loss"."""
+    return {_plain(name): field for name, field in reversed(fields().items())}

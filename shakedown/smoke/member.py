@@ -297,11 +297,14 @@ class Member:
 
     def _read_line(self, line: str, when: float) -> None:
         match = self._scanner.line(line)
+        read = self._reader.line(line)
+        if read:
+            self._scanner.went_on()
         if line.strip():
             self.line, self.line_number = quoted(line), self._scanner.lines
         if match:
             self._fail_by(match, when)
-        self.iterations.extend((when, iteration) for iteration in self._reader.line(line))
+        self.iterations.extend((when, iteration) for iteration in read)
 
     def _close_log(self, now: float) -> None:
         if self._log_closed:

@@ -39,7 +39,7 @@ class Asked:
 class Sizes:
     """What the run was, and where that is known from."""
 
-    nodes: int
+    nodes: int | None  # None: several, and the logs do not state how many
     seq_length: int | None
     global_batch: int | None
     world_size: int | None
@@ -57,7 +57,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
     sizes = _sizes(asked, said, chosen, len(logs))
     expect, notes = _expected(asked, chosen, sizes, asked.global_batch or batch)
     expect |= asked.expect
-    rdma = sizes.nodes > 1 and asked.transport != SOCKETS
+    rdma = sizes.nodes != 1 and asked.transport != SOCKETS
     unlogged = 0 if asked.merged or not asked.nodes or _seen(logs) >= asked.nodes else asked.nodes - len(logs)
     notes.insert(0, _told(sizes, rdma, asked))
     of_logs = gates.of_logs(
@@ -122,7 +122,7 @@ def _sizes(asked: Asked, said: JobShape, chosen: ResolvedOptions | None, logs: i
         nodes=nodes,
         seq_length=asked.seq_length or said.seq_length or _of_recipe(chosen, "seq_length"),
         global_batch=asked.global_batch or said.global_batch or _of_recipe(chosen, "global_batch"),
-        world_size=asked.world_size or said.world_size or (nodes * ranks if ranks else None),
+        world_size=asked.world_size or said.world_size or (nodes * ranks if ranks and nodes else None),
     )
 
 
@@ -142,16 +142,18 @@ def _expected(
         own = _of_recipe(chosen, role)
         if own is not None and value is not None and value != own:
             chosen.changed.append(f"{chosen.recipe.family.roles.items()[role]} = {own}, and the run had {value}")
+    if sizes.nodes is None:
+        raise ValueError(f"--recipe {asked.recipe}: the logs do not state how many nodes there were: add --nodes")
     figures, derived = published(chosen, [asked.gpu], sizes.nodes)
     return figures, [f"{each.name} {each.value}: {each.why}" for each in derived]
 
 
-def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int) -> bool:
+def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int | None) -> bool:
     return any(each.nodes == nodes and gpu in each.gpus for each in chosen.recipe.entry.expect)
 
 
 def _told(sizes: Sizes, rdma: bool, asked: Asked) -> str:
-    nodes = "one node" if sizes.nodes == 1 else f"{sizes.nodes} nodes"
+    nodes = "one node" if sizes.nodes == 1 else f"{sizes.nodes or 'an unknown number of'} nodes"
     how = "" if sizes.nodes == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
     says = " (--nodes)" if asked.nodes else ""
     return f"judged as a run of {nodes}{says}{how}"

@@ -9,7 +9,7 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.catalogue import Entry, entries, entry
-from shakedown.smoke.lines import as_text
+from shakedown.smoke.lines import as_text, prefix, unprefixed
 from shakedown.smoke.marks import Marks, count
 from shakedown.text import printable, strip_escapes
 
@@ -84,7 +84,12 @@ _IGNORED = "Exception ignored in"  # what Python says, one or two lines before, 
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
-_RANK = re.compile(r"^(?:\s{0,20}\[[^\[\]]{1,40}\]:? ?|\s{0,20}\d{1,5}: ?){0,8}")  # "[rank3]: ", "[default0]:", "3: "
+_OPTIONAL = re.compile(r"^(?:ModuleNotFoundError|ImportError|(?:importlib\.metadata\.)?PackageNotFoundError)\b")
+_HOST = re.compile(
+    r"^([a-z0-9][\w.-]{0,80}): (?=(?:\[[^\[\]]{1,40}\]:? ?|\d{1,5}: ?){0,4}(?:Traceback|\s{1,8}File \"))"
+)
+_LOGGERS = {"error", "fatal", "critical", "warning", "info", "debug", "exception", "stderr"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,40}|\d\d:\d\d:\d\d")  # differs from line to line
 # What a logger prints before a message that stopped nothing: "WARNING 06-12 10:00:00", "[W1121 socket.cpp:464]",
 # "2026-11-24 07:00 [INFO]", "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO". RCCL's own WARN is mostly the end.
 _MILD = re.compile(
@@ -118,7 +123,8 @@ class FailureScanner:
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
     is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
     has a signature is reported as that.
-    Tracebacks of several ranks may be mixed.
+    Tracebacks of several ranks may be mixed. A failed import, and what a logger wrote behind words of its own, are held
+    back until the next failure or the end: a program that trains afterwards has handled them (`went_on`).
     """
 
     def __init__(self, every: bool = False) -> None:
@@ -131,7 +137,10 @@ class FailureScanner:
         self._signatures = entries("job")
         self._marks = _marks((_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
-        self._pending: dict[str, tuple[int, str]] = {}  # rank prefix -> where its traceback began
+        self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
+        self._held: list[Match] = []
+        self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
+        self._pending: dict[str, tuple[int, str, bool]] = {}  # prefix -> where its traceback began; behind words
         self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
 
     @property
@@ -182,32 +191,57 @@ class FailureScanner:
     def close(self) -> Match | None:
         """The end of the log: a traceback whose exception never came is a failure as well."""
         if not self._pending:
-            return None
-        line_number, line = min(self._pending.values())
+            return self._confirm()
+        line_number, line, _ = min(self._pending.values())
         self._pending.clear()
         return self._keep(_match(unknown_exception(), line_number, line))
 
+    def went_on(self) -> None:
+        """Take what is held back for handled: the program trains."""
+        for match in self._held:
+            self._seen.discard(match.name)
+            self._pass_over(f"{match.name}, which the program has handled", match.line)
+        self._held.clear()
+        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun[2]}
+
+    def _confirm(self) -> Match | None:
+        """Take what is held back for failures, and return the first."""
+        held, self._held = self._held, []
+        self.matches += held
+        return held[0] if held else None
+
+    def _split(self, line: str) -> tuple[str, str]:
+        """Return the prefix that the lines of one rank have in common, and a line's own words."""
+        host = _HOST.match(line)
+        if host and host[1] not in _LOGGERS and len(self._hosts) < _MAX_PENDING:
+            self._hosts.add(host[1])
+        name = line.partition(": ")[0]
+        begin = len(name) + 2 if name in self._hosts else 0
+        begin += len(prefix(line[begin:]))
+        return _TIME.sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
+
     def _in_traceback(self, line: str) -> Match | None:
-        prefix = _RANK.match(line)
-        rank, text = (prefix[0].strip()[:_MAX_PREFIX], line[prefix.end() :]) if prefix else ("", line)
+        rank, text = self._split(line)
         if _IGNORED in text:
             if len(self._ignored) < _MAX_PENDING:
                 self._ignored[rank] = self.lines
             return None
         if _TRACEBACK in text:
-            self._pending[rank] = (self.lines, quoted(line))
+            self._pending[rank] = (self.lines, quoted(line), bool(text.partition(_TRACEBACK)[0].strip()))
             return self.close() if len(self._pending) > _MAX_PENDING else None
         if rank not in self._pending or not _EXCEPTION.match(text):
             in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
             return None if in_frames else self._settle(line)
-        began, _ = self._pending.pop(rank)
+        began, _, behind_words = self._pending.pop(rank)
         if _CLEAN_STOP.search(text):
             self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
             return None
         if began - self._ignored.pop(rank, -3) <= 2:
             self._pass_over("an exception that Python ignored: no failure", line)
             return None
-        return self._found(self._signature_of(line) or unknown_exception(), line)
+        handled = behind_words or _OPTIONAL.match(text) is not None
+        signature = self._signature_of(text) or self._signature_of(line) or unknown_exception()
+        return self._found(signature, line, handled)
 
     def _pass_over(self, what: str, line: str) -> None:
         if not any(what in each for each in self.harmless):
@@ -217,21 +251,27 @@ class FailureScanner:
         return next((signature for signature in self._signatures if signature.matches(line)), None)
 
     def _settle(self, line: str) -> Match | None:
-        found = None if _mild(line) else self._signature_of(line)
+        found = None if _mild(line) else self._signature_of(line) or self._signature_of(unprefixed(line))
         return self._found(found, line) if found else None
 
-    def _found(self, signature: Entry, line: str) -> Match | None:
+    def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         seen = signature.name in self._seen and not self._every
-        return None if seen else self._keep(_match(signature, self.lines, line))
+        return None if seen else self._keep(_match(signature, self.lines, line), handled)
 
-    def _keep(self, match: Match) -> Match | None:
+    def _keep(self, match: Match, handled: bool = False) -> Match | None:
         if self._every:
             return match
         if match.name in self._seen:
-            return None
+            return self._confirm()
         self._seen.add(match.name)
+        if handled:
+            self.optional.add(match.name)
+            self._held.append(match)
+            return None
+        first = self._confirm()
+        self.optional.discard(match.name)
         self.matches.append(match)
-        return match
+        return first or match
 
 
 def marks() -> tuple[str, ...]:

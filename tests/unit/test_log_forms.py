@@ -391,3 +391,15 @@ def test_nemo_s_later_epochs_are_counted_within_themselves_where_no_step_is_told
 )
 def test_a_first_line_ahead_of_its_interval_is_known(numbers: list[int], preview: bool) -> None:
     assert has_preview([Iteration(iteration=number, total_iterations=99) for number in numbers]) is preview
+
+
+@pytest.mark.parametrize("before", ["", "node07: ", "w-1  | ", "[1,0]<stdout>:", "ain_fp8_mx/0 "])
+def test_the_throughput_on_the_line_before_is_read_behind_any_prefix(before: str) -> None:
+    (found,) = parse([before + BRIDGE_STEP, "\n", before + BRIDGE])
+    assert found.tflops_per_gpu == 663.5
+
+
+@pytest.mark.parametrize("name", ["lm-loss", "lm_loss", "LM-loss", "lm loss"])
+def test_a_loss_with_a_hyphen_is_the_same(name: str) -> None:
+    found = parse_line(f" iteration 2/9 | elapsed time per iteration (ms): 42.6 | {name}: 1.1E+01 | grad-norm: 2.0 |\n")
+    assert (found.lm_loss, found.grad_norm) == (11.0, 2.0)

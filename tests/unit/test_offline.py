@@ -202,3 +202,12 @@ def test_the_log_of_a_node_that_prints_no_iterations_is_no_failed_run() -> None:
     assert gates["iterations_complete"].verdict is Verdict.UNKNOWN
     assert "the last rank alone prints them" in gates["iterations_complete"].evidence
     assert judged(other())[0]["iterations_complete"].verdict is Verdict.FAIL
+
+
+def test_nobody_guesses_how_many_nodes_there_were() -> None:
+    log = rocm("using world size: 64, data-parallel size: 64")
+    gates, notes = judged(log)
+    assert "an unknown number of nodes" in notes[0] and gates["rccl_tuning"].verdict is Verdict.UNKNOWN
+    assert "16 nodes (--nodes)" in judged(log, nodes=16)[1][0]
+    with pytest.raises(ValueError, match="add --nodes"):
+        judged(log, recipe="llama3.1-8b-fp8", gpu="mi300x")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.kernel_lines import kernel_log
 from shakedown.smoke.signatures import FailureScanner, first_failure, rccl
 
@@ -221,3 +222,75 @@ def test_each_fault_of_the_kernel_log_is_named(line, name):
 def test_what_every_boot_prints_is_no_fault():
     boot = ["mce: CPU supports 32 MCE banks", "amdgpu: 0 uncorrectable hardware errors detected"]
     assert kernel_log([*boot, "ata1: SATA link down (SStatus 0 SControl 300)"]) == []
+
+
+PREFIXES = [
+    "",
+    "node07: ",
+    "gpu-rack1.site: 3: ",
+    "trainer: ",
+    "0: [rank3]: ",
+    "[default0]:",
+    "[1,3]<stderr>:",
+    "w-0  | ",
+]
+TIMES = [*PREFIXES, "2026-11-24T07:00:0{}.123Z ", "[2026-11-24 07:00:0{},000] "]
+STEPS = [f" iteration {at}/3 | elapsed time per iteration (ms): 650.0 | lm loss: {9 - at}.0 |\n" for at in (1, 2, 3)]
+
+
+def lines_of(before: str, *lines: str) -> list[str]:
+    """The lines behind a prefix, in which the time goes on from line to line."""
+    return [f"{before.format(at)}{line}\n" for at, line in enumerate(lines)]
+
+
+def optional_import(logged: str = "INFO:x: Import of y failed with: ") -> list[str]:
+    return [
+        f"{logged}Traceback (most recent call last):",
+        '  File "/opt/x/utils.py", line 7, in try_import',
+        "    import y",
+        "ModuleNotFoundError: No module named 'y'",
+    ]
+
+
+@pytest.mark.parametrize("before", TIMES)
+def test_the_exception_is_quoted_whatever_stands_before_it(before: str) -> None:
+    frames = ["Traceback (most recent call last):", '  File "t.py", line 1, in f', "    x()", "x.FooError: it broke"]
+    found = read_log(lines_of(before, *frames)).failure
+    assert found is not None and found.line_number == 4 and found.line.endswith("x.FooError: it broke")
+
+
+@pytest.mark.parametrize("before", TIMES)
+@pytest.mark.parametrize("logged", ["", "INFO:x: Import of y failed with: "])
+def test_an_import_that_failed_before_the_training_was_handled(before: str, logged: str) -> None:
+    log = read_log([*lines_of(before, *optional_import(logged)), *STEPS])
+    assert log.failure is None and "handled" in (log.harmless or ("handled",))[0]
+    assert read_log(lines_of(before, *optional_import(logged))).failure is not None, "where nothing follows"
+
+
+def test_what_a_logger_wrote_of_any_exception_was_handled_too() -> None:
+    lines = ["cannot warm up: Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: 3"]
+    assert read_log([*lines_of("", *lines), *STEPS]).failure is None
+    own = ["Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: 3"]
+    assert read_log([*lines_of("", *own), *STEPS]).failure is not None
+
+
+def test_an_import_that_fails_after_the_training_is_a_failure() -> None:
+    both = [*lines_of("", *optional_import("")), *STEPS, *lines_of("", *optional_import(""))]
+    found = read_log(both).failure
+    assert found is not None and found.line_number == len(both)
+
+
+def test_a_failed_import_is_the_first_failure_where_another_follows() -> None:
+    scanner = FailureScanner()
+    lines = [*lines_of("", *optional_import("")), "torch.OutOfMemoryError: HIP out of memory\n"]
+    answers = [match.name for line in lines if (match := scanner.line(line))]
+    assert answers == ["module_missing"] and scanner.matches[0].name == "module_missing"
+    assert len(scanner.matches) == 2
+
+
+def test_another_node_that_trains_shows_that_the_import_was_handled() -> None:
+    logs = {"n1": read_log(lines_of("", *optional_import(""))), "n2": read_log(STEPS)}
+    gates = {gate.name: gate.verdict for gate in judge_log(logs, {})}
+    assert gates["no_failure_signature"] == "ok"
+    alone = {gate.name: gate.verdict for gate in judge_log({"n1": logs["n1"]}, {})}
+    assert alone["no_failure_signature"] == "fail"

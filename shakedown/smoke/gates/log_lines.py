@@ -21,7 +21,8 @@ SHOWS_WARNINGS = {"WARN", "INFO", "ABORT", "TRACE"}
 def no_failure_signature(logs: Mapping[str, NodeLog | None], unlogged: int = 0) -> Outcome:
     """No node's log holds a line that means failure. A log that could not be had is unknown, and so is one line in
     none. A traceback that is no failure (torchrun's on SIGTERM) is named in the evidence."""
-    found = [(name, log.failure) for name, log in logs.items() if log and log.failure]
+    trains = any(log.iterations for log in logs.values() if log)
+    found = [(name, match) for name, log in logs.items() if log and (match := _failure(log, trains))]
     passed_over = [f"{name} {each}" for name, log in logs.items() if log for each in log.harmless]
     seen = "; ".join([f"none in {counted(line_count(logs), 'line')}", *passed_over[:QUOTED]])
     return _none_of(logs, found, seen, unlogged)
@@ -87,6 +88,13 @@ def rccl_tuning(
         return Outcome(verdict=Verdict.UNKNOWN, wanted=0, evidence=silent, remedy=remedy)
     level = f"NCCL_DEBUG={nccl_debug}" if nccl_debug else "NCCL_DEBUG of the run is not known"
     return _none_of(logs, found, f"no such line in {counted(line_count(logs), 'line')}; {level}", unlogged)
+
+
+def _failure(log: NodeLog, trains: bool) -> Match | None:
+    """Return the first failure of a log; where the run trains, not one that a log without iterations has handled."""
+    if not trains or log.iterations:
+        return log.failure
+    return next((match for match in log.failures if match.name not in log.optional), None)
 
 
 def quietest(levels: Iterable[str]) -> str:

@@ -47,6 +47,7 @@ class NodeLog(BaseModel):
     summary: Summary = Summary()
     failure: Match | None = None  # that explains the others best
     failures: tuple[Match, ...] = ()  # every failure signature where it first stood, in their order
+    optional: frozenset[str] = frozenset()  # kinds of them that a program which trains nevertheless has handled
     harmless: tuple[str, ...] = ()  # tracebacks that are no failure, each kind where it first stood
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
@@ -76,7 +77,9 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             line, at = as_text(block[start:end]), end
             if beyond < MAX_ITERATIONS:  # so many, and reading more would only take time
                 found = reader.line(line)
-                behind = end if found else behind
+                if found:
+                    behind = end
+                    failure.went_on()
                 kept = found[: MAX_ITERATIONS - len(iterations)]
                 iterations.extend(kept)
                 beyond += len(found) - len(kept)
@@ -107,6 +110,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         summary=reader.summary,
         failure=failure.root,
         failures=tuple(failure.matches),
+        optional=frozenset(failure.optional) & {match.name for match in failure.matches},
         harmless=tuple(failure.harmless),
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
