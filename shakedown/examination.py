@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from shakedown import checks
-from shakedown.checks import fleet
+from shakedown.checks import fleet, kernel_peers
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.findings import Finding, FixedBy, Remedy, Verdict, worst
@@ -67,6 +67,7 @@ class Examination:
         groups = {node: self.groups.get(node, "") for node in self.states}
         try:
             found = fleet.outliers(self.states, groups, self.desired, offsets)
+            found += kernel_peers.own_lines(self.states, groups, self.desired)
         except Exception as error:
             found = [_not_compared(node, error) for node in self.states]
         for finding in found:

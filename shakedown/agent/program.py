@@ -20,7 +20,7 @@ from shakedown.transport.program import ROOT
 
 _NODE = Path(bundle.__file__).parents[1] / "node"
 _CHECKS = Path(checks.__file__).parent
-ONLY_ON_THE_CONTROLLER = {"fleet", "fleet_facts", "machines"}  # they compare nodes with each other
+ONLY_ON_THE_CONTROLLER = {"fleet", "fleet_facts", "kernel_peers", "machines"}  # they compare nodes with each other
 # Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
 _MORE = ("safe_files.py", "owners.py")
 _CALLED = ("shakedown.findings", "shakedown.text")

@@ -12,6 +12,7 @@ from shakedown.catalogue import entries
 from shakedown.catalogue.kernel import compiled, matcher, words
 from shakedown.catalogue.lines import read
 from shakedown.checks.kernel import kernel_log
+from shakedown.checks.kernel_peers import own_lines
 from shakedown.desired.models import DesiredState
 from shakedown.findings import Finding, Verdict
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
@@ -138,6 +139,33 @@ def test_a_fault_while_the_job_ran_raises_the_counter_of_faults() -> None:
     before = watched_counters(desired(), healthy())
     after = watched_counters(desired(), with_(healthy(), {"kernel_log": {"records": [record(RESET, 4)]}}))
     assert (before["kernel_log/newest_fault"], after["kernel_log/newest_fault"]) == (0, 8)
+
+
+def own(*logs: list[str] | None, groups: dict[str, str] | None = None) -> dict[str, Finding]:
+    """Return the findings of `fleet.kernel_log`, by node; None: a log that could not be read."""
+    states = {
+        f"node{at}": with_(
+            healthy(),
+            {"kernel_log": {"records": unreadable("failed") if log is None else [record(line) for line in log]}},
+        )
+        for at, log in enumerate(logs)
+    }
+    found = own_lines(states, groups or {}, dict.fromkeys(states, desired()))
+    assert len({finding.node for finding in found}) == len(found)
+    return {finding.node: finding for finding in found}
+
+
+def test_an_unknown_error_line_that_no_peer_has_is_unknown() -> None:
+    found = own([STRANGE], [], [], [], [])
+    assert set(found) == {"node0"} and found["node0"].verdict == "unknown" and found["node0"].evidence == STRANGE
+    other = STRANGE.replace("7a", "c1").replace("-5", "-110")
+    assert not own([STRANGE], [other], [], [], []), "a fourth of the other nodes has the form, with other numbers"
+    assert not own([STRANGE], [], [], []), "three other nodes are too few"
+    assert not own([STRANGE], [], [], [], None), "a log that nobody could read is no peer's"
+    assert not own([STRANGE], [], [], [], [], groups={"node0": "a"}), "another group"
+    assert not own([RESET], [], [], [], []), "a known fault fails in its own finding"
+    assert set(own([STRANGE], [STRANGE], *[[]] * 19)) == {"node0", "node1"}, "one of 20 is less than a tenth"
+    assert not own(*[[STRANGE]] * 3, *[[]] * 18), "two of 20 are a tenth"
 
 
 def kmsg(*records: tuple[int, str]) -> str:
