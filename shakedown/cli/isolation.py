@@ -32,7 +32,7 @@ def isolate(
     via: str | None,
     resume: bool,
 ) -> None:
-    """Find the node, or the link between two nodes, that makes a training fail.
+    """Find the node, link, rack uplink or trunk between racks that makes a training fail.
 
     INVENTORY is an inventory, or a run that failed: its id, a part that only its id begins with, latest, or its
     directory; what that run has shown has nodes tried sooner. Groups of nodes train at the same time, those that fail

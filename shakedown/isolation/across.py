@@ -1,166 +1,168 @@
-"""Faults between nodes: every part passes by itself, and together they fail.
+"""Which groups tell most about a fault that several nodes share: a link, an uplink, a trunk, a size.
 
-Two sides that pass are divided, and each part of one trains with each part of the other, two such at a time: a link
-between two nodes is then in exactly one of the four. That goes on until two nodes are left. Where none of the four
-fails, twice over, the failure shows only at size.
+Out of a bounded draw of ways to divide the nodes into up to four groups, the one whose outcomes are expected to say
+most about the causes, by the posterior of `causes.py`: how much of the entropy of the outcomes is not noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+import random
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
-from shakedown.hosts import folded
+import numpy as np
+import numpy.typing as npt
+
+from shakedown.isolation.causes import RATES, Cause, Floats, Posterior
 from shakedown.isolation.knowledge import SILENT, Knowledge
-from shakedown.isolation.model import Group, Purpose
+from shakedown.isolation.model import Group, Noise
 
-_Side = tuple[str, ...]
-_DOUBTED = 7  # trainings of a pair that fails, and passes, by turns
+_GROUPS = 4  # of a round
+_DRAWS = 16  # of each way to divide
+_LIKELY = 6  # causes of which each is tried by itself
+_TRIES = 5  # of one group: as often as any can still say something
+_NOTHING = 1e-9  # of probability
+_LEAST = 0.001  # bits, below which no division says anything
 
-
-@dataclass(frozen=True)
-class Found:
-    """What to try next, or why there is nothing more to try."""
-
-    groups: tuple[Group, ...] = ()
-    why: str = ""
+Labels = npt.NDArray[np.int64]
 
 
-def look(known: Knowledge, whole: frozenset[str], number: int) -> Found:
-    """What to try where all nodes of `whole` are cleared and fail together: first whether a smaller group that failed
-    does so again, then across the parts of the smallest that does."""
-    smaller = {each.nodes for each in known.trainings if each.outcome == "fail" and each.nodes < whole}
-    smaller -= {nodes for nodes in smaller if not nodes <= known.cleared}
-    smaller -= {nodes for nodes in smaller if any(set(link.nodes) <= nodes for link in known.links)}
-    pending = []
-    for nodes in sorted(smaller, key=len):
-        status = _status(known, nodes, 1)
-        if status == "fail":
-            return within(known, nodes, number)
-        if status is None:
-            pending.append(nodes)
-    if pending:
-        return Found(groups=_disjoint(known, pending, number, "again"))
-    return within(known, whole, number)
+def look(known: Knowledge, number: int) -> tuple[Group, ...]:
+    """The groups of the next round; none: nothing that can be tried says anything."""
+    post = known.model
+    names = post.shape.names
+    out = known.left_out | known.given_up.keys()
+    usable = np.array([name not in out for name in names])
+    draw = random.Random(f"{known.problem.seed}/across/{number}")
+    divisions = np.array(list(_divisions(post, usable, draw)))
+    gains = gain(post, divisions, known.problem.noise)
+    for place in np.argsort(-gains, kind="stable"):
+        if gains[place] <= _LEAST:
+            break
+        members = [np.flatnonzero(divisions[place] == label) for label in range(_GROUPS)]
+        groups = [tuple(names[index] for index in group) for group in members if len(group)]
+        if all(len(group) >= known.problem.smallest and _may_try(known, frozenset(group)) for group in groups):
+            return tuple(_group(known, group, f"{number}.{index}") for index, group in enumerate(groups, 1))
+    return ()
 
 
-def within(known: Knowledge, nodes: frozenset[str], number: int) -> Found:
-    """The nodes fail together, and each is cleared: where between them?"""
-    return _within(known, _ordered(known, nodes), number)
+def _may_try(known: Knowledge, nodes: frozenset[str]) -> bool:
+    return sum(known.of(nodes)) < _TRIES and len(known.came_to_nothing(nodes)) < SILENT
 
 
-def _status(known: Knowledge, nodes: frozenset[str], need: int) -> Literal["pass", "fail", "unknown"] | None:
-    """What a group has come to; None: try it (again), of three times two decide. A failure counts from the second on,
-    `need` passes are asked. Unknown: its trainings came to nothing."""
-    if len(nodes) < known.problem.smallest:
-        return "pass"  # each of its nodes is cleared
-    passes, fails = known.of(nodes)
-    if fails >= 2 and fails > passes:
-        return "fail"
-    if passes >= need and passes > fails:
-        return "pass"
-    return "unknown" if len(known.came_to_nothing(nodes)) >= SILENT else None
+def _group(known: Knowledge, nodes: tuple[str, ...], name: str) -> Group:
+    around = [each for each in known.trainings if each.outcome == "fail" and frozenset(nodes) <= each.nodes]
+    parent = min(around, key=lambda each: len(each.nodes)).group.id if around else None
+    again = any(each.nodes == frozenset(nodes) for each in known.trainings)
+    return Group(id=name, nodes=nodes, purpose="again" if again else "across", parent=parent)
 
 
-def _within(known: Knowledge, nodes: _Side, number: int) -> Found:
-    """The nodes fail together. Which half of them does, or is it between the halves?"""
-    if len(nodes) <= known.problem.smallest:
-        if silent := _silence(known, [frozenset(nodes)]):
-            return Found(why=f"{folded(nodes)} fail together now and then: {silent}")
-        if sum(known.of(frozenset(nodes))) < _DOUBTED:
-            return Found(groups=_disjoint(known, [frozenset(nodes)], number, "again"))
-        return Found(why=f"{folded(nodes)} fail together now and then")
-    sides = _halves(known, nodes)
-    status = [_status(known, frozenset(side), 1) for side in sides]
-    for side, came_to in zip(sides, status, strict=True):
-        if came_to == "fail":
-            return _within(known, side, number)
-    pending = [frozenset(side) for side, came_to in zip(sides, status, strict=True) if came_to is None]
-    if pending:
-        return Found(groups=_disjoint(known, pending, number, "across"))
-    if silent := _silence(known, (frozenset(side) for side, it in zip(sides, status, strict=True) if it == "unknown")):
-        return Found(why=f"{folded(nodes)} fail together, though each passes with others: {silent}")
-    return _cross(known, sides[0], sides[1], number)
+def gain(post: Posterior, divisions: Labels, noise: Noise) -> Floats:
+    """Bits that the outcomes of the groups of each division (a row of labels) are expected to say about the causes."""
+    hard, soft = _masses(post, divisions)
+    kernel = _outcomes(1 - noise.missed, noise.false_fail)
+    mixed = _outcomes(sum(RATES) / len(RATES), noise.false_fail)
+    outcomes = hard @ kernel + soft @ mixed
+    return np.asarray(_entropy(outcomes) - hard @ _entropy(kernel) - soft @ _entropy(mixed), dtype=np.float64)
 
 
-def _cross(known: Knowledge, one: _Side, other: _Side, number: int) -> Found:
-    """Each side passes, and the two fail together."""
-    if len(one) == 1 and len(other) == 1:
-        pair = frozenset(one + other)
-        if _status(known, pair, 2) is None:
-            return Found(groups=_disjoint(known, [pair], number, "across"))
-        if silent := _silence(known, [pair]):
-            return Found(why=f"between {folded(one)} and {folded(other)}: {silent}")
-        return Found(why=f"between {folded(one)} and {folded(other)}, and the two alone do not show it")
-    mine, theirs = _halves(known, one), _halves(known, other)
-    cells = [(a, b) for turn in range(2) for a, b in _turn(mine, theirs, turn)]
-    for need in (1, 2):
-        pending, unknown = [], []
-        for a, b in cells:
-            status = _status(known, frozenset(a + b), need)
-            if status == "fail":
-                return _cross(known, a, b, number)
-            if status is None:
-                pending.append(frozenset(a + b))
-            elif status == "unknown":
-                unknown.append(frozenset(a + b))
-        if pending:
-            return Found(groups=_disjoint(known, pending, number, "across"))
-    if silent := _silence(known, unknown):
-        return Found(why=f"between {folded(one)} and {folded(other)}: {silent}")
-    count = len(one) + len(other)
-    return Found(
-        why=f"between {folded(one)} and {folded(other)}: each side passes, and so does every part across;"
-        f" it fails only with all {count} (a link that needs more load, or the scale itself)"
-    )
+def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
+    """For each division the probability of the causes that touch each set of its groups (a bit for each): such that
+    fail nearly always, and such that fail now and then."""
+    shape, count = post.shape, len(divisions)
+    hard, soft = np.zeros((count, 1 << _GROUPS)), np.zeros((count, 1 << _GROUPS))
+    spans, sizes = np.zeros((count, len(shape.racks)), np.int64), np.zeros((count, len(shape.sizes)), np.int64)
+    left = max(1 - post.shared - float(post.sometimes.sum()), 0.0)
+    nodes = post.nodes * min(1.0, left / max(float(post.nodes.sum()), 1e-12))  # several at once are counted as one
+    for index in range(_GROUPS):
+        members, bit = (divisions == index).astype(np.float64), 1 << index
+        hard[:, bit] += members @ nodes + ((members @ post.links) * members).sum(axis=1)
+        soft[:, bit] += members @ post.sometimes
+        spanned = members @ shape.of_rack > 0
+        spans |= np.where(spanned & (spanned.sum(axis=1) > 1)[:, None], bit, 0)
+        sizes |= np.where(members.sum(axis=1)[:, None] >= shape.sizes, bit, 0)
+    one, other = np.nonzero(post.trunks > _NOTHING)
+    signs = ((spans, post.uplinks), (spans[:, one] & spans[:, other], post.trunks[one, other]), (sizes, post.sizes))
+    for index in range(1 << _GROUPS):
+        hard[:, index] += sum((sign == index) @ chances for sign, chances in signs)
+    hard[:, 0] += np.maximum(1 - hard.sum(axis=1) - soft.sum(axis=1), 0.0)
+    return hard, soft
 
 
-def _silence(known: Knowledge, groups: Iterable[frozenset[str]]) -> str:
-    """Which of the groups it is that nothing can be said of, and why."""
-    for nodes in groups:
-        tries = known.came_to_nothing(nodes)
-        if len(tries) >= SILENT:
-            ids = ", ".join(each.group.id for each in tries)
-            return f"the trainings of {folded(sorted(nodes))} came to nothing ({ids}: {tries[-1].why})"
-    return ""
+@lru_cache(maxsize=64)
+def _outcomes(rate: float, false_fail: float) -> Floats:
+    """Of each set of touched groups (rows) the probability of each set that fails (columns)."""
+    count = 1 << _GROUPS
+    found = np.ones((count, count))
+    for bit in range(_GROUPS):
+        touched = np.array([1 if row >> bit & 1 else 0 for row in range(count)])
+        chance = np.where(touched, rate, false_fail)[:, None]
+        found *= np.where(touched[None, :], chance, 1 - chance)
+    return found
 
 
-def _turn(mine: list[_Side], theirs: list[_Side], turn: int) -> Iterator[tuple[_Side, _Side]]:
-    """Which parts train together in the first, and in the second turn: no node twice, if there are two on each side."""
-    for index, a in enumerate(mine):
-        for place, b in enumerate(theirs):
-            if (index + place) % 2 == turn:
-                yield a, b
+def _entropy(chances: Floats) -> Floats:
+    return np.asarray(-(chances * np.log2(np.maximum(chances, 1e-300))).sum(axis=-1), dtype=np.float64)
 
 
-def _halves(known: Knowledge, nodes: _Side) -> list[_Side]:
-    """Two halves, along the racks where that comes out."""
-    if len(nodes) == 1:
-        return [nodes]
-    ordered = sorted(nodes, key=lambda node: (known.problem.racks.get(node, ""), known.place[node]))
-    middle = len(ordered) // 2
-    return [tuple(ordered[:middle]), tuple(ordered[middle:])]
+def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Random) -> Iterator[Labels]:
+    """Ways to divide the nodes: label of each node, -1 for one that does not train. All together; in parts at random,
+    by nodes and by whole racks; within racks, and across the likeliest pairs of them; each likely cause by itself."""
+    random_of = np.random.default_rng(draw.randrange(1 << 32))
+    count, racks = len(usable), post.shape.of_rack
+    rack = np.where(racks.any(axis=1), racks.argmax(axis=1), -1) if racks.shape[1] else np.full(count, -1)
+    likely = [cause for _, cause in post.likeliest(_LIKELY)]
+
+    def made(labels: Labels) -> Labels:
+        return np.where(usable, labels, -1)
+
+    yield made(np.zeros(count, np.int64))
+    for _ in range(_DRAWS):
+        for parts in (1, 2, 3, 4):
+            yield made(random_of.integers(0 if parts > 1 else -1, parts, count))
+            if racks.shape[1] > 1:
+                yield made(np.append(random_of.integers(-1, parts, racks.shape[1]), -1)[rack])
+        if racks.shape[1]:
+            chosen = random_of.permutation(racks.shape[1])
+            alone = np.append(np.full(racks.shape[1], 0), -1)
+            alone[chosen[: _GROUPS - 1]] = np.arange(1, len(chosen[: _GROUPS - 1]) + 1)
+            yield made(alone[rack])  # racks by themselves, and all the others together
+            pair = _pair(likely, rack, random_of)
+            yield made(np.where(np.isin(rack, pair), random_of.integers(0, 2, count), -1))
+            yield made(np.where(np.isin(rack, pair), random_of.integers(-1, 1, count), -1))
+            yield made(np.where(rack == pair[0], random_of.integers(0, 2, count), -1))
+    yield from (made(labels) for labels in _alone(likely, rack, count))
 
 
-def _ordered(known: Knowledge, nodes: frozenset[str]) -> _Side:
-    return tuple(sorted(nodes, key=known.place.__getitem__))
+def _pair(likely: Sequence[Cause], rack: Labels, random_of: np.random.Generator) -> Labels:
+    """Two racks: of a likely cause, or any."""
+    cause = likely[int(random_of.integers(len(likely)))]
+    if cause.kind == "trunk":
+        return np.array(cause.which)
+    first = rack[cause.which[0]] if cause.kind == "link" else cause.which[0] if cause.kind == "uplink" else -1
+    second = rack[cause.which[1]] if cause.kind == "link" else -1
+    any_of = random_of.choice(max(int(rack.max()) + 1, 1), 2)
+    return np.array([first if first >= 0 else any_of[0], second if second >= 0 else any_of[1]])
 
 
-def _disjoint(known: Knowledge, wanted: Sequence[frozenset[str]], number: int, purpose: Purpose) -> tuple[Group, ...]:
-    """As many of them as share no node, in their order; the others have to wait for the next round."""
-    groups: list[Group] = []
-    busy: set[str] = set()
-    for nodes in wanted:
-        if not nodes & busy:
-            busy |= nodes
-            parent = _smallest_failed(known, nodes)
-            groups.append(
-                Group(id=f"{number}.{len(groups) + 1}", nodes=_ordered(known, nodes), purpose=purpose, parent=parent)
-            )
-    return tuple(groups)
-
-
-def _smallest_failed(known: Knowledge, nodes: frozenset[str]) -> str | None:
-    around = [each for each in known.trainings if each.outcome == "fail" and nodes <= each.nodes]
-    return min(around, key=lambda each: len(each.nodes)).group.id if around else None
+def _alone(likely: Sequence[Cause], rack: Labels, count: int) -> Iterator[Labels]:
+    """Each likely link by itself, several such at once, and all without one end of it."""
+    together, busy = np.full(count, -1, np.int64), set[int]()
+    for cause in likely:
+        if cause.kind == "link":
+            labels = np.full(count, -1, np.int64)
+            labels[list(cause.which)] = 0
+            yield labels
+            if not busy & set(cause.which) and len(busy) < 2 * _GROUPS:
+                together[list(cause.which)] = len(busy) // 2
+                busy |= set(cause.which)
+            for end in cause.which:
+                labels = np.zeros(count, np.int64)
+                labels[end] = -1
+                yield labels
+        elif cause.kind in ("uplink", "trunk"):
+            yield np.where(np.isin(rack, cause.which), 0, -1)
+            for index in cause.which:
+                yield np.where(rack == index, -1, 0)
+                yield np.where(rack == index, 0, 1)
+    yield together

@@ -22,11 +22,14 @@ _STILL = 1e-4  # log odds: below it nothing moves any more
 _BOUND = 40.0  # log odds: beyond it a double has no room
 
 
-def marginals(prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise) -> Floats:
-    """The probability of each node to be bad. `groups` hold indices of `prior`, `failed` says which of them did."""
+def marginals(
+    prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise
+) -> tuple[Floats, float]:
+    """The probability of each node to be bad, and the logarithm of that of all outcomes (Bethe's approximation).
+    `groups` hold indices of `prior`, `failed` says which of them did."""
     base = np.log(prior) - np.log1p(-prior)
     if not groups:
-        return prior
+        return prior, 0.0
     sizes = np.fromiter((len(group) for group in groups), np.int64, len(groups))
     node = np.fromiter((index for group in groups for index in group), np.int64, int(sizes.sum()))
     test = np.repeat(np.arange(len(groups)), sizes)
@@ -46,4 +49,14 @@ def marginals(prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[b
         total = base + np.bincount(node, to_node, len(prior))
         if moved < _STILL:
             break
-    return np.asarray(1 / (1 + np.exp(-np.clip(total, -_BOUND, _BOUND))), dtype=np.float64)
+    to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
+    all_good = np.exp(np.bincount(test, -np.logaddexp(0.0, to_test), len(groups)))
+    bad, good = np.where(fails, 1 - noise.missed, noise.missed), np.where(fails, noise.false_fail, 1 - noise.false_fail)
+    log_bad, log_good = -np.logaddexp(0.0, -to_node), -np.logaddexp(0.0, to_node)
+    of_nodes = np.logaddexp(
+        np.log(prior) + np.bincount(node, log_bad, len(prior)),
+        np.log1p(-prior) + np.bincount(node, log_good, len(prior)),
+    )
+    of_edges = np.logaddexp(log_bad - np.logaddexp(0.0, -to_test), log_good - np.logaddexp(0.0, to_test))
+    evidence = np.log(all_good * good + (1 - all_good) * bad).sum() + of_nodes.sum() - of_edges.sum()
+    return np.asarray(1 / (1 + np.exp(-np.clip(total, -_BOUND, _BOUND))), dtype=np.float64), float(evidence)

@@ -4,33 +4,52 @@ is, so that an interrupted search goes on from its file."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from shakedown.isolation.belief import marginals
-from shakedown.isolation.model import Noise, Problem, Suspect, Training
-
-_Beliefs = tuple[dict[str, float], dict[frozenset[str], float]]
-
-PRIOR = 0.02
-"""How many nodes are bad, before anything is known: Meta's and others' fleets have a few per cent in repair; what is
-found differs little between 0.005 and 0.05."""
+from shakedown.isolation.causes import Cause, Floats, Posterior, Shape, posterior
+from shakedown.isolation.model import Group, Noise, Problem, Suspect, Training
 
 CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad
 BEYOND = 1e-4  # of what is low enough to clear a node: three passes of a bad one, or more, would be needed for it
+CONVINCED_SHARED = 0.995  # the same of a cause that nodes share
+MISSED_SHARED = 0.0005  # probability of any such cause, below which a search may end without a name
 PROBABLE = 0.9
 _SEEN = 20  # trainings that the given noise weighs against what was seen
+_BUSY = 0.1  # share of good trainings that fail, above which nothing shared is named: too little is seen of one pair
 ANSWERS = 3  # of one group: two of three decide
 SILENT = 2
 """Trainings of one group that come to nothing, where no other nodes can be asked the same: the second time may be the
 lock of another job that is gone. Where others can, the group is not tried again."""
 GIVEN_UP = 3  # trainings of a node, in different company, that came to nothing
+SHARED_FAILURES = 2  # trainings that a shared cause has to have touched and that failed
 FAILURES = 3
 """Failures, each in other company, without which nobody is named, whatever the probability is."""
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A cause that several nodes share and that the probability names, with the trainings that it touches."""
+
+    cause: Cause
+    probability: float
+    touched: list[Training]
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """The shared causes that are named, and the posterior after the trainings that none of them touches."""
+
+    shared: list[Shared]
+    rest: Posterior
+
+    @property
+    def touched(self) -> set[str]:
+        return {each.group.id for shared in self.shared for each in shared.touched}
 
 
 @dataclass(frozen=True)
@@ -51,79 +70,86 @@ class Knowledge:
 
     @cached_property
     def told(self) -> list[Training]:
-        """Those that say something: not those without an outcome, nor a first failure of the closing run, which is
-        repeated before it counts."""
-        return [
-            each
-            for each in self.trainings
-            if each.outcome == "pass"
-            or (each.outcome == "fail" and (each.group.purpose != "closing" or self.of(each.nodes)[1] >= 2))
-        ]
+        """Those that say something."""
+        return [each for each in self.trainings if each.outcome != "unknown"]
 
     @cached_property
-    def _beliefs(self) -> _Beliefs:
+    def shape(self) -> Shape:
+        return Shape.of(self.problem)
+
+    def _believed(self, noise: Noise, without: frozenset[str] = frozenset()) -> Beliefs:
+        """Shared causes are named one after the other: what one touches says nothing of the next. `without`: nodes
+        whose trainings are explained."""
+        told = [*self.told]
+        if self.problem.failed:
+            whole = Group(id="0", nodes=tuple(self.problem.nodes), purpose="closing")
+            told.append(Training(group=whole, outcome="fail"))
+        told = [each for each in told if not each.nodes & without]
+        shared: list[Shared] = []
+        while True:
+            post = posterior(self.problem, self.shape, told, noise)
+            chance, cause = post.likeliest(1)[0]
+            if chance <= CONVINCED_SHARED or cause.kind == "size" or noise.false_fail > _BUSY:
+                return Beliefs(shared, post)
+            touched = [each for each in told if cause.touches(self._members(each), self.shape)]
+            if sum(each.outcome == "fail" and each.group.id != "0" for each in touched) < SHARED_FAILURES:
+                return Beliefs(shared, post)
+            shared.append(Shared(cause, chance, touched))
+            told = [each for each in told if each not in touched]
+
+    def _members(self, training: Training) -> Floats:
+        found = np.zeros(len(self.place))
+        found[[self.place[node] for node in training.group.nodes if node in self.place]] = 1
+        return found
+
+    @cached_property
+    def _beliefs(self) -> Beliefs:
         return self._believed(self.problem.noise)
 
     @cached_property
-    def _sober(self) -> _Beliefs:
-        """The beliefs that names rest on. Where more trainings fail than the noise explains, of those that have nobody
-        in them who would be named, there is more noise than was taken, and a failure tells less. Step times that
-        scatter so much that they do not tell are of that noise."""
-        nodes, between = self._beliefs
-        bad = {node for node, chance in nodes.items() if chance > CONVINCED and self._against_enough(node)}
-        pairs = [pair for pair, chance in between.items() if chance > CONVINCED and self._is_pair(pair)]
+    def _noise(self) -> Noise:
+        """What names rest on. Where more trainings fail than the noise explains, of those that have nobody in them who
+        would be named, there is more noise than was taken, and a failure tells less. Step times that scatter so much
+        that they do not tell are of that noise."""
+        bad = {node for node, chance in self.probability.items() if chance > CONVINCED and self._against_enough(node)}
         rest = [
             each.outcome != "pass"
             for each in self.trainings
             if (each.outcome != "unknown" or each.doubt)
             and not each.nodes & bad
-            and not any(pair <= each.nodes for pair in pairs)
+            and each.group.id not in self._beliefs.touched
         ]
         noise = self.problem.noise
         seen = (sum(rest) + noise.false_fail * _SEEN) / (len(rest) + _SEEN)
-        if not (bad or pairs) or seen <= noise.false_fail:
-            return self._beliefs
-        return self._believed(noise.model_copy(update={"false_fail": min(seen, 0.49)}))
+        if not (bad or self._beliefs.shared) or seen <= noise.false_fail:
+            return noise
+        return noise.model_copy(update={"false_fail": min(seen, 0.49)})
 
-    def _is_pair(self, nodes: frozenset[str]) -> bool:
-        return len(nodes) <= self.problem.smallest
+    @cached_property
+    def _sober(self) -> Beliefs:
+        return self._beliefs if self._noise == self.problem.noise else self._believed(self._noise)
+
+    @cached_property
+    def _without_named(self) -> Beliefs:
+        """What is shared beside the nodes that are named."""
+        return self._believed(self._noise, frozenset(self.named)) if self.named else self._sober
+
+    @property
+    def model(self) -> Posterior:
+        """What is not explained yet."""
+        return self._without_named.rest
 
     def _against_enough(self, node: str) -> bool:
         return len(self.against(node)) >= min(FAILURES, len(self.problem.nodes) - 1)
 
-    def _believed(self, noise: Noise) -> _Beliefs:
-        problem = self.problem
-        count = len(problem.nodes)
-        again = [nodes for nodes, (_, fails) in self._counts.items() if fails >= 2]
-        odds = np.full(count + len(again), PRIOR / (1 - PRIOR))
-        for hint in problem.hints:
-            if hint.node in self.place:
-                odds[self.place[hint.node]] *= hint.odds
-        odds = np.minimum(odds, 1.0)  # a hint alone is never more than even odds
-        groups = [
-            [*(self.place[node] for node in each.nodes), *self._within(each.nodes, again, count)] for each in self.told
-        ]
-        failed = [each.outcome == "fail" for each in self.told]
-        if problem.failed:
-            groups.append(list(range(count + len(again))))
-            failed.append(True)
-        found = marginals(odds / (1 + odds), groups, failed, noise).tolist()
-        return dict(zip(problem.nodes, found, strict=False)), dict(zip(again, found[count:], strict=True))
-
-    @staticmethod
-    def _within(nodes: frozenset[str], sets: Sequence[frozenset[str]], count: int) -> list[int]:
-        return [count + index for index, each in enumerate(sets) if len(each) <= len(nodes) and each <= nodes]
-
-    @property
+    @cached_property
     def probability(self) -> dict[str, float]:
-        """Of each node to be bad."""
-        return self._beliefs[0]
+        """Of each node to be bad, always or now and then."""
+        return self._of_nodes(self._beliefs)
 
-    @property
-    def between(self) -> dict[frozenset[str], float]:
-        """Of each group that has failed twice: the probability that something between its nodes is bad, whatever they
-        are by themselves."""
-        return self._beliefs[1]
+    def _of_nodes(self, beliefs: Beliefs) -> dict[str, float]:
+        chances = beliefs.rest.nodes + beliefs.rest.sometimes
+        return dict(zip(self.problem.nodes, np.minimum(chances, 1.0).tolist(), strict=True))
 
     @cached_property
     def _counts(self) -> dict[frozenset[str], tuple[int, int]]:
@@ -146,18 +172,21 @@ class Knowledge:
 
     @cached_property
     def cleared(self) -> set[str]:
-        """Nodes of which none is bad, but for the `MISSED` share. What is in doubt has to pass as often
-        as a bad one to fail: one of a pair that failed twice, whose link would be named for a bad node that passed;
-        one that was in a slow group which did not stand out of the scatter. Unless it is far below all doubt by now."""
+        """Nodes of which none is bad, but for the `MISSED` share. What was in a slow group that did not stand out of
+        the scatter has to pass as often as a bad one to fail, unless it is far below all doubt by now."""
         bound = MISSED / max(len(self.problem.nodes), 20)
-        pairs = (nodes for nodes, (_, fails) in self._counts.items() if fails >= 2 and self._is_pair(nodes))
-        doubted = frozenset[str]().union(*pairs, *(each.nodes for each in self.trainings if each.doubt == "peers"))
+        doubted = frozenset[str]().union(*(each.nodes for each in self.trainings if each.doubt == "peers"))
         enough = min(FAILURES, max(len(self.problem.nodes) - 2, 1))
         return {
             node
-            for node, bad in self.probability.items()
+            for node, bad in self._bad.items()
             if bad < bound and self.passed[node] >= (enough if node in doubted and bad > bound * BEYOND else 1)
         }
+
+    @cached_property
+    def _bad(self) -> dict[str, float]:
+        """Of each node to be bad always: what fails now and then takes more than that to clear (`missed.py`)."""
+        return dict(zip(self.problem.nodes, self._beliefs.rest.nodes.tolist(), strict=True))
 
     def against(self, node: str) -> list[Training]:
         """The failed trainings in which this node was the only one that is not cleared, such that no two of them have
@@ -176,38 +205,64 @@ class Knowledge:
         """Nodes that are said to be bad: the probability says so, and `FAILURES`, each in company of other nodes
         that are cleared."""
         found = {}
-        for node in [node for node, bad in self._sober[0].items() if bad > CONVINCED]:
-            against = self.against(node)
-            if self._against_enough(node):
+        for node, chance in self._of_nodes(self._sober).items():
+            if chance > CONVINCED and self._against_enough(node):
+                against = self.against(node)
                 found[node] = Suspect(
                     kind="node",
                     nodes=(node,),
+                    without=(node,),
                     trainings=tuple(each.group.id for each in against),
-                    probability=self._sober[0][node],
+                    probability=chance,
                     why=against[0].why,
                 )
         return found
 
     @cached_property
-    def links(self) -> list[Suspect]:
-        """Pairs that are said to be unable to train together: the probability says so, after two failures at least, and
-        each of the two is cleared by what it did with others. A node in two such pairs is not cleared by that."""
-        found = []
-        for nodes, bad in self._sober[1].items():
-            if bad > CONVINCED and self._is_pair(nodes) and nodes <= self.cleared:
-                failed = [each for each in self.trainings if each.nodes == nodes and each.outcome == "fail"]
-                group = failed[0].group
-                found.append(
-                    Suspect(
-                        kind="link",
-                        nodes=group.asked if len(group.asked) == 2 else group.nodes,
-                        trainings=tuple(each.group.id for each in failed),
-                        probability=bad,
-                        why=failed[0].why,
-                    )
-                )
-        ends = Counter(node for link in found for node in link.nodes)
-        return [link for link in found if not any(ends[node] > 1 for node in link.nodes)]
+    def shared(self) -> list[Suspect]:
+        """Links, uplinks and trunks that are said to be bad."""
+        return [self._suspect(each) for each in self._without_named.shared]
+
+    def _suspect(self, shared: Shared) -> Suspect:
+        which, kind = shared.cause.which, shared.cause.kind
+        failed = [each for each in shared.touched if each.outcome == "fail" and each.group.id != "0"]
+        nodes = tuple(self.shape.names[index] for index in which) if kind == "link" else ()
+        racks = tuple(self.shape.racks[index] for index in which) if kind in ("uplink", "trunk") else ()
+        of_racks: list[list[str]] = [
+            [name for name in self.problem.nodes if self.problem.racks.get(name) == rack] for rack in racks
+        ]
+        assert kind != "size"
+        return Suspect(
+            kind=kind,
+            nodes=nodes,
+            racks=racks,
+            without=tuple(sorted(of_racks, key=len)[0]) if racks else nodes[-1:],
+            trainings=tuple(each.group.id for each in failed),
+            probability=shared.probability,
+            why=failed[0].why,
+        )
+
+    def of_part(self, nodes: Set[str]) -> Knowledge:
+        """What is known of some nodes, by the trainings that only they took part in."""
+        rounds = [[each for each in trainings if each.nodes <= nodes] for trainings in self.rounds]
+        part = {"nodes": [node for node in self.problem.nodes if node in nodes], "failed": False}
+        return Knowledge(self.problem.model_copy(update=part), rounds, self.run_id)
+
+    def words(self, cause: Cause) -> str:
+        """A shared cause by its names."""
+        if cause.kind == "size":
+            return f"{cause.which[0]} nodes or more"
+        names = self.shape.names if cause.kind == "link" else self.shape.racks
+        return f"{cause.kind} {' - '.join(names[index] for index in cause.which)}"
+
+    @cached_property
+    def left_out(self) -> set[str]:
+        """The nodes without which the others are said to train."""
+        found = set(self.named)
+        for suspect in self.shared:
+            if not found & {*suspect.nodes}:
+                found |= {*suspect.without}
+        return found
 
     @cached_property
     def open(self) -> list[str]:

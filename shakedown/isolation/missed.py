@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from shakedown.isolation.knowledge import PRIOR
+from shakedown.isolation.causes import PRIOR
 from shakedown.isolation.model import Problem, Training
 
 RATE = 0.3  # of its trainings that such a node fails

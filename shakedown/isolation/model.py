@@ -106,16 +106,25 @@ group that fails; one that could not be tried is `unknown`, with why."""
 
 
 class Suspect(_Part):
-    """A node, or the link between two (or more) nodes, and the trainings that say so."""
+    """A node, the link between two nodes, the uplink of a rack or the trunk between two, and the trainings that say so.
+    Of what racks share no node is named."""
 
-    kind: Literal["node", "link"]
+    kind: Literal["node", "link", "uplink", "trunk"]
     nodes: tuple[Name, ...]  # of a link: its ends
+    racks: tuple[str, ...] = ()
+    without: tuple[Name, ...] = ()  # nodes without which the others train
     trainings: tuple[str, ...]  # ids of those that failed
     probability: float
     why: str = ""
 
     def __str__(self) -> str:
-        return self.nodes[0] if self.kind == "node" else f"link {' - '.join(self.nodes)}"
+        if self.kind == "node":
+            return self.nodes[0]
+        return (
+            f"uplink of {self.racks[0]}"
+            if self.kind == "uplink"
+            else f"{self.kind} {' - '.join(self.nodes or self.racks)}"
+        )
 
 
 class Result(_Part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shakedown.isolation.model import Group, Isolation, Noise, Problem, Training
@@ -22,6 +22,8 @@ class Fleet:
     random: random.Random
     noise: Noise = field(default_factory=Noise)
     links: Sequence[frozenset[str]] = ()
+    racks: Mapping[str, str] = field(default_factory=dict)
+    between: Sequence[frozenset[str]] = ()  # of racks: of one its uplink, of two their trunk
     seconds: float = 60.0
     scatter: float | None = None
     slower: float = 2.0
@@ -37,6 +39,8 @@ class Fleet:
         if self.scatter is not None:
             return self._timed(group, self.scatter)
         wrong = bool(nodes & self.bad) or any(link <= nodes for link in self.links)
+        spanned = {self.racks[node] for node in nodes if node in self.racks}
+        wrong |= len(spanned) > 1 and any(racks <= spanned for racks in self.between)
         rate = 1 - self.noise.missed if self.rate is None else self.rate
         chance = rate if wrong else self.noise.false_fail
         failed = self.random.random() < chance
@@ -67,22 +71,40 @@ def names(count: int) -> list[str]:
     return [f"node{index + 1:04d}" for index in range(count)]
 
 
+def racks_of(nodes: Sequence[str], size: int) -> dict[str, str]:
+    """Racks of so many nodes, in order."""
+    return {node: f"rack{index // size + 1:03d}" for index, node in enumerate(nodes)}
+
+
 def play(
-    count: int, bad: int, seed: int, noise: Noise | None = None, links: int = 0, scatter: float | None = None
+    count: int,
+    bad: int,
+    seed: int,
+    noise: Noise | None = None,
+    links: int = 0,
+    scatter: float | None = None,
+    rack: int = 0,
+    between: int = 0,
+    rate: float | None = None,
+    failed: bool = False,
 ) -> Played:
     """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other. With a `scatter` the
-    bad ones take twice the time."""
+    bad ones take twice the time, with a `rate` they fail so many of their trainings. `rack`: nodes in each rack, if
+    racks are known; `between`: of how many of these what they share is bad (1: an uplink, 2: a trunk)."""
     noise = noise or Noise()
     draw = random.Random(f"{count}/{bad}/{links}/{seed}")
     nodes = names(count)
+    racks = racks_of(nodes, rack) if rack else {}
     wrong = frozenset(draw.sample(nodes, bad))
     pairs = [frozenset(draw.sample([node for node in nodes if node not in wrong], 2)) for _ in range(links)]
-    fleet = Fleet(wrong, draw, noise, pairs, scatter=scatter)
-    found = search(Isolation(problem=Problem(nodes=nodes, noise=noise, seed=seed)), fleet)
+    of_racks = [frozenset(draw.sample(sorted(set(racks.values())), between))] if between else []
+    fleet = Fleet(wrong, draw, noise, pairs, racks, of_racks, scatter=scatter, rate=rate)
+    problem = Problem(nodes=nodes, racks=racks, noise=noise, seed=seed, failed=failed)
+    found = search(Isolation(problem=problem), fleet)
     result = found.result
     assert result is not None
-    named = {frozenset(suspect.nodes) for suspect in result.suspects}
-    true = {frozenset([node]) for node in wrong} | set(pairs)
+    named = {frozenset(suspect.nodes or suspect.racks) for suspect in result.suspects}
+    true = {frozenset([node]) for node in wrong} | set(pairs) | set(of_racks)
     return Played(
         right=named == true and not result.undecided,
         innocent=bool(named - true),

@@ -5,10 +5,11 @@
    others. Each round is chosen by the probabilities (`belief.py`), so that it tells as much as it can.
 2. A node is named when they say so and it has failed three times, each time in the company of other cleared nodes. It
    is cleared when no more than a 2 % chance is left that one of all those cleared is bad.
-3. A closing run over all but the suspects must pass, once or in two of three. Where it fails though no node is left to
-   blame, the fault is between nodes: a link, or something that shows only at size (`across.py`).
-   After a run that failed it is repeated until a node that fails in 30 % of its trainings would have shown itself.
-4. More than a third suspect, or nothing that ever passes: it is not a node.
+3. Where something that nodes share (a link, an uplink, a trunk, a size) is likely, the groups are those that tell most
+   about it (`across.py`). It is named by its probability, and no node with it.
+4. A closing run over all but the suspects must pass. Where nobody is named, it is repeated until hardly anything shared
+   can be bad; after a run that failed, until a node that fails in 30 % of its trainings would have shown itself.
+5. More than a third suspect, or nothing that ever passes: it is not a node.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from shakedown.hosts import folded
 from shakedown.isolation import across
 from shakedown.isolation.groups import next_groups
-from shakedown.isolation.knowledge import PROBABLE, SILENT, Knowledge
+from shakedown.isolation.knowledge import CONVINCED_SHARED, MISSED_SHARED, PROBABLE, SILENT, Knowledge
 from shakedown.isolation.missed import BOUND, RATE, missed
 from shakedown.isolation.model import Group, Isolation, Result
 from shakedown.text import counted
@@ -41,7 +42,7 @@ class Step:
 
 def most_rounds(count: int) -> int:
     """A bound: what halving takes and what a search across takes, each twice over for noise, and the closing runs."""
-    return 4 * math.ceil(math.log2(max(count, 2))) + 12
+    return 4 * math.ceil(math.log2(max(count, 2))) + 20
 
 
 def next_step(isolation: Isolation) -> Step:
@@ -60,25 +61,44 @@ def next_step(isolation: Isolation) -> Step:
         )
     if problem.seconds is not None and isolation.rounds and _no_time(isolation):
         return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
+    if _nothing_said(isolation):
+        return Step(result=_end(known, _why_none(known)))
+    if known.model.shared > _DOUBT:
+        return _between(known, number)
     if known.open:
-        groups = () if _nothing_said(isolation) else tuple(next_groups(known, number))
-        if groups:
+        if groups := _of_nodes(known, number):
             return Step(groups=groups)
         if why := _systemic(known, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
             return Step(result=_end(known, why, systemic=True))
         return Step(result=_end(known, _why_none(known)))
-    explained = [set(link.nodes) for link in known.links]
-    doubted = [
-        nodes
-        for nodes, bad in known.between.items()
-        if bad > _DOUBT and nodes <= known.cleared and not any(ends <= nodes for ends in explained)
-    ]
-    for nodes in sorted(doubted, key=len):
-        found = across.look(known, nodes, number)
-        if found.groups:
-            return Step(groups=found.groups)
-        return Step(result=_end(known, found.why))
     return _close(known, number)
+
+
+def _of_nodes(known: Knowledge, number: int) -> tuple[Group, ...]:
+    """Groups that ask about single nodes. What racks share and is bad already keeps their nodes apart."""
+    apart = {node for suspect in known.shared if suspect.racks for node in suspect.without}
+    if not apart:
+        return tuple(next_groups(known, number))
+    parts = [known.of_part(nodes) for nodes in (apart, {*known.problem.nodes} - apart) if nodes & {*known.open}]
+    groups = [group for part in parts for group in next_groups(part, number)] or next_groups(known, number)
+    return tuple(group.model_copy(update={"id": f"{number}.{place}"}) for place, group in enumerate(groups, 1))
+
+
+def _between(known: Knowledge, number: int) -> Step:
+    """Something that several nodes share is likely bad: which?"""
+    if float(known.model.sizes.sum()) > CONVINCED_SHARED:
+        least = min(len(each.nodes) for each in known.trainings if each.outcome == "fail")
+        why = f"it fails with {least} nodes together, whichever they are, and passes with few"
+        return Step(result=_end(known, f"{why}: a cause that shows only at size"))
+    if groups := across.look(known, number):
+        return Step(groups=groups)
+    likely = ", ".join(
+        f"{known.words(each)} {chance:.0%}" for chance, each in known.model.likeliest(3) if chance > 0.05
+    )
+    why = f"something that nodes share is bad with a probability of {known.model.shared:.0%} ({likely})"
+    if known.silent:
+        why = f"{why}; {_why_none(known)}"
+    return Step(result=_end(known, f"{why}, and no group is left that could tell more"))
 
 
 def _nothing_said(isolation: Isolation) -> bool:
@@ -117,19 +137,17 @@ def _systemic(known: Knowledge, least: float = PROBABLE) -> str:
 
 def _close(known: Knowledge, number: int) -> Step:
     """No node is open: all without the suspects must pass."""
-    rest = [node for node in known.problem.nodes if node not in known.named]
-    for link in known.links:  # one end of it; the one in most links
-        if all(node in rest for node in link.nodes[:2]) and len(rest) > 2:
-            rest.remove(max(link.nodes[:2], key=lambda node: sum(node in each.nodes for each in known.links)))
+    rest = [node for node in known.problem.nodes if node not in known.left_out]
     if len(rest) < known.problem.smallest:
         return Step(result=_end(known, "too few nodes are left for a closing run"))
     group = Group(id=f"{number}.1", nodes=tuple(rest), purpose="closing")
     passes, fails = known.of(frozenset(rest))
     if passes > fails:
-        return Step(groups=(group,)) if _may_have_missed(known) else Step(result=_end(known, ""))
+        unsure = not known.named and not known.shared and known.model.shared > MISSED_SHARED
+        return Step(groups=(group,)) if unsure or _may_have_missed(known) else Step(result=_end(known, ""))
     if len(silent := known.came_to_nothing(frozenset(rest))) >= SILENT:
         return Step(result=_end(known, f"the closing run came to nothing: {silent[-1].why}"))
-    if passes + fails < 3 and fails < 2:
+    if passes + fails < 5:
         return Step(groups=(group,))
     return Step(result=_end(known, "all together fail, and no part of them does"))
 
@@ -137,7 +155,7 @@ def _close(known: Knowledge, number: int) -> Step:
 def _may_have_missed(known: Knowledge) -> str:
     """Why a search that follows a failed run cannot end without a name, and what tries longer; empty: it can."""
     chance = missed(known.problem, known.trainings)
-    if not known.problem.failed or known.named or known.links or chance < BOUND:
+    if not known.problem.failed or known.named or known.shared or chance < BOUND:
         return ""
     return (
         f"a node that fails in {RATE:.0%} of its trainings was missed with a probability of {chance:.0%}:"
@@ -147,7 +165,7 @@ def _may_have_missed(known: Knowledge) -> str:
 
 def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
     """The sentence at the end. A closing run that has not passed leaves no node cleared by it, and is said."""
-    suspects = [] if systemic else [*known.named.values(), *known.links]
+    suspects = [] if systemic else [*known.named.values(), *known.shared]
     undecided = {node: _undecided(known, node) for node in known.open}
     cleared = [node for node in known.problem.nodes if node in known.cleared]
     if systemic:

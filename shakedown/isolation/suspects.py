@@ -36,7 +36,8 @@ def to_resume(path: Path) -> Isolation:
 
 
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
-    """Of the nodes those that the last search over this inventory named: node -> why. Of a link one end. Without such a
+    """Of the nodes those that the last search over this inventory named: node -> why. Of a link one end, of what
+    racks share one rack. Without such a
     search it is nobody."""
     wanted, found = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
@@ -47,7 +48,8 @@ def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> 
         if path.parent.is_symlink() or isolation.inventory != inventory or isolation.result is None:
             continue
         for suspect in isolation.result.suspects:
-            if not any(node in found for node in suspect.nodes) and suspect.nodes[-1] in wanted:
-                found[suspect.nodes[-1]] = f"suspect ({suspect}) of the search in run {path.parent.name}"
+            if not any(node in found for node in suspect.nodes):
+                why = f"suspect ({suspect}) of the search in run {path.parent.name}"
+                found |= {node: why for node in suspect.without or suspect.nodes[-1:] if node in wanted}
         break
     return found

@@ -217,6 +217,11 @@ def _suspects(search: Result | None) -> Iterator[Action]:
     for suspect in search.suspects if search else ():
         said = f"failed in {', '.join(suspect.trainings)}{f': {suspect.why}' if suspect.why else ''}"
         remedy = "take it out of the inventory, and measure it by itself: shakedown trials"
+        if suspect.kind != "node":
+            said = f"{suspect} {said}"
+            remedy = (
+                "look at the cables, ports and switches between them, and measure it: shakedown trials --only pairs"
+            )
         yield Action(Verdict.FAIL, f"suspect {suspect.kind}", suspect.nodes, remedy, printable(said, TEXT))
     undecided: dict[str, list[str]] = {}
     for node, why in (search.undecided if search else {}).items():

@@ -77,7 +77,7 @@ class Silent(Fleet):
         (["halves", "regroup"], ["node0003"], []),
         (["confirm"], ["node0003"], []),
         (["across"], [], ["node0003", "node0010"]),
-        (["again"], [], ["node0003", "node0004"]),
+        (["across", "again"], [], ["node0003", "node0004"]),
         (["closing"], [], []),
     ],
 )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
+import re
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from shakedown.findings import Verdict
+from shakedown.isolation.belief import marginals
 from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.missed import missed
@@ -16,6 +21,7 @@ from shakedown.isolation.model import Group, Hint, Isolation, Noise, Problem, Tr
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
 from shakedown.isolation.strategy import most_rounds, next_step
+from shakedown.isolation.suspects import standing
 from shakedown.isolation.tree import lines, tree
 
 QUIET = Noise(false_fail=1e-6, missed=1e-6)
@@ -31,10 +37,10 @@ def searched(problem: Problem, launch: Fleet) -> Isolation:
     return found
 
 
-@pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3), (128, 6)])
+@pytest.mark.parametrize(("count", "bad"), [(8, 0), (8, 1), (32, 2), (64, 3)])
 def test_exactly_the_bad_nodes_are_named_in_spite_of_noise(count: int, bad: int) -> None:
-    played = [play(count, bad, seed) for seed in range(25)]
-    assert sum(each.right for each in played) >= 24
+    played = [play(count, bad, seed) for seed in range(20)]
+    assert sum(each.right for each in played) >= 19
     assert sum(each.innocent for each in played) <= 1
     assert max(each.rounds for each in played) <= most_rounds(count)
     assert all(each.trainings >= least_trainings(count, bad) for each in played if bad)
@@ -77,8 +83,8 @@ def after_a_failed_run(seed: int, rate: float, rounds: int | None = None, count:
 
 @pytest.mark.parametrize("rate", [0.3, 0.4, 0.5])
 def test_after_a_failed_run_a_node_that_fails_now_and_then_is_not_cleared(rate: float) -> None:
-    results = [after_a_failed_run(seed, rate).result for seed in range(60)]
-    assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 3
+    results = [after_a_failed_run(seed, rate).result for seed in range(40)]
+    assert sum(each is not None and each.verdict == Verdict.OK for each in results) <= 2
 
 
 def test_after_a_failed_run_nobody_is_cleared_by_few_trainings() -> None:
@@ -163,6 +169,46 @@ def test_two_nodes_that_cannot_train_together_are_a_link_and_neither_is_bad(link
     assert len(suspect.trainings) >= 2
 
 
+@pytest.mark.parametrize(("rack", "links", "between"), [(0, 1, 0), (4, 1, 0), (4, 0, 1), (4, 0, 2), (8, 0, 2)])
+def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, between: int) -> None:
+    kinds = {(1, 0): "link", (0, 1): "uplink", (0, 2): "trunk"}
+    played = [play(16, 0, seed, links=links, rack=rack, between=between) for seed in range(12)]
+    assert sum(each.right for each in played) >= 11
+    assert not any(each.innocent for each in played)
+    for each in played:
+        result = each.isolation.result
+        assert result is not None
+        for suspect in result.suspects:
+            assert suspect.kind == kinds[links, between] and suspect.probability > 0.99
+            assert all(standing(node, result)[0] == Verdict.OK for node in result.cleared if node not in suspect.nodes)
+            rest = {*names(16)} - {*suspect.without}
+            assert any(training.nodes == rest and training.outcome == "pass" for training in each.isolation.trainings)
+
+
+def test_an_uplink_of_a_large_rack_is_named_in_few_rounds() -> None:
+    played = [play(128, 0, seed, rack=16, between=1) for seed in range(4)]
+    assert all(each.right and each.rounds < 20 for each in played)
+    [suspect] = played[0].isolation.result.suspects if played[0].isolation.result else []
+    assert str(suspect) == f"uplink of {suspect.racks[0]}" and suspect.nodes == () and len(suspect.without) == 16
+
+
+def test_the_evidence_of_belief_propagation_is_that_of_all_combinations() -> None:
+    draw, noise, prior = random.Random(3), Noise(), np.full(8, 0.02)
+    for _ in range(10):
+        groups = [draw.sample(range(8), draw.choice([2, 3, 4])) for _ in range(8)]
+        failed = [(5 in group) != (draw.random() < 0.1) for group in groups]
+        found, evidence = marginals(prior, groups, failed, noise)
+        total, bad = 0.0, np.zeros(8)
+        for nodes in itertools.product([0, 1], repeat=8):
+            chance = math.prod(0.02 if each else 0.98 for each in nodes)
+            for group, fails in zip(groups, failed, strict=True):
+                rate = 1 - noise.missed if any(nodes[index] for index in group) else noise.false_fail
+                chance *= rate if fails else 1 - rate
+            total, bad = total + chance, bad + chance * np.array(nodes)
+        assert evidence == pytest.approx(math.log(total), abs=0.2)
+        assert np.abs(found - bad / total).max() < 0.1
+
+
 class OnlyAtSize(Fleet):
     """Fails with more than so many nodes, whichever they are."""
 
@@ -171,10 +217,11 @@ class OnlyAtSize(Fleet):
 
 
 def test_what_fails_only_at_size_is_said_to_be_between_the_nodes() -> None:
-    found = search(Isolation(problem=Problem(nodes=names(16), noise=QUIET)), OnlyAtSize(frozenset(), random.Random(1)))
+    problem = Problem(nodes=names(16), noise=QUIET)
+    found = search(Isolation(problem=problem), OnlyAtSize(frozenset(), random.Random(1)))
     assert found.result is not None
     assert found.result.suspects == []
-    assert "it fails only with all 16" in found.result.conclusion
+    assert re.match("it fails with 1[0-6] nodes together, whichever they are", found.result.conclusion)
     assert set(found.result.undecided) == set(names(16))
     assert found.result.verdict == Verdict.UNKNOWN
 

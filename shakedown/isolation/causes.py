@@ -1,0 +1,185 @@
+"""What may make trainings fail, in one model: any nodes, or one fault that several nodes share.
+
+A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
+and may be many: belief propagation (`belief.py`). Beside them stand, each as one cause by itself: a link, which touches
+the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the trunk
+between two racks, which touches those with nodes of both; a size, from which on every group fails; and a node that
+fails only now and then. Their likelihoods are exact, and sums of outcomes over products of memberships: a few matrix
+products for all of them together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from shakedown.isolation.belief import marginals
+from shakedown.isolation.model import Noise, Problem, Training
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["link", "uplink", "trunk", "size"]
+
+PRIOR = 0.02
+"""How many nodes are bad, before anything is known: Meta's and others' fleets have a few per cent in repair; what is
+found differs little between 0.005 and 0.05."""
+_SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.01}
+"""How likely any cause of a kind is, against none: of all of the kind together. Guesses, as likely as one bad node or
+two; ten trainings outweigh them."""
+RATES = (0.3, 0.5)  # of their trainings that nodes fail which fail now and then
+_SIZES = tuple(step / 16 for step in range(4, 17))  # of all nodes
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The nodes and racks of a search, as numbers. Racks are those that are told apart by groups: two or more, and of
+    two there is one trunk and no uplink of its own."""
+
+    names: tuple[str, ...]
+    racks: tuple[str, ...]
+    of_rack: Floats  # nodes x racks: 1 where the node is in it
+
+    @classmethod
+    def of(cls, problem: Problem) -> Shape:
+        """Read it off a problem."""
+        names = tuple(problem.nodes)
+        racks = tuple(dict.fromkeys(problem.racks[name] for name in names if name in problem.racks))
+        racks = racks if len(racks) > 1 else ()
+        of_rack = np.zeros((len(names), len(racks)))
+        for index, name in enumerate(names):
+            if problem.racks.get(name) in racks:
+                of_rack[index, racks.index(problem.racks[name])] = 1
+        return cls(names, racks, of_rack)
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """Numbers of nodes from which on groups may fail."""
+        sizes = sorted({float(math.ceil(share * len(self.names))) for share in _SIZES})
+        return np.asarray(sizes, dtype=np.float64)
+
+    @cached_property
+    def uplinks(self) -> Floats:
+        """1 for each rack whose uplink is told apart from its only node, and from the only trunk."""
+        several = self.of_rack.sum(axis=0) > 1
+        return np.asarray(several & (len(self.racks) > 2), dtype=np.float64)
+
+    @cached_property
+    def trunks(self) -> Floats:
+        """1 for each pair of racks, the lower first, whose trunk is told apart from a link."""
+        count = self.of_rack.sum(axis=0)
+        return np.triu(np.asarray(np.add.outer(count, count) > 2, dtype=np.float64), 1)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One of the causes that nodes share, by its numbers in `Shape`."""
+
+    kind: Kind
+    which: tuple[int, ...]
+
+    def touches(self, members: Floats, shape: Shape) -> bool:
+        """Whether it makes a group fail; `members` has 1 for each of its nodes."""
+        if self.kind == "link":
+            return bool(members[list(self.which)].all())
+        if self.kind == "size":
+            return bool(members.sum() >= self.which[0])
+        spanned = members @ shape.of_rack > 0
+        return bool(spanned[list(self.which)].all() and spanned.sum() > 1)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The probability of each cause. `nodes`: to be bad, of several at once too; `sometimes`: to fail now and then."""
+
+    shape: Shape
+    nodes: Floats
+    sometimes: Floats
+    links: Floats  # nodes x nodes, above the diagonal
+    uplinks: Floats
+    trunks: Floats  # racks x racks, above the diagonal
+    sizes: Floats
+
+    @property
+    def shared(self) -> float:
+        """That something is bad which several nodes share."""
+        return float(self.links.sum() + self.uplinks.sum() + self.trunks.sum() + self.sizes.sum())
+
+    def likeliest(self, count: int) -> list[tuple[float, Cause]]:
+        """The likeliest shared causes, the first first."""
+        found: list[tuple[float, Cause]] = []
+        kinds: tuple[tuple[Kind, Floats], ...] = (
+            ("link", self.links), ("uplink", self.uplinks), ("trunk", self.trunks), ("size", self.sizes),
+        )  # fmt: skip
+        for kind, chances in kinds:
+            flat = chances.ravel()
+            top = np.argpartition(-flat, count - 1)[:count] if len(flat) > count else np.arange(len(flat))
+            for place in top:
+                which = tuple(int(index) for index in np.unravel_index(place, chances.shape))
+                which = which if kind != "size" else (int(self.shape.sizes[which[0]]),)
+                found.append((float(flat[place]), Cause(kind, which)))
+        return sorted(found, key=lambda each: -each[0])[:count]
+
+
+def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noise: Noise) -> Posterior:
+    """The probabilities after these trainings; the run that failed before the search is one more of them."""
+    place = {name: index for index, name in enumerate(shape.names)}
+    rows = [[place[node] for node in each.group.nodes if node in place] for each in trainings]
+    failed = [each.outcome == "fail" for each in trainings]
+    prior = _prior(problem, place)
+    found, evidence = marginals(prior, rows, failed, noise)
+    members = np.zeros((len(rows), len(place)))
+    for index, row in enumerate(rows):
+        members[index, row] = 1
+    weights = list(_weighed(shape, members, np.array(failed, dtype=bool), noise))
+    none = sum(failed) * math.log(noise.false_fail) + failed.count(False) * math.log1p(-noise.false_fail)
+    healthy = none + float(np.log1p(-prior).sum())
+    single = healthy + _over(members, np.array(failed, dtype=bool), noise) + np.log(prior) - np.log1p(-prior)
+    evidence = max(evidence, float(np.logaddexp.reduce(np.append(single, healthy))))  # no less than of one, or none
+    logs = [each + healthy for each in weights]
+    total = float(np.logaddexp.reduce([evidence, *(np.logaddexp.reduce(each.ravel()) for each in logs if each.size)]))
+    sometimes, links, uplinks, trunks, sizes = (np.exp(each - total) for each in logs)
+    return Posterior(shape, found * np.exp(evidence - total), sometimes, links, uplinks, trunks, sizes)
+
+
+def _prior(problem: Problem, place: dict[str, int]) -> Floats:
+    odds = np.full(len(place), PRIOR / (1 - PRIOR))
+    for hint in problem.hints:
+        if hint.node in place:
+            odds[place[hint.node]] *= hint.odds
+    odds = np.minimum(odds, 1.0)  # a hint alone is never more than even odds
+    return np.asarray(odds / (1 + odds), dtype=np.float64)
+
+
+def _ratios(failed: npt.NDArray[np.bool_], rate: float, false_fail: float) -> Floats:
+    """What each outcome says for a cause that fails a group at this rate, against none: logarithms."""
+    found = np.where(failed, np.log(rate / false_fail), np.log((1 - rate) / (1 - false_fail)))
+    return np.asarray(found, dtype=np.float64)
+
+
+def _over(members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Floats:
+    return np.asarray(members.T @ _ratios(failed, 1 - noise.missed, noise.false_fail), dtype=np.float64)
+
+
+def _weighed(shape: Shape, members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Iterator[Floats]:
+    """Prior times likelihood against no fault at all, as logarithms: sometimes, links, uplinks, trunks, sizes."""
+    ratios = _ratios(failed, 1 - noise.missed, noise.false_fail)
+    rates = [members.T @ _ratios(failed, r + (1 - r) * noise.false_fail, noise.false_fail) for r in RATES]
+    ones = np.ones(len(shape.names))
+    yield _with_prior(np.logaddexp.reduce(rates) - np.log(len(RATES)), "sometimes", ones)
+    yield _with_prior(members.T @ (ratios[:, None] * members), "link", np.triu(np.ones((len(ones), len(ones))), 1))
+    spanned = (members @ shape.of_rack > 0).astype(float)
+    spanned[spanned.sum(axis=1) < 2] = 0
+    yield _with_prior(spanned.T @ ratios, "uplink", shape.uplinks)
+    yield _with_prior(spanned.T @ (ratios[:, None] * spanned), "trunk", shape.trunks)
+    reached = members.sum(axis=1)[:, None] >= shape.sizes[None, :]
+    yield _with_prior(reached.T.astype(float) @ ratios, "size", np.ones(len(shape.sizes)))
+
+
+def _with_prior(likelihood: Floats, kind: str, there: Floats) -> Floats:
+    share = _SHARED[kind] / max(float(there.sum()), 1.0)
+    return np.asarray(np.where(there > 0, likelihood + np.log(share), -np.inf), dtype=np.float64)
