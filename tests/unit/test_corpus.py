@@ -46,7 +46,8 @@ def test_the_halves_share_no_source():
 
 
 # Of the failures at least this share is named, at most that share wrongly, and of the healthy excerpts so many alarm.
-SHARES = {"seen": (0.95, 0.02, 2), "heldout": (0.8, 0.08, 0), "heldout-2": (0.95, 0.02, 0)}
+# The two that do end behind an import that failed, before the iterations that show that it was handled.
+SHARES = {"seen": (0.95, 0.0, 2), "heldout": (0.95, 0.02, 0), "heldout-2": (0.95, 0.0, 0), "heldout-3": (0.9, 0.0, 0)}
 
 
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)

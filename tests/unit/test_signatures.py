@@ -159,6 +159,7 @@ def test_of_several_failures_the_one_that_explains_the_others_is_the_root(first,
         "[NeMo W 2026-11-24 a:1] ",
         "node1:1:2 [0] NCCL INFO ",
         "[rank3]: WARNING:root:",
+        ":3:hip_platform.cpp         :715 : 8802962852 us: ",
     ],
 )
 def test_a_line_that_a_logger_marks_as_a_warning_is_no_failure(mild, text):
