@@ -88,11 +88,11 @@ class RunNode(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
-    verdict: Verdict  # its worst finding
+    verdict: Verdict  # of its worst finding, and of its part in the job
     part: Literal["trained", "measured", "excluded", "unreached", "examined"]
-    why: str = ""  # why it was excluded
+    why: str = ""  # why it was excluded, or how its part in the job ended
     node_rank: int | None = None
-    exit_code: int | None = None  # of the job's leader on this node; None: it gave none
+    exit_code: int | None = None  # of the job's leader on this node; None: it gave none, or the controller stopped it
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
     new_host_key: str = ""  # its SSH host key, where it was taken for the first time in this run
@@ -199,6 +199,7 @@ class Evidence(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     exit_codes: dict[str, int | None] = {}  # per node
+    stopped_nodes: list[str] = []  # which the controller stopped with the job: their exit codes are the stop's
     counters_before: dict[str, dict[str, Any]] = {}  # node -> counter -> value or unreadable
     counters_after: dict[str, dict[str, Any]] = {}
     logs: dict[str, list[KeptLog]] = {}  # per node, the job's own output first; paths relative to the run directory
@@ -489,7 +490,12 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
         judgement = never_started(job.error or "its plan was never made")
     elif job.trials:
         judgement = judge_measured(
-            job.plan, _logs_of(directory, job, evidence), evidence.exit_codes, evidence.stopped, evidence.started
+            job.plan,
+            _logs_of(directory, job, evidence),
+            evidence.exit_codes,
+            evidence.stopped,
+            evidence.started,
+            evidence.stopped_nodes,
         )
     else:
         judgement = judge(
@@ -504,6 +510,7 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
             evidence.past,
             evidence.alone,
             copies.watched(directory.path, evidence.logs, evidence.timing),
+            evidence.stopped_nodes,
         )
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)

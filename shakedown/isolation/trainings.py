@@ -96,6 +96,7 @@ def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> 
         {},
         {},
         None if result.completed else result.reason,
+        stopped_nodes=[node.name for node in result.nodes if node.stopped],
     )
 
 

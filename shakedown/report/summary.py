@@ -14,8 +14,18 @@ from shakedown.text import printable
 if TYPE_CHECKING:
     from shakedown.smoke.gates import Gate
 
-OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok"]
-ORDER: tuple[OutcomeKind, ...] = ("failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "ok")
+OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "stopped", "ok"]
+ORDER: tuple[OutcomeKind, ...] = (
+    "failed",
+    "interrupted",
+    "unreached",
+    "excluded",
+    "fail",
+    "unknown",
+    "drift",
+    "stopped",
+    "ok",
+)
 NAMED = 8  # lines for nodes of which each has something of its own; the others are a number
 WHY = 500  # characters of one reason
 

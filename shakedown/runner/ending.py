@@ -181,6 +181,8 @@ def _outcome(
         return HostOutcome(name, "interrupted", "before it was examined")
     if excluded:
         return HostOutcome(name, "excluded", excluded)
+    if name in kept.stopped:
+        return HostOutcome(name, "stopped", kept.stopped[name])
     if host in state.failed_hosts:
         return HostOutcome(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
     if examination is None and invocation.error:

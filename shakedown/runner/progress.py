@@ -29,6 +29,7 @@ class RunProgress:
     resolved: Resolved | None = None  # the desired states, once the inventory has been read
     session: Session | None = None  # once a deploy has examined the nodes
     failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
+    stopped: dict[str, str] = field(default_factory=dict)  # host -> how its part in a job ended that failed elsewhere
     under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
     changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
     announced: bool = False  # how it ended was said

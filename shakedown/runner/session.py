@@ -19,6 +19,7 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
 from shakedown import operations
+from shakedown.diagnosis.parts import parts_of
 from shakedown.examination import Examination
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.hosts import named
@@ -261,6 +262,7 @@ class Session:
         plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
         ranks = [node.node_rank for plan in plans for node in plan.nodes if node.name == name]
         outcomes = [node for node in self.outcomes() if node.name == name]
+        ended = self.parts().get(name)
         part = "examined"
         if name not in self.examination.states:
             part = "unreached"
@@ -272,11 +274,11 @@ class Session:
             part = "trained" if trained else "measured"
         return RunNode(
             name=name,
-            verdict=self.examination.verdict_of(name),
+            verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
             part=part,
-            why=progress(self.state).why(name) or self.excluded.get(name, ""),
+            why=progress(self.state).why(name) or self.excluded.get(name, "") or (ended[1] if ended else ""),
             node_rank=ranks[-1] if ranks else None,
-            exit_code=outcomes[-1].exit_code if outcomes else None,
+            exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
             changes=self.changed(name),
             new_host_key=host_keys.new_keys([self.host(name)]).get(name, ""),
             logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
@@ -295,6 +297,11 @@ class Session:
     def outcomes(self) -> list[NodeResult]:
         """Every node's part in every job that has ended, in the order of the jobs."""
         return [node for job in self.jobs if job.result for node in job.result.nodes]
+
+    def parts(self) -> dict[str, tuple[Verdict, str]]:
+        """Return how the parts of nodes ended in the trainings that did not complete."""
+        trainings = [(job.name, job.result) for job in self.jobs if job.result and not job.trials]
+        return parts_of(trainings, self.record.diagnosis if self.record else None)
 
     def relative(self, path: Path) -> str:
         """A file of the run directory as its record names it."""

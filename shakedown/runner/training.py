@@ -236,6 +236,7 @@ def keep(current: Session, job: Job) -> JobRecord:
         kept.ended_by = ended_by(job.result)
         kept.logs = {node.name: [current.relative(path) for path in node.logs] for node in job.result.nodes}
         evidence.exit_codes = {node.name: node.exit_code for node in job.result.nodes}
+        evidence.stopped_nodes = [node.name for node in job.result.nodes if node.stopped]
         evidence.started = job.result.started_at is not None
         evidence.stopped = None if job.result.completed else job.result.reason
         evidence.failures = list(job.result.failures)
@@ -264,6 +265,18 @@ def shortfall(current: Session, node: str) -> str:
     gates = [gate for gate in current.record.gates if gate.node in (None, node)] if current.record else []
     wrong = [gate.name for gate in gates if not gate.verdict.passes]
     return f"did not hold: {', '.join(wrong)}" if wrong else "" if gates else "nothing of it was judged"
+
+
+def elsewhere(current: Session, node: str) -> str:
+    """Return how the part of a node ended that did not pass since the failure began on another one; empty otherwise."""
+    found = current.record.diagnosis if current.record else None
+    if node in current.excluded or found is None or not found.origin or node in found.origin:
+        return ""
+    verdict, text = current.parts().get(node, (Verdict.UNKNOWN, ""))
+    own = [gate for gate in current.record.gates if gate.node == node] if current.record else []
+    if verdict != Verdict.OK or not text or any(gate.verdict != Verdict.OK for gate in own):
+        return ""
+    return f"{text}: the failure began on {named(found.origin)}"
 
 
 def _counters_after(current: Session, jobs: Sequence[Job]) -> None:

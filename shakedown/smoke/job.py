@@ -49,6 +49,7 @@ class NodeResult(_Part):
     exit_code: int | None  # of the leader; negative: the signal that killed it; None: it never started or is not known
     started_at: datetime | None
     ended_at: datetime | None  # when the leader exited
+    stopped: bool = False  # by the controller, with the job: the exit code is the stop's
     kept: list[KeptLog]  # the leader's output first
     notes: list[str]  # what a person should know: what is left on the node, logs that could not be fetched
     running_at_end: list[str] = []  # processes when it began to end, with their states: "123 python3 (T)"

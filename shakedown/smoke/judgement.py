@@ -56,6 +56,7 @@ def judge(
     past: Past | None = None,
     alone: Alone | None = None,
     watched: Watched | None = None,
+    stopped_nodes: Collection[str] = (),
 ) -> Judgement:
     """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
     stopped before its end, `further` what is wrong with the copies of other logs; a job that was not
@@ -91,6 +92,7 @@ def judge(
             further=further,
             codes=exit_codes,
             participants=[node.name for node in plan.nodes],
+            stopped_nodes=stopped_nodes,
             before=counters_before if counted else None,
             after=counters_after if counted else None,
             past=past.judged if past else {},
@@ -125,6 +127,7 @@ def judge_measured(
     exit_codes: Mapping[str, int | None],
     stopped: str | None = None,
     started: bool = True,
+    stopped_nodes: Collection[str] = (),
 ) -> Judgement:
     """Judge a job that measures and does not train: that it ran to its end everywhere, and that its logs are whole."""
     read = {node.name: logs.get(node.name) for node in plan.nodes}
@@ -137,6 +140,7 @@ def judge_measured(
             further=(),
             codes=exit_codes,
             participants=[node.name for node in plan.nodes],
+            stopped_nodes=stopped_nodes,
         )
     )
 

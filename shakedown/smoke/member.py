@@ -74,6 +74,7 @@ class Member:
         self._notes: list[str] = []
         self._left: list[str] = []  # running on the node, or maybe
         self._stop_sent = False
+        self._stopped_at: float | None = None  # the stop was sent no sooner
         self._log_closed = False
 
     def run(self, secrets: dict[str, str]) -> None:
@@ -129,11 +130,18 @@ class Member:
             exit_code=self.status.exit_code,
             started_at=None if self.started_at is None else self.clock.at(self.started_at),
             ended_at=None if self.exited_at is None else self.clock.at(self.exited_at),
+            stopped=self._is_stopped(),
             kept=kept,
             running_at_end=list(self.status.running_at_end),
             notes=[*self._notes, *(log.incomplete for log in kept[1:] if log.incomplete), *left],
             left=left,
         )
+
+    def _is_stopped(self) -> bool:
+        """Return whether the leader ended because the controller stopped the job: its exit code says nothing then."""
+        if self._stopped_at is None or self.started_at is None:
+            return False
+        return self.exited_at is None or self.exited_at >= self._stopped_at
 
     def _not_removed(self) -> str:
         why = self.silence or "no time"
@@ -218,6 +226,7 @@ class Member:
     def _visit(self) -> bool:
         """One exchange with the node. True where more of the log waits."""
         if self.stop and not self._stop_sent and not self.status.over:
+            self._stopped_at = self.clock.now()
             self._node.stop(self.stop)
             self._stop_sent = True
         elif self.go and self.status.state == "ready":

@@ -300,6 +300,16 @@ def test_the_silence_of_rccl_is_worth_nothing_when_it_was_told_to_be_silent():
     assert judged(good, nccl_debug="")["rccl_tuning"].verdict is UNKNOWN
 
 
+def test_exit_codes_of_nodes_that_the_controller_stopped_accuse_none_of_them():
+    codes = {"n1": -15, "n2": -9, "n3": -9}
+    gate = exit_codes(codes, codes, stopped_nodes=["n1", "n3"])
+    assert gate.verdict is FAIL
+    assert gate.evidence == "n2 ended with -9 (SIGKILL); the controller stopped n1, n3"
+    assert gate.actual == {"n2": -9}
+    gate = exit_codes(codes, codes, stopped_nodes=list(codes))
+    assert (gate.verdict, gate.evidence) == (UNKNOWN, "the controller stopped n1, n2, n3")
+
+
 @pytest.mark.parametrize(
     ("codes", "participants", "expected"),
     [

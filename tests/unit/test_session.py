@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyinfra.api import Config, Inventory, State
 
+from shakedown.diagnosis.model import Diagnosis
 from shakedown.examination import Examination
 from shakedown.findings import Verdict
+from shakedown.ledger.entry import entry_of
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
+from shakedown.runner.training import elsewhere
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import Gate
+from shakedown.smoke.job import Job, JobResult, NodeResult
 from tests.states import desired
 
 
@@ -82,3 +87,54 @@ def test_a_report_that_cannot_be_written_is_told_and_changes_no_verdict(session:
     assert (on_disk(session), session.record and session.record.verdict) == (Verdict.OK, Verdict.OK)
     assert (session.directory.path / "report.md").read_text().startswith("**Passed")
     assert len(session.notices) == 1 and "junit.xml: this report could not be written" in session.notices[0]
+
+
+AT = datetime(2026, 11, 24, tzinfo=UTC)
+NODES = ("n1", "n2", "n3")
+
+
+def ended(node: str, code: int | None, stopped: bool) -> NodeResult:
+    return NodeResult(name=node, exit_code=code, started_at=AT, ended_at=AT, stopped=stopped, kept=[], notes=[])
+
+
+def test_of_a_failed_training_every_view_marks_the_node_where_the_failure_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+    state = State()
+    state.init(Inventory((list(NODES), {})), Config())
+    current = Session(state, Examination({}))
+    monkeypatch.setattr(Examination, "verdict_of", lambda _self, _node: Verdict.OK)
+    record = current.open_run()
+    record.gates = [Gate(name="exit_codes", verdict=Verdict.FAIL)]
+    results = [ended("n1", -9, True), ended("n2", -9, False), ended("n3", 1, False)]
+    result = JobResult(
+        run_id="r", outcome="failed", reason="", first_failure=None, failures=[], nodes=results,
+        last_iteration=1, started_at=AT, finished_at=AT,
+    )  # fmt: skip
+    job = Job(make_plan=lambda: None, log_dir=tmp_path, result=result)  # type: ignore[arg-type,return-value]
+    current.jobs.append(job)
+    record.diagnosis = Diagnosis(
+        job="together",
+        name="killed",
+        cause="a rank was killed",
+        remedy="",
+        confidence="certain",
+        origin=("n2",),
+        why="",
+    )
+    current.save()
+    shown = {node.name: (node.verdict, node.exit_code, node.why) for node in record.nodes}
+    assert shown == {
+        "n1": (Verdict.OK, None, "stopped by the controller"),
+        "n2": (Verdict.FAIL, -9, "failed: a rank was killed"),
+        "n3": (Verdict.OK, 1, "ended with 1 after the failure began elsewhere"),
+    }
+    assert current.directory is not None
+    rows = {row["node"]: (row["verdict"], row["why"]) for row in entry_of(record, {}, current.directory, {}).nodes}
+    assert rows["n2"] == ("fail", "failed: a rank was killed") and rows["n1"] == ("ok", "stopped by the controller")
+    assert elsewhere(current, "n2") == ""
+    assert elsewhere(current, "n1") == "stopped by the controller: the failure began on n2"
+    record.diagnosis = record.diagnosis.model_copy(update={"origin": (), "among": ("n2", "n3")})
+    assert [elsewhere(current, node) for node in NODES] == ["", "", ""], "while that is open every node has failed"
+    assert current.parts()["n2"] == (Verdict.UNKNOWN, "ended with -9")

@@ -139,7 +139,7 @@ def test_a_leader_that_is_killed_stops_the_others_and_is_named(jobs: Jobs) -> No
     result = jobs.run(dict.fromkeys("abc", WAIT), act=kill)
     assert first(result) == ("b", "exit")
     assert "signal 9" in result.reason
-    assert [node.exit_code for node in result.nodes] == [-15, -9, -15]
+    assert [(node.exit_code, node.stopped) for node in result.nodes] == [(-15, True), (-9, False), (-15, True)]
     assert jobs.nothing_left("a", "b", "c")
 
 

@@ -11,15 +11,23 @@ from shakedown.smoke.gates.registry import gate
 
 
 @gate
-def exit_codes(codes: Mapping[str, int | None], participants: Collection[str] = ()) -> Outcome:
-    """Every rank (or node) ended with 0. None: the code is not known; a participant without a code neither."""
-    unseen = sorted({name for name in participants if name not in codes} | {n for n, c in codes.items() if c is None})
+def exit_codes(
+    codes: Mapping[str, int | None], participants: Collection[str] = (), stopped_nodes: Collection[str] = ()
+) -> Outcome:
+    """Every rank (or node) ended with 0. None: the code is not known; a participant without a code neither. The code of
+    a node that the controller stopped with the job is the stop's, and no failure of the node."""
+    stopped = [name for name in codes if name in set(stopped_nodes)]
+    codes = {name: code for name, code in codes.items() if name not in set(stopped)}
+    absent = {name for name in participants if name not in codes and name not in set(stopped)}
+    unseen = sorted(absent | {n for n, c in codes.items() if c is None})
     failed = {name: code for name, code in codes.items() if code is not None and code != 0}
-    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if unseen or not codes else Verdict.OK
+    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if unseen or stopped or not codes else Verdict.OK
     said = [f"{name} ended with {code}{_signal(code)}" for name, code in failed.items()]
+    if stopped:
+        said.append(f"the controller stopped {some(stopped)}")
     if unseen:
         said.append(f"no exit code of {some(unseen)}")
-    if not codes and not unseen:
+    if not codes and not unseen and not stopped:
         said.append("no exit codes")
     return Outcome(
         verdict=verdict,

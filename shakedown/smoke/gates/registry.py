@@ -116,6 +116,7 @@ class Observed:
 
     codes: Mapping[str, int | None] | None = None  # rank or node -> its exit code
     participants: Collection[str] | None = None
+    stopped_nodes: Collection[str] = ()  # of them, those that the controller stopped with the job
     before: Mapping[str, Mapping[str, Any]] | None = None  # node -> counter -> count, before the job
     after: Mapping[str, Mapping[str, Any]] | None = None
     left: Mapping[str, Collection[str]] | None = None  # node -> what of the job is left there, or may be
