@@ -70,6 +70,7 @@ def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, li
         rdma=rdma,
         unlogged=unlogged,
         gpus=[asked.gpu] if asked.gpu else (),
+        own=False,
     )
     another = chosen if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes) else None
     job = replace(

@@ -14,6 +14,7 @@ from shakedown.smoke.gates.node_log import NodeLog, logs_of
 from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
 from shakedown.smoke.job_shape import shape_of
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
+from shakedown.smoke.log_form import is_read
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.steadiness import paces
@@ -29,7 +30,8 @@ def _outcome(rule: Rule, job: Observed, name: str) -> Outcome:
     of_lines = not rule.needs.isdisjoint(OF_LINES)
     if of_lines and job.unjudged:
         verdict = rule.contradicted if job.contradicted else Verdict.UNKNOWN
-        return Outcome(verdict=verdict, evidence=job.unjudged, remedy=advice("unfinished"))
+        remedy = advice("log_form" if job.unread else "unfinished")
+        return Outcome(verdict=verdict, evidence=job.unjudged, remedy=remedy)
     outcome = rule.outcome(job, name)
     if of_lines and job.cut and not (outcome.verdict is Verdict.FAIL and rule.stands and job.shows_failure):
         return _of_a_part(outcome, job.cut)
@@ -62,10 +64,12 @@ def of_logs(
     unlogged: int = 0,
     steady: bool = True,
     gpus: Collection[str] = (),
+    own: bool = True,
 ) -> Observed:
     """What the log of one run says: of one node, or of all, by node name. None stands for a log that could not be had.
 
     `unlogged` is the number of nodes that are in none of the logs.
+    `own` says that the program is known to print iteration lines.
     `gpus` are the models of the nodes' GPUs; none: as the logs say.
     `steady` says whether the iterations are to follow each other evenly.
     `expect` holds the bound of each expected metric (`metrics.METRICS`), `iterations` the N of the run (None: what the
@@ -89,6 +93,8 @@ def of_logs(
         unjudged = f"no iteration line, and no log of {some(missing)}"
     elif unlogged and not seen:
         unjudged = f"no iteration line, and {logs_of(logs, unlogged)}: the last rank alone prints them"
+    unread = "" if own or seen or unjudged else _unread(logs)
+    mlperf = next((log for log in logs.values() if log and log.mlperf), None)
     shape = shape_of([log.shape for log in logs.values() if log])
     figures = measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs))
     throughput = any(line.tflops_per_gpu is not None for line in seen)
@@ -97,8 +103,10 @@ def of_logs(
         unlogged=unlogged or None,
         rdma=rdma,
         nccl_debug=nccl_debug,
-        iterations=seen,
-        normed=seen if any(line.grad_norm is not None for line in seen) else None,
+        iterations=None if mlperf else seen,
+        mlperf=mlperf.mlperf if mlperf else None,
+        mlperf_cut=mlperf.incomplete if mlperf else "",
+        normed=seen if any(line.grad_norm is not None for line in seen) and not mlperf else None,
         damaged=damaged,
         wanted=iterations,
         vocabulary=shape.vocabulary,
@@ -111,7 +119,8 @@ def of_logs(
         token_flops=shape.token_flops,
         paces=paces(seen, warmup) if steady else None,
         expect=expect,
-        unjudged=unjudged,
+        unread=bool(unread),
+        unjudged=unjudged or unread,
         contradicted=bool(contradictions),
         cut=f"the log is not whole: {cut}" if cut else "",
         shows_failure=_shows_failure(seen),
@@ -149,6 +158,17 @@ def summary_of(logs: Mapping[str, NodeLog | None]) -> Summary:
 
 def _fullest(logs: Mapping[str, NodeLog | None]) -> NodeLog:
     return max((log for log in logs.values() if log), key=lambda log: len(log.iterations), default=NodeLog())
+
+
+def _unread(logs: Mapping[str, NodeLog | None]) -> str:
+    """Return why nothing is known of logs without an iteration line: they are of no form that is read. Empty: they are
+    of one whose lines would be."""
+    every = [log for log in logs.values() if log]
+    if any(is_read(log.form) for log in every):
+        return ""
+    name = next((log.form for log in every if log.form), "")
+    what = f"{name}, whose iteration lines are not read" if name else "no program that is known"
+    return f"no iteration line of a known form: the log is of {what}"
 
 
 def _why_none(logs: Mapping[str, NodeLog | None]) -> str:

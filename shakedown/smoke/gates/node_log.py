@@ -10,13 +10,16 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.catalogue import entries
-from shakedown.smoke import job_shape, log, signatures
+from shakedown.smoke import job_shape, log, log_form, signatures
 from shakedown.smoke.job_shape import JobShape, JobShapeReader
 from shakedown.smoke.lines import LineSplitter, as_text
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, LogReader, Summary
 from shakedown.smoke.log_end import EndReader, LogEnd
+from shakedown.smoke.log_form import FormReader
 from shakedown.smoke.log_source import LogSource
 from shakedown.smoke.marks import Marks
+from shakedown.smoke.mlperf import MARK as MLPERF
+from shakedown.smoke.mlperf import MlperfReader, MlperfRun
 from shakedown.smoke.signatures import FailureScanner, Match, Scanner
 from shakedown.stragglers import reading
 from shakedown.stragglers.model import Measured
@@ -52,6 +55,8 @@ class NodeLog(BaseModel):
     rccl: tuple[Match, ...] = ()  # every RCCL signature, those for RDMA runs too
     shape: JobShape = JobShape()  # what it says of the job
     measured: Measured = Measured()  # what ranks say of their own time
+    form: str = ""  # the program whose log it is; empty: none that is known
+    mlperf: MlperfRun | None = None  # what MLPerf's own lines say
     rccl_speaks: bool = False  # whether any line is RCCL's own
     end: LogEnd = LogEnd()  # what stands behind the last iteration
     incomplete: str = ""
@@ -64,6 +69,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         source = LogSource(source)
     splitter, reader = LineSplitter(), LogReader()
     failure, rccl, shape = FailureScanner(), Scanner(entries("rccl"), rdma=True), JobShapeReader()
+    form, mlperf = FormReader(), MlperfReader()
     windows, ending = WindowReader(), EndReader()
     hole, speaks = "", False
     iterations: list[Iteration] = []
@@ -88,6 +94,10 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
             rccl.line(line)
             shape.line(line)
             windows.line(line)
+            form.line(line)
+            if MLPERF in line and mlperf.line(line):
+                behind = end
+                failure.went_on()
         failure.skip(block, at, len(block))
         shape.hosts(block)
         ending.take(block, behind)
@@ -115,6 +125,8 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         rccl=tuple(rccl.matches),
         shape=shape.shape(),
         measured=windows.measured(),
+        form=form.form(),
+        mlperf=mlperf.run(),
         rccl_speaks=speaks,
         end=ending.end(),
         incomplete="; ".join(filter(None, (hole, source.incomplete if isinstance(source, LogSource) else ""))),
@@ -124,7 +136,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
 @cache
 def _marks() -> Marks:
     """What any of the readers looks for: a line without it says nothing to them, but in an open traceback."""
-    return Marks([*log.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS])
+    return Marks([*log.MARKS, *signatures.marks(), *job_shape.MARKS, *reading.MARKS, *log_form.marks()])
 
 
 def line_count(logs: Mapping[str, NodeLog | None]) -> int:

@@ -28,6 +28,7 @@ from shakedown.smoke.figures import Figures
 from shakedown.smoke.gates.model import Gate, Outcome
 from shakedown.smoke.gates.node_log import NodeLog
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.mlperf import MlperfRun
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.steadiness import Paces
 from shakedown.stragglers.model import Stragglers
@@ -41,6 +42,7 @@ ORDER = (
     "logs_complete",
     "recipe",
     "benchmark",
+    "mlperf",
     "iterations",
     "loss_falling",
     "gradients",
@@ -95,6 +97,8 @@ class Observed:
     nccl_debug: str | None = None  # NCCL_DEBUG of the run
 
     iterations: Sequence[Iteration] | None = None  # the run's iteration lines
+    mlperf: MlperfRun | None = None  # what MLPerf's own lines say, where there are some
+    mlperf_cut: str = ""  # what is not whole of their log
     normed: Sequence[Iteration] | None = None  # the same, where any of them has the norm of the gradient
     damaged: Collection[int] | None = None  # the numbers of those that were cut or mixed
     wanted: int | None = None  # how many there should be
@@ -133,6 +137,7 @@ class Observed:
     steps: Sequence[Step] | None = None  # the step lines of a benchmark that prints them
     total_steps: int | None = None
 
+    unread: bool = False  # since the log is of no form that is read
     unjudged: str = ""  # why nobody can say which iteration lines, if any, are the run's
     contradicted: bool = False  # since the logs are of several runs
     cut: str = ""  # what is not whole of that which was read from lines

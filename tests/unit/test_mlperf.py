@@ -1,0 +1,114 @@
+"""MLPerf's own lines, and logs of programs whose iteration lines are not read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from shakedown.findings import Verdict
+from shakedown.smoke.gates import Gate, NodeLog, read_log, verdict
+from shakedown.smoke.log_form import forms
+from shakedown.smoke.offline import Asked, judge_logs
+
+OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
+
+
+def event(key: str, value: object = None, **metadata: object) -> str:
+    body = {"namespace": "", "time_ms": 1764000000000, "event_type": "POINT_IN_TIME", "key": key, "value": value}
+    return f":::MLLOG {json.dumps(body | {'metadata': {'file': '/x.py', 'lineno': 7, **metadata}})}\n"
+
+
+def result(status: str = "success", accuracy: float = 0.91, throughput: float = 2.5) -> list[str]:
+    return [
+        event("submission_benchmark", "llama2_70b_lora"),
+        event("init_stop"),
+        event("run_start"),
+        event("tracked_stats", {"throughput": throughput}, step=384),
+        event("eval_accuracy", accuracy, samples_count=384),
+        event("run_stop", None, status=status),
+    ]
+
+
+def judged(lines: list[str], **asked: object) -> dict[str, Gate]:
+    gates = judge_logs({"log": read_log(lines)}, Asked(**asked))[0].gates  # type: ignore[arg-type]
+    return {gate.name: gate for gate in gates}
+
+
+@pytest.mark.parametrize("before", ["", "0: ", "node07: ", "[rank0]: ", "trainer-1  | "])
+def test_a_result_that_reached_its_aim_passes(before: str) -> None:
+    gates = judged([before + line for line in result()])
+    assert verdict(gates.values()) is OK
+    said = gates["mlperf_run"].evidence
+    for part in ("llama2_70b_lora", "0.91", "2.5 samples/s"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        (lambda _: result("aborted"), FAIL),
+        (lambda _: [*result("aborted"), *result()], FAIL),
+        (lambda lines: lines[:-1], FAIL),
+        (lambda _: result(accuracy=float("nan")), FAIL),
+        (lambda _: result(throughput=-1.0), FAIL),
+        (lambda lines: lines[:2], UNKNOWN),
+        (lambda lines: [*lines[:-1], lines[-1][:80]], UNKNOWN),
+        (lambda lines: [":::MLLOG [1, 2]\n", ":::MLLOG {\n", *lines], OK),
+    ],
+)
+def test_a_result_that_did_not_reach_it_does_not(change: Callable[[list[str]], list[str]], outcome: Verdict) -> None:
+    gate = judged(change(result()))["mlperf_run"]
+    assert gate.verdict is outcome, gate
+
+
+def test_what_is_said_behind_the_stop_counts() -> None:
+    assert judged([*result(), "srun: error: node7: task 3: Exited with exit code 1\n"])["ended_well"].verdict is FAIL
+
+
+def test_an_optional_import_fails_no_result() -> None:
+    import_error = [
+        "Import of quick_gelu from x failed with: Traceback (most recent call last):\n",
+        '  File "/opt/x.py", line 7, in safe_import\n',
+        "ImportError: cannot import name 'quick_gelu'\n",
+    ]
+    assert verdict(judged([*import_error, *result()]).values()) is OK
+
+
+def test_a_figure_that_is_expected_of_a_result_is_unknown() -> None:
+    gates = judged(result(), expect={"throughput_per_gpu": 400.0})
+    assert gates["throughput_per_gpu"].verdict is UNKNOWN
+
+
+def test_every_form_is_known_by_what_it_shows() -> None:
+    for form in forms():
+        for shown in form.shows:
+            assert form.matches(shown), shown
+            assert read_log([shown + "\n"]).form == form.name, shown
+
+
+@pytest.mark.parametrize("form", [form for form in forms() if not form.read], ids=lambda form: form.name)
+def test_a_form_that_is_not_read_is_unknown_and_named(form) -> None:
+    gates = judged([*(line + "\n" for line in form.shows), "done\n"])
+    wanted = gates["mlperf_run" if form.name == "MLPerf training" else "iterations_complete"]
+    assert wanted.verdict is UNKNOWN and wanted.remedy
+    assert form.name in wanted.evidence or form.name == "MLPerf training"
+    assert FAIL not in [gate.verdict for gate in gates.values()]
+
+
+@pytest.mark.parametrize("lines", [["hello\n"], ["epoch 3 loss 2.1 acc 77.1\n"] * 50, ["x: 1\n"] * 3])
+def test_a_form_that_nobody_knows_is_unknown(lines: list[str]) -> None:
+    gate = judged(lines)["iterations_complete"]
+    assert gate.verdict is UNKNOWN and "no program that is known" in gate.evidence
+
+
+def test_megatron_that_never_trained_fails() -> None:
+    gate = judged(["using world size: 8, data-parallel size: 8\n", "building GPT model ...\n"])["iterations_complete"]
+    assert gate.verdict is FAIL and gate.evidence == "no iteration line"
+
+
+def test_hostile_lines_cost_little() -> None:
+    lines = [":::MLLOG " + "[" * 100_000 + "\n", ':::MLLOG {"key": "eval_accuracy", "value": ' + "9" * 9999 + "}\n"]
+    log: NodeLog = read_log([*lines, ":::MLLOG " + json.dumps({"key": 3, "metadata": []}) + "\n"])
+    assert log.mlperf is not None and log.mlperf.lines == 3
