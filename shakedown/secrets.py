@@ -18,30 +18,36 @@ from shakedown import command_secrets
 Model = TypeVar("Model", bound=BaseModel)
 
 MASK = "(secret: not shown)"
-_WORD = re.compile(r"[A-Za-z0-9]+")
-# What a word of a variable's name ends with. TOKENS counts them (MAX_TOKENS), a TOKENIZER has none.
+_WORD = re.compile(r"[A-Za-z]+|[0-9]+")
+# How the last word of a secret's name ends. TOKENS counts them (MAX_TOKENS), a TOKENIZER has none.
 _ENDS = re.compile(
     r"(?:token|key|apikeys|secrets?|passwo?r?ds?|passphrases?|credentials?|passwds?|bearer)$", re.IGNORECASE
 )
-_LAST = {"PASS", "SSHPASS", "PWD", "PAT", "AUTH", "AUTHORIZATION", "COOKIE"}  # as the last of several words
-_PLACES = {"FILE", "PATH", "DIR", "ENV"}  # last words: the value says where the secret is
+_LAST = {"PASS", "SSHPASS", "PWD", "PAT", "AUTH", "AUTHORIZATION", "COOKIE"}  # only behind another word
+# Words behind the one that decides: which of several secrets it is, or how it is written.
+_BEHIND = {"B64", "BASE64", "VALUE", "TEXT", "PLAIN", "STRING", "OLD", "NEW", "RO", "RW", "PROD", "DEV", "TEST", "B"}
+_PUBLIC = {"HOST", "PUBLIC", "PUB", "PRIMARY", "FOREIGN", "PARTITION", "CACHE", "GROUP", "PAD", "EOS", "BOS"}
+"""Words in front of "key" or "token" with which it is none: a host key is everybody's to read, a pad token is text."""
 _USER = re.compile(r"(?<=://)[^/\s]+(?=@)")  # of a URL: user and password
 _LONG = 6  # characters: a shorter value is a word or a number that stands in other places by chance
+_PLAIN = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def is_secret(name: str, public: Collection[str] = ()) -> bool:
-    """Whether a variable of that name holds a secret, by its words: HF_TOKEN, AWS_SECRET_ACCESS_KEY, dbPassword.
-    `public` holds names that were declared to be none."""
-    words = [word for part in _WORD.findall(name) for word in _CAMEL.split(part)]
-    if not words or name in public or words[-1].upper() in _PLACES:
+    """Say whether a variable of that name holds a secret: HF_TOKEN, AWS_SECRET_ACCESS_KEY, dbPassword.
+
+    The last word decides: --moe-token-dispatcher-type is a type, TOKEN_FILE a place. `public` holds names that were
+    declared to be none.
+    """
+    words = [word.upper() for part in _WORD.findall(name) for word in _CAMEL.split(part)]
+    if words[-3:] == ["ACCESS", "KEY", "ID"]:  # half of a pair, and enough to ask for the other half by
+        return name not in public
+    while len(words) > 1 and (words[-1] in _BEHIND or words[-1].isdigit()):
+        words.pop()
+    if not words or name in public or (len(words) > 1 and words[-1] in ("KEY", "TOKEN") and words[-2] in _PUBLIC):
         return False
-    return any(_ENDS.search(word) for word in words) or _is_last(words)
-
-
-def _is_last(words: list[str]) -> bool:
-    last = words[-1].upper()
-    return last in _LAST and (len(words) > 1 or last != "PWD")  # alone it is the current folder
+    return bool(_ENDS.search(words[-1])) or (words[-1] in _LAST and (len(words) > 1 or words[-1] != "PWD"))
 
 
 def values_of(document: Any, public: Collection[str] = ()) -> set[str]:
@@ -90,7 +96,9 @@ class Masker:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         known = sorted({value for value in values if len(value) >= _LONG}, key=len, reverse=True)
-        self._values = re.compile("|".join(map(re.escape, known))) if known else None
+        # A value that is a word is masked as a word: "iteration" is part of many others.
+        forms = [rf"\b{value}\b" if _PLAIN.fullmatch(value) else re.escape(value) for value in known]
+        self._values = re.compile("|".join(forms)) if known else None
 
     def text(self, text: str) -> tuple[str, int]:
         """The text with the mask in each secret's place, and in how many places one stood."""

@@ -15,6 +15,7 @@ from shakedown.runs import RunRecord
 _USERS = {"user"}
 _HOSTS = {"hostname"}
 _SERIALS = {"serial", "board_serial", "uuid", "unique_id", "machine_id", "host_key"}
+_NAMES = {"name", "node", "verdict", "part", "kind", "stage", "recipe", "metric", "run_id", "missing", "scope", "title"}
 _VERSIONS = {"firmware", "version", "driver", "fw", "rocm_version", "gpu_tool", "kernel", "bios"}
 _EVERYBODYS = {"root", "nobody", "daemon", ""}
 
@@ -42,6 +43,26 @@ def names(record: RunRecord, states: Iterable[Any]) -> dict[str, str]:
             found.setdefault(domain, "domain")
     found.pop("fleet", None)  # what all nodes have in common is a finding of none of them
     return found
+
+
+def own_words(documents: Iterable[Any]) -> set[str]:
+    """Return the keys of a run's own documents, and the names in them (of gates, findings, nodes, metrics).
+
+    A log that says "cache key: exit_codes" makes none of them a secret.
+    """
+    found: set[str] = set()
+    for document in documents:
+        found.update(_keys(document))
+        found.update(text for key, text in _texts(document) if key in _NAMES)
+    return found
+
+
+def _keys(value: Any) -> Iterator[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from value
+    for part in inner:
+        yield from _keys(part)
 
 
 def versions(states: Iterable[Any]) -> set[str]:

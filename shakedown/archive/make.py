@@ -51,13 +51,14 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
     names = None
     if pseudonyms:
         names = Pseudonyms(harvest.names(record, states), harvest.versions(states), harvest.words())
-    redactor = Redactor(_secrets(directory.path, files), names)
+    own = harvest.own_words(_document(directory.path, name) for name in files if name in DOCUMENTS)
+    redactor = Redactor(_secrets(directory.path, files), names, own)
     with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
         run = Path(folder) / record.run_id
         private.make_folders(run)
         members = _write(directory.path, files, run, redactor)
         members += [_written(run, "versions.json", _dump(_versions(states)))]
-        verdict = _judged_alike(directory, RunDirectory(run), names)
+        verdict = _judged_alike(directory, RunDirectory(run), names, redactor)
         manifest = Manifest(
             shakedown=version("shakedown"),
             run_id=record.run_id,
@@ -111,7 +112,7 @@ def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> lis
             logs[name] = Written(members[-1].size, members[-1].sha256)
             continue
         with copies.inside(source, name).open("rb") as file, private.create(run / path) as target:
-            logs[name] = redactor.copy(cast(Any, file), target.write)
+            logs[name] = redactor.copy(cast(Any, file), target.write, name)
         members.append(Member(path=path, size=logs[name].size, sha256=logs[name].sha256))
     return members
 
@@ -152,16 +153,18 @@ def _changed(source: Path, kept: KeptLog) -> str:
         return str(error)
 
 
-def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms | None) -> Verdict:
-    """What the run comes to, if its copy comes to the same. Raises ValueError."""
+def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms | None, redactor: Redactor) -> Verdict:
+    """Return what the run comes to, if its copy comes to the same. Raises ValueError with lines that were masked."""
     before, after = _judgement(directory), _judgement(copy)
     alias = names.value if names else lambda name: name
     wanted = [(name, alias(node) if node else node, verdict) for name, node, verdict in before[1]]
     if (before[0], wanted) != (after[0], after[1]):
         other = [name for (name, *_), now in zip(wanted, after[1], strict=False) if (name, *_) != now]
+        where = [f"{name} line {', '.join(map(str, lines))}" for name, lines in redactor.lines.items() if lines]
         raise ValueError(
             "without what has to be left out the run would be judged otherwise: "
-            f"{before[0]} became {after[0]} ({', '.join(other) or 'other gates'}). Nothing was written"
+            f"{before[0]} became {after[0]} ({', '.join(other) or 'other gates'}). Nothing was written. "
+            f"Masked as secrets: {'; '.join(where[:5]) or 'nothing in its logs'}"
         )
     return before[0]
 

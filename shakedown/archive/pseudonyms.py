@@ -54,6 +54,7 @@ class Pseudonyms:
             elif not re.fullmatch(_WORD, name):
                 odd.append(re.escape(name))
         self._spared = set(self.spared)
+        self._most = max((len(_JOINTS.split(name)) for name in self._known), default=0)  # parts of the longest name
         self._words = re.compile("|".join([*sorted(odd, key=len, reverse=True), _HOME, _WORD]))
 
     def text(self, text: str) -> str:
@@ -90,10 +91,13 @@ class Pseudonyms:
         return word if len(parts) == 1 else self._of_parts(parts)
 
     def _of_parts(self, parts: list[str]) -> str:
-        """A word with dots or dashes in it: the longest stretches that are names."""
+        """Return a word with dots or dashes in it, with the longest stretches that are names replaced.
+
+        No stretch is longer than the longest name, so that the work grows with the word's length alone.
+        """
         said, at = [], 0
         while at < len(parts):
-            for end in range(len(parts), at, -1):
+            for end in range(min(len(parts), at + self._most), at, -1):
                 part = "".join(parts[at:end])
                 if part in self._known and part not in self._spared:
                     said.append(self._known[part])

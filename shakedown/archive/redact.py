@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -12,6 +12,7 @@ from shakedown.archive.pseudonyms import Pseudonyms
 
 LINE_LIMIT = 8 << 20  # bytes; nobody can say what stands in half a line
 _CHUNK = 1 << 20
+_LINES = 3  # that a refusal names, of a file
 
 
 @dataclass
@@ -23,11 +24,16 @@ class Written:
 
 
 class Redactor:
-    """`values`: secrets that are known; `names`: None leaves them as they are."""
+    """`values`: secrets that are known; `names`: None leaves them as they are; `own`: keys and names of the run's own
+    documents, which are never masked there."""
 
-    def __init__(self, values: Iterable[str] = (), names: Pseudonyms | None = None) -> None:
+    def __init__(
+        self, values: Iterable[str] = (), names: Pseudonyms | None = None, own: Collection[str] = frozenset()
+    ) -> None:
         self.masked = 0  # places in which a secret stood
-        self._masker = secrets.Masker(values)
+        self.lines: dict[str, list[int]] = {}  # file -> the first of its lines in which one stood
+        self._masker = secrets.Masker(value for value in values if value not in own)
+        self._own = own
         self._names = names
 
     def text(self, text: str) -> str:
@@ -54,15 +60,22 @@ class Redactor:
         return self._word(value)
 
     def _word(self, text: str) -> str:
-        found, count = self._masker.text(text)
+        found, count = (text, 0) if text in self._own else self._masker.text(text)
         self.masked += count
         return self._names.value(found) if self._names else found
 
-    def copy(self, source: BinaryIO, write: Callable[[bytes], Any]) -> Written:
-        """A log, line by line. What is no UTF-8 stays as it is."""
-        digest, size = hashlib.sha256(), 0
+    def copy(self, source: BinaryIO, write: Callable[[bytes], Any], name: str = "") -> Written:
+        """Copy the log `name`, line by line. What is no UTF-8 stays as it is."""
+        digest, size, line = hashlib.sha256(), 0, 1
         for block in _blocks(source):
-            data = self.text(block.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+            text = block.decode("utf-8", "surrogateescape")
+            found, count = self._masker.text(text)
+            self.masked += count
+            if count and len(known := self.lines.setdefault(name, [])) < _LINES:
+                pairs = zip(text.split("\n"), found.split("\n"), strict=False)
+                known += [at for at, (before, after) in enumerate(pairs, line) if before != after][:_LINES]
+            line += block.count(b"\n")
+            data = (self._names.text(found) if self._names else found).encode("utf-8", "surrogateescape")
             digest.update(data)
             size += len(data)
             write(data)

@@ -214,3 +214,21 @@ def test_show_does_not_show_secrets(tmp_path: Path, form: str) -> None:
 def test_what_stands_before_a_host_is_not_shown_whatever_is_in_it(url: str) -> None:
     said = masked({"url": f"cannot get {url}"})["url"]
     assert "host" in said and not any(part in said for part in ("u:p", "ss@", "t0ken"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("moe-token-dispatcher-type", "tokenizer_type", "tokenizer-model", "max_tokens", "token_count", "key_size"),
+        *("num_query_groups", "secret_file", "password_length", "host_key", "public_key", "primary_key", "cache_key"),
+        *("pad_token", "eos_token", "kv_channels", "attention-backend", "cookies_enabled", "TOKENS_PER_GPU"),
+    ],
+)
+def test_words_about_secrets_are_none(name: str) -> None:
+    """Two jobs that differ in such an option alone are two jobs."""
+    assert not is_secret(name)
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN_2", "DB_PASSWORD_RO", "GITHUB_TOKEN_OLD", "clientSecret", "API_KEY_B64"])
+def test_what_stands_behind_the_deciding_word_tells_which_one(name: str) -> None:
+    assert is_secret(name)
