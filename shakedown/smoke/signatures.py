@@ -94,8 +94,9 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,40}|\d\d:\d\d:\d\d")  # dif
 # "2026-11-24 07:00 [INFO]", ":3:hip_platform.cpp" (AMD_LOG_LEVEL), "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO".
 # RCCL's own WARN is mostly the end.
 _MILD = re.compile(
-    r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!NCCL )WARN)(?![A-Za-z_=])|\s{0,8}\[?[WI]\d{4} |"
-    r":[2-9]:\w{1,60}\.cpp|.{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |.{0,300}\b[A-Z][a-z]{0,20}Warning: "
+    r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!CCL )(?<!COM )WARN)(?![A-Za-z_=])|"
+    r"\s{0,8}\[?[WI]\d{4} |:[2-9]:\w{1,60}\.cpp|.{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |"
+    r".{0,300}\b[A-Z][a-z]{0,20}Warning: "
 )
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
 _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
