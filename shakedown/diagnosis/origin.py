@@ -155,7 +155,9 @@ def _of_kernel(sign: Sign) -> bool:
 
 def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:
     """What the sign proves, where it could be either: who has lost another one often ends with an error of its own."""
-    if sign.role == "either" and any(_comes_before(echo, sign) for echo in echoes):
+    known = entry(sign.name)
+    says_no_more = known is not None and known.general and sign.symptom  # RCCL names its last error behind its own
+    if sign.role == "either" and any(says_no_more or _comes_before(echo, sign) for echo in echoes):
         return "echo"
     return sign.role
 

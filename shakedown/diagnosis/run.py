@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
 from typing import Protocol
 
 from shakedown import copies
@@ -69,7 +71,10 @@ def diagnose(
         if verdict_of([gate for gate in judged if gate.job == job.name]) == Verdict.OK:
             continue
         nodes = [node.name for node in job.plan.nodes] if job.plan else list(job.logs)
-        found = decide(signs_of(job, evidence.get(job.name, Evidence()), logs), job.name, nodes)
+        kept = evidence.get(job.name, Evidence())
+        followed = kept.failures or kept.exit_codes  # where nobody followed the job, its logs alone show who ended how
+        silent = set() if followed else _silent({node: logs.of_job(node, job) for node in nodes})
+        found = decide(signs_of(job, kept, logs), job.name, nodes, silent)
         if found is not None and job.node is None:
             return found
         alone += [found] if found is not None else []
@@ -79,7 +84,8 @@ def diagnose(
 def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
     then without times."""
-    addresses = {node.address: node.name for node in job.plan.nodes} if job.plan else {}
+    nodes = job.plan.nodes if job.plan else []
+    addresses = {host: node.name for node in nodes for host in (node.name, node.address)}
     files = {node: names[0] for node, names in job.logs.items() if names}
     for failure in evidence.failures:
         yield of_failure(failure, files.get(failure.node or ""), addresses)
@@ -163,5 +169,29 @@ def ranks_left(
 
 def of_logs(logs: Mapping[str, NodeLog]) -> Diagnosis | None:
     """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first."""
-    signs = (of_match(match, name, name) for name, log in logs.items() for match in log.failures)
-    return decide(signs, nodes=logs)
+    addresses = _speakers(logs)
+    signs = [of_match(match, name, name, addresses) for name, log in logs.items() for match in log.failures]
+    return decide(signs, nodes=logs, unexplained=_silent(logs))
+
+
+def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
+    """Return the log that each host has written: a host of the name that the log has, or that RCCL's lines name in one
+    log alone."""
+    written: dict[str, set[str]] = defaultdict(set)
+    for name, log in logs.items():
+        for host in {*log.shape.hosts, name, PurePath(name).stem}:
+            written[host].add(name)
+    return {host: names.pop() for host, names in written.items() if len(names) == 1}
+
+
+def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
+    """Return the logs that end without success and without an explanation: no line that shows a failure, and not the
+    last iteration of the job."""
+    last = max((each.iteration for log in logs.values() if log for each in log.iterations[-1:]), default=0)
+    silent = set()
+    for name, log in logs.items():
+        own = log.iterations[-1] if log and log.iterations else None
+        whole = own is not None and own.iteration == last and last >= own.total_iterations
+        if log is None or not (log.failures or log.end.failed or whole):
+            silent.add(name)
+    return silent

@@ -91,8 +91,12 @@ _EXITED = _Seen(
     "read the lines of that node's log before its end",
 )
 _UNKNOWN = _Seen("either", True, "something that has no entry of its own failed", "read the text and the node's log")
-# The peer as gloo writes it, "[10.0.0.2]:61583", and as RCCL does, "10.0.0.2<45678>" and "node2<45678>".
-_PEER = re.compile(r"\[?(\d{1,3}(?:\.\d{1,3}){3})\]?[:<]\d{1,5}|remote peer (\S{1,255}?)<\d{1,5}>")
+# A peer is an address, or a name with a port: "[10.0.0.2]:61583" (gloo), "10.0.0.2<45678>" and "node2<45678>" (RCCL),
+# "(node1, 29500)" and "[node1]:29500" (the store).
+_PEER = re.compile(
+    r"(?<![\w.-])(?:(\d{1,3}(?:\.\d{1,3}){3})(?![\w-])"
+    r"|([A-Za-z0-9][\w.-]{0,252})\]?(?:[:<]\d{1,5}(?![\w.])|, \d{1,5}\)))"
+)
 
 
 def seen(failure: Failure) -> _Seen:
@@ -102,10 +106,10 @@ def seen(failure: Failure) -> _Seen:
     return _KINDS.get(failure.kind, _UNKNOWN)
 
 
-def blamed(line: str, addresses: Mapping[str, str]) -> tuple[str, ...]:
-    """The nodes whose addresses (address or name -> node) a line names as the peer that it lost."""
-    found = (address or name for address, name in _PEER.findall(line))
-    return tuple(dict.fromkeys(addresses[each] for each in found if each in addresses))
+def blamed(line: str, addresses: Mapping[str, str], speaker: str | None = None) -> tuple[str, ...]:
+    """Return the nodes whose addresses (address or name -> node) a line names as the peer that the speaker lost."""
+    peers = (addresses.get(address or name) for address, name in _PEER.findall(line))
+    return tuple(dict.fromkeys(node for node in peers if node is not None and node != speaker))
 
 
 def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
@@ -153,7 +157,7 @@ def _of_signature(
         line_number=number,
         cause=known.cause,
         remedy=known.remedy,
-        blames=blamed(line, addresses) if known.role == "echo" else (),
+        blames=blamed(line, addresses, node) if known.role == "echo" else (),
     )
 
 

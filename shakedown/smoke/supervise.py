@@ -111,7 +111,7 @@ class _Supervisor:
             )
             for node in plan.nodes
         ]
-        self._addresses = {node.address: node.name for node in plan.nodes}
+        self._addresses = {host: node.name for node in plan.nodes for host in (node.name, node.address)}
         self._names = [node.name for node in plan.nodes]
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt

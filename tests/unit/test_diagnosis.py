@@ -15,7 +15,7 @@ from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, ranks_left, signs_of
-from shakedown.diagnosis.signs import not_running, of_failure, of_match
+from shakedown.diagnosis.signs import blamed, not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
@@ -421,3 +421,67 @@ def test_of_logs_from_anywhere_nobody_knows_whose_was_first() -> None:
     twice = of_logs({"a": logs["node2"], "b": logs["node2"]})
     assert twice is not None and (twice.common, twice.nodes, twice.origin) == (("a", "b"), 2, ())
     assert of_logs({"a": read_log(["fine\n"])}) is None
+
+
+TRACE = 'Traceback (most recent call last):\n  File "train.py", line 40, in step\n'
+WAITING = [
+    "[rank1]:[E ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+    TRACE + "torch.distributed.DistStoreError: Socket Timeout",
+    TRACE + "RuntimeError: ncclUniqueId from [0] via key '0', but store->get('0') got error: Socket Timeout",
+    TRACE + "BrokenPipeError: [Errno 32] Broken pipe",
+    TRACE + "ConnectionResetError: [Errno 104] Connection reset by peer",
+    TRACE + "ConnectionRefusedError: [Errno 111] Connection refused",
+    TRACE + "TimeoutError: [Errno 110] Connection timed out",
+    TRACE + "socket.timeout: timed out",
+    TRACE + "EOFError",
+    TRACE + "RuntimeError: Connection lost to rank 0",
+    TRACE + "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, unhandled system error\n"
+    "Last error:\nsocketStartConnect: Connect to 10.0.0.7<50055> failed : Connection refused",
+    TRACE + "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect"
+    " to (10.0.0.7, 29500).",
+    TRACE + CLOSED.format(7),
+    TRACE + "RuntimeError: the peer is gone",
+    "E torch api.py:869] failed (exitcode: -6) local_rank: 0 (pid: 904) of binary: python",
+    "srun: error: node2: task 1: Killed",
+]
+
+
+@pytest.mark.parametrize("waiting", WAITING, ids=lambda text: text.splitlines()[-1][:40])
+def test_who_waits_for_a_node_with_an_unknown_failure_is_not_named(waiting: str) -> None:
+    culprit = read_log(["fine\n", "xpu core 7 went out for lunch\n"])
+    found = of_logs({"culprit.log": culprit, "waits.log": read_log([f"fine\n{waiting}\n"])})
+    assert found is not None and (found.confidence, found.origin, found.common) == ("undecided", (), ())
+
+
+def test_what_only_the_node_itself_can_have_is_named_beside_a_log_that_explains_nothing() -> None:
+    found = of_logs({"a.log": read_log(["fine\n"]), "b.log": read_log([TRACE, TORCH, "\n"])})
+    assert found is not None and (found.confidence, found.origin) == ("certain", ("b.log",))
+
+
+def test_a_log_with_the_last_iteration_of_the_job_leaves_nothing_open() -> None:
+    line = " [2026-09-24 09:43:42] iteration {}/ 5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.2E+01 |\n"
+    trained = [line.format(number) for number in range(1, 6)]
+    killed = read_log(["fine\n", KILLED + "\n"])
+    found = of_logs({"a.log": read_log(trained), "b.log": killed})
+    assert found is not None and (found.confidence, found.origin) == ("likely", ("b.log",))
+    found = of_logs({"a.log": read_log(trained[:4]), "b.log": killed})
+    assert found is not None and (found.confidence, found.among) == ("undecided", ("a.log", "b.log"))
+
+
+@pytest.mark.parametrize(
+    ("line", "accused"),
+    [
+        (CLOSED.format(2), ("node2",)),
+        (CLOSED.format(1), ()),
+        ("socketStartConnect: Connect to 10.0.0.2<50055> failed : Connection refused", ("node2",)),
+        ("socketProgress: Connection closed by remote peer node2<45678>", ("node2",)),
+        ("The client socket has timed out after 600000ms while trying to connect to (node2, 29500).", ("node2",)),
+        ("recvValue failed on SocketImpl(fd=7, addr=[node1]:40012, remote=[node2]:29500)", ("node2",)),
+        ("remote=[::ffff:10.0.0.2]:29500): Connection reset by peer", ("node2",)),
+        ("node1:811:911 [0] NCCL WARN Call to recv from 10.0.0.2<4242> failed : Broken pipe", ("node2",)),
+        ("the version is 10.0.0.25, of node22:1 and my-node2", ()),
+    ],
+)
+def test_a_line_accuses_whom_it_names_and_never_the_speaker(line: str, accused: tuple[str, ...]) -> None:
+    known = {**ADDRESSES, **{node: node for node in ADDRESSES.values()}}
+    assert blamed(line, known, "node1") == accused
