@@ -7,6 +7,7 @@ import re
 import pytest
 
 from bench.corpus import CORPUS, Excerpt, Incident, causes, excerpts, incidents, reading, wilson
+from bench.kernel_corpus import measure
 from shakedown import catalogue
 
 JOBS, KERNEL = sorted((CORPUS / "jobs").glob("*.toml")), sorted((CORPUS / "kernel").glob("*.toml"))
@@ -86,6 +87,14 @@ def test_lines_of_a_kernel_are_read_without_the_empty_ones(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text('[[incident]]\nsource = "a"\ndate = "2025"\npart = "gpu"\nfault = true\nlines = "b\\n\\nc\\n"\n')
     assert incidents(path) == [Incident("a", "2025", "gpu", ("b", "c"), fault=True)]
+
+
+def test_the_corpus_of_the_kernel_is_recognised_and_harmless_lines_are_not_flagged():
+    count = measure(incident for path in KERNEL for incident in incidents(path))
+    faults, harmless = count.faults.total(), count.harmless.total()
+    assert faults >= 300 and harmless >= 150
+    assert count.recognised.total() / faults >= 0.95, count.missed
+    assert len(count.flagged) / harmless <= 0.02, count.flagged
 
 
 def test_a_shares_interval():
