@@ -485,3 +485,10 @@ def test_a_log_with_the_last_iteration_of_the_job_leaves_nothing_open() -> None:
 def test_a_line_accuses_whom_it_names_and_never_the_speaker(line: str, accused: tuple[str, ...]) -> None:
     known = {**ADDRESSES, **{node: node for node in ADDRESSES.values()}}
     assert blamed(line, known, "node1") == accused
+
+
+def test_a_start_that_was_refused_is_reported_without_a_diagnosis() -> None:
+    busy = failure("busy", node="node2")
+    for shown in ([busy], [busy, failure("not ready", 1)], [failure("not ready"), busy]):
+        signs = [of_failure(each, f"logs/{each.node}/leader.log", ADDRESSES) for each in shown]
+        assert decide(signs, "together", ["node1", "node2"]) is None
