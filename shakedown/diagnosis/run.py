@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePath
@@ -87,6 +87,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     nodes = job.plan.nodes if job.plan else []
     addresses = {host: node.name for node in nodes for host in (node.name, node.address)}
     files = {node: names[0] for node, names in job.logs.items() if names}
+    links = {node.name: node.links or None for node in nodes}
     for failure in evidence.failures:
         yield of_failure(failure, files.get(failure.node or ""), addresses)
     kinds = {failure.kind for failure in evidence.failures}
@@ -102,7 +103,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     for node, every in evidence.logs.items():
         for kept in every:
             if kept.name == KERNEL_LOG:
-                yield from _of_kernel(node, kept, logs, evidence.timing.clocks.get(node))
+                yield from _of_kernel(node, kept, logs, evidence.timing.clocks.get(node), links.get(node))
 
 
 def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
@@ -130,14 +131,16 @@ def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, st
     return said
 
 
-def _of_kernel(node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None) -> Iterator[Sign]:
+def _of_kernel(
+    node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None, links: Collection[str] | None
+) -> Iterator[Sign]:
     """The faults of a node's kernel log, with their times where it is known how its clock stands to ours."""
     try:
         name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
     except ValueError as error:
         yield not_used(f"{node}: {error}")
         return
-    for match in kernel_log(window.lines):
+    for match in kernel_log(window.lines, links):
         numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
         sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
         if clock is not None and seconds is not None:

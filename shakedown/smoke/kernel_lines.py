@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from shakedown.catalogue import advice, entry
+from shakedown.catalogue import entry
 from shakedown.catalogue.kernel import matcher
 from shakedown.catalogue.lines import read
 from shakedown.node.kernel_log import ERROR
 from shakedown.node.kernel_verdict import Line, judge
 from shakedown.smoke.signatures import Match, quoted
 from shakedown.telemetry.kernel import KernelWindow
-
-UNKNOWN = "kernel_line_unknown"
 
 
 @dataclass(frozen=True)
@@ -44,17 +42,18 @@ def reported(window: KernelWindow, links: Collection[str] | None = None) -> list
 
 
 def kernel_log(lines: Iterable[str], links: Collection[str] | None = None) -> list[Match]:
-    """Return the lines of a kernel's log that show a fault, each kind where it first stood."""
-    found = reported(KernelWindow(lines=list(lines), before=set()), links)
-    return [_as_match(each) for each in found if each.verdict == "fail"]
-
-
-def _as_match(found: Reported) -> Match:
-    known = entry(found.line.name) if found.line.name else None
-    return Match(
-        name=known.name if known else UNKNOWN,
-        line_number=found.line.number + 1,
-        line=quoted(found.text),
-        cause=known.cause if known else "the kernel reports a critical condition that the catalogue does not know",
-        remedy=known.remedy if known else advice("kernel_log_line"),
-    )
+    """Return the lines of a kernel's log that can explain a failure, each kind where it first stood: those of a known
+    fault, and a link that went down, whether or not it came back. `links`: the ports that the job uses; None: all."""
+    matches = []
+    for each in reported(KernelWindow(lines=list(lines), before=set()), links):
+        known = entry(each.line.name) if each.line.name else None
+        if known and known.role and (each.verdict == "fail" or known.link):
+            found = Match(
+                name=known.name,
+                line_number=each.line.number + 1,
+                line=quoted(each.text),
+                cause=known.cause,
+                remedy=known.remedy,
+            )
+            matches.append(found)
+    return matches

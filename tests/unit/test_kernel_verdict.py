@@ -14,12 +14,14 @@ from shakedown.catalogue.lines import read
 from shakedown.checks.kernel import kernel_log
 from shakedown.checks.kernel_peers import own_lines
 from shakedown.desired.models import DesiredState
+from shakedown.diagnosis.signs import of_match
 from shakedown.findings import Finding, Verdict
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
 from shakedown.node.kernel_match import Matcher
 from shakedown.node.kernel_verdict import judge
 from shakedown.smoke.gates.kernel_log import no_kernel_fault
 from shakedown.smoke.judgement import watched_counters
+from shakedown.smoke.kernel_lines import kernel_log as kernel_matches
 from shakedown.telemetry.kernel import KernelWindow
 from shakedown.telemetry.kernel import read as read_window
 from shakedown.transport import bundle
@@ -215,3 +217,11 @@ def test_the_agent_carries_the_same_catalogue_and_the_probe_its_words() -> None:
     assert found is not None and found["name"] == "gpu_reset"
     for made in (bundle.build().files, files):
         assert json.loads(made["shakedown/node/kernel_words.json"]) == words()
+
+
+def test_the_diagnosis_takes_known_faults_and_links_that_came_back_of_the_jobs_ports() -> None:
+    back = down("ens1").replace("Down", "Up")
+    lines = [f"<4>[ 1.0] {down('ens1')}", f"<6>[ 2.0] {back}", f"<4>[ 3.0] {down('eno1')}", f"<2>[ 4.0] {STRANGE}"]
+    found = kernel_matches([*lines, f"<3>[ 5.0] {RESET}"], ["ens1"])
+    assert [(match.name, match.line_number) for match in found] == [("link_down", 1), ("gpu_reset", 5)]
+    assert all(of_match(match, "a", "kernel.log").role == "origin" for match in found)
