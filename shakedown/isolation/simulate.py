@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shakedown.isolation.model import Group, Isolation, Noise, Problem, Training
 from shakedown.isolation.search import search
+
+_BAD = re.compile(r"bad with a probability of ([0-9.e-]+)")
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Played:
     rounds: int
     decided: bool
     isolation: Isolation
+    printed: list[tuple[float, bool]]  # each probability that the result has, and whether it was so
 
 
 def names(count: int) -> list[str]:
@@ -87,6 +91,7 @@ def play(
     between: int = 0,
     rate: float | None = None,
     failed: bool = False,
+    rounds: int | None = None,
 ) -> Played:
     """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other. With a `scatter` the
     bad ones take twice the time, with a `rate` they fail so many of their trainings. `rack`: nodes in each rack, if
@@ -99,7 +104,7 @@ def play(
     pairs = [frozenset(draw.sample([node for node in nodes if node not in wrong], 2)) for _ in range(links)]
     of_racks = [frozenset(draw.sample(sorted(set(racks.values())), between))] if between else []
     fleet = Fleet(wrong, draw, noise, pairs, racks, of_racks, scatter=scatter, rate=rate)
-    problem = Problem(nodes=nodes, racks=racks, noise=noise, seed=seed, failed=failed)
+    problem = Problem(nodes=nodes, racks=racks, noise=noise, seed=seed, failed=failed, rounds=rounds)
     found = search(Isolation(problem=problem), fleet)
     result = found.result
     assert result is not None
@@ -113,6 +118,14 @@ def play(
         rounds=len(found.rounds),
         decided=not result.undecided,
         isolation=found,
+        printed=[
+            *((each.probability, frozenset(each.nodes or each.racks) in true) for each in result.suspects),
+            *(
+                (float(figure[1]), node in wrong)
+                for node, why in result.undecided.items()
+                if (figure := _BAD.match(why))
+            ),
+        ],
     )
 
 
