@@ -28,7 +28,7 @@ Kind = Literal["link", "uplink", "trunk", "size"]
 PRIOR = 0.02
 """How many nodes are bad, before anything is known: Meta's and others' fleets have a few per cent in repair; what is
 found differs little between 0.005 and 0.05."""
-_SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.01}
+_SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.03}
 """How likely any cause of a kind is, against none: of all of the kind together. Guesses, as likely as one bad node or
 two; ten trainings outweigh them."""
 RATES = (0.3, 0.5)  # of their trainings that nodes fail which fail now and then

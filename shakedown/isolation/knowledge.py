@@ -20,6 +20,7 @@ CONVINCED_SHARED = 0.995  # the same of a cause that nodes share
 MISSED_SHARED = 0.0005  # probability of any such cause, below which a search may end without a name
 PROBABLE = 0.9
 _SEEN = 20  # trainings that the given noise weighs against what was seen
+_DOUBTED = 0.3  # probability to fail now and then, from which a node is tried further
 _BUSY = 0.1  # share of good trainings that fail, above which nothing shared is named: too little is seen of one pair
 ANSWERS = 3  # of one group: two of three decide
 SILENT = 2
@@ -180,13 +181,19 @@ class Knowledge:
         return {
             node
             for node, bad in self._bad.items()
-            if bad < bound and self.passed[node] >= (enough if node in doubted and bad > bound * BEYOND else 1)
+            if bad < bound
+            and self._sometimes[node] < _DOUBTED
+            and self.passed[node] >= (enough if node in doubted and bad > bound * BEYOND else 1)
         }
 
     @cached_property
     def _bad(self) -> dict[str, float]:
         """Of each node to be bad always: what fails now and then takes more than that to clear (`missed.py`)."""
         return dict(zip(self.problem.nodes, self._beliefs.rest.nodes.tolist(), strict=True))
+
+    @cached_property
+    def _sometimes(self) -> dict[str, float]:
+        return dict(zip(self.problem.nodes, self._beliefs.rest.sometimes.tolist(), strict=True))
 
     def against(self, node: str) -> list[Training]:
         """The failed trainings in which this node was the only one that is not cleared, such that no two of them have

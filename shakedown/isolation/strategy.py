@@ -63,7 +63,8 @@ def next_step(isolation: Isolation) -> Step:
         return Step(result=_end(known, f"stopped after {isolation.seconds:.0f} s: the next round would go over"))
     if _nothing_said(isolation):
         return Step(result=_end(known, _why_none(known)))
-    if known.model.shared > _DOUBT:
+    shared = known.model.shared
+    if shared > _DOUBT or (not known.open and shared + float(known.model.sometimes.sum()) > _DOUBT):
         return _between(known, number)
     if known.open:
         if groups := _of_nodes(known, number):
