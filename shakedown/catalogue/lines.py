@@ -23,7 +23,7 @@ _DECODED = re.compile(
 )
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?"
 _ISO = rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK}(?: ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}}))?"
-_DAY = r"[A-Z][a-z]{2} [ \d]\d"
+_DAY = r"[A-Z][a-z]{2} (?:[ \d]\d|\d(?!\d))"
 _DATE = rf"(?:[A-Z][a-z]{{2}} )?(?:{_DAY} {_CLOCK}|{_ISO}(?: [A-Z]{{2,5}})?|\d{{9,10}}\.\d{{1,9}})"
 _SECONDS = r"\d{1,12}\.\d{1,9}"
 _CALLER = r"\[\s{0,10}[TC]\d{1,10}\]"  # CONFIG_PRINTK_CALLER: the task or the CPU
@@ -33,7 +33,7 @@ _TIME = re.compile(
 )
 _COMMA = _CLOCK.replace("[.,]", ",")
 _BARE_ISO = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}T{_COMMA}[+-]\d{{2}}:?\d{{2}} ")  # dmesg --time-format iso
-_PROGRAM = r"([\w./@-]{1,64})"
+_PROGRAM = r"([\w./@-]{1,64}(?:\([\w-]{1,32}\))?)"  # sshd(pam_unix)[812]
 _TAGGED = re.compile(rf"{_DATE} (\S{{1,255}}) {_PROGRAM}(?:\[[^\]]{{1,40}}\])?:(?:\s|$)")
 _MONOTONIC = re.compile(rf"\[\s{{0,20}}\d{{1,12}}\.\d{{1,9}}\] (\S{{1,255}}) (?:(kernel)|{_PROGRAM}\[\d{{1,10}}\]): ")
 _RFC5424 = re.compile(rf"{_ISO} (\S{{1,255}}) (\S{{1,48}}) \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,400}}\]) ?")

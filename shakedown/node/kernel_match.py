@@ -75,7 +75,10 @@ def bank_severity(status: int, bank: str) -> str:
 def link_device(message: str) -> str:
     """Return which device a line about a link speaks of: as much of the line as the lines of that device share."""
     named = _search_for(r"for (?:active |backup )?interface ([\w.-]{1,20})", message)
-    return str(named.group(1)) if named else message[: message.lower().find("link")].strip(" :")
+    if named:
+        return str(named.group(1))
+    address = _search_for(r"\b(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", message)
+    return str(address.group(0)) if address else message[: message.lower().find("link")].strip(" :")
 
 
 def severity(entry: Entry, message: str) -> str:

@@ -101,6 +101,9 @@ def test_an_unknown_line_is_told_in_each_form(form: str) -> None:
         ("[ 1.0] frobnicator: 0 changed, unhung", False),
         ('{"MESSAGE": "frobnicator: error", "PRIORITY": "5", "_TRANSPORT": "kernel"}', False),
         ("Nov 23 10:11:12 node1 sshd[88]: error: kex_exchange_identification", False),
+        ("Nov 23 10:11:12 node1 sshd(pam_unix)[88]: authentication failure; uid=0", False),
+        ("Nov 9 12:01:01 node1 gmetad: Warning: failed to resolve a source", False),
+        ("Nov 9 12:01:01 node1 kernel: frobnicator: failed", True),
     ],
 )
 def test_a_priority_decides_over_an_error_word(line: str, unknown: bool) -> None:

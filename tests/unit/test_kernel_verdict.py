@@ -101,6 +101,16 @@ def test_only_a_link_of_the_fabric_counts_and_only_while_it_is_down() -> None:
     assert seen(record(down("eno1"), 4), changes={"rdma": unreadable("failed")}).verdict == "fail"
 
 
+def test_a_port_without_a_cable_counts_where_the_fabric_uses_the_port() -> None:
+    device = healthy().rdma[0]  # type: ignore[index]
+    dead = {"rdma.0.state": "DOWN", "interfaces": []}
+    for bdf, verdict in ((str(device.bdf), "fail"), ("0000:fe:00.1", "ok")):
+        line = f"mlx5_core {bdf}: Port module event: module 1, Cable unplugged"
+        assert seen(record(line, 6), changes=dead).verdict == verdict
+        plugged = record(line.replace("unplugged", "plugged"), 6, 9)
+        assert seen(record(line, 6), plugged, changes=dead).verdict == "ok"
+
+
 def window(*lines: str, before: str | None = None) -> KernelWindow:
     head = ["# begin monotonic=1.0 wall=1.0 source=kmsg"]
     head += ["# before", *(["# before " + before] if before else [])] if before is not None else []
