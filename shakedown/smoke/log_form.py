@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from shakedown.smoke.marks import Marks
 from shakedown.text import strip_escapes
 
 _LONGEST = 2000  # characters of a line that are looked at
@@ -46,6 +47,11 @@ def marks() -> tuple[str, ...]:
     return tuple(mark for form in forms() for mark in form.marks)
 
 
+@cache
+def _marks() -> Marks:
+    return Marks(marks())
+
+
 class FormReader:
     """Finds the form of a log among the lines that hold one of `marks`."""
 
@@ -55,7 +61,7 @@ class FormReader:
 
     def line(self, line: str) -> None:
         """Take one line."""
-        if self._looked_at >= _MOST or len(self._seen) == len(forms()):
+        if self._looked_at >= _MOST or not _marks().within(line):
             return
         self._looked_at += 1
         line = strip_escapes(line[:_LONGEST])

@@ -15,7 +15,8 @@ class Marks:
     """Texts of which a line must hold one, exactly so, to be looked at. None of them holds a line end."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        patterns = sorted({text.encode() for text in texts})
+        self.texts = sorted(set(texts))
+        patterns = [text.encode() for text in self.texts]
         self._automaton = BytesAhoCorasick(patterns, implementation=Implementation.DFA)
 
     def spans(self, block: bytes) -> Iterator[tuple[int, int]]:
@@ -30,6 +31,11 @@ class Marks:
     def within(self, line: str) -> bool:
         """Whether a line holds one."""
         return bool(self._automaton.find_matches_as_indexes(line.encode("utf-8", "surrogatepass")))
+
+    def those_in(self, line: str) -> set[int]:
+        """Return which of `texts` a line holds, by their places."""
+        found = self._automaton.find_matches_as_indexes(line.encode("utf-8", "surrogatepass"), overlapping=True)
+        return {place for place, _, _ in found}
 
 
 def count(block: bytes, start: int, end: int) -> int:

@@ -54,6 +54,18 @@ def _texts(signatures: Iterable[Entry]) -> tuple[str, ...]:
 _marks = cache(Marks)  # made once: each scanner of a job looks for the same texts
 
 
+@cache
+def _by_text() -> tuple[Marks, list[list[int]]]:
+    """Return the texts of a job's entries, and for each of them the places of the entries that it belongs to."""
+    texts = Marks(_texts(entries("job")))
+    at = {text: place for place, text in enumerate(texts.texts)}
+    found: list[list[int]] = [[] for _ in texts.texts]
+    for place, signature in enumerate(entries("job")):
+        for anchor in signature.anchors:
+            found[at[anchor]].append(place)
+    return texts, found
+
+
 class Scanner:
     """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
 
@@ -242,19 +254,24 @@ class FailureScanner:
             self._pass_over("an exception that Python ignored: no failure", line)
             return None
         handled = behind_words or _OPTIONAL.match(text) is not None
-        signature = self._signature_of(text) or self._signature_of(line) or unknown_exception()
+        signature = self._signature_of(line, text) or unknown_exception()
         return self._found(signature, line, handled)
 
     def _pass_over(self, what: str, line: str) -> None:
         if not any(what in each for each in self.harmless):
             self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
 
-    def _signature_of(self, line: str) -> Entry | None:
-        return next((signature for signature in self._signatures if signature.matches(line)), None)
+    def _signature_of(self, line: str, own: str) -> Entry | None:
+        """Return the entry of a line, or of its own words without prefixes. Only entries with a text that the line
+        holds are tried: there are hundreds, and iteration lines hold a text of some."""
+        texts, entries_of = _by_text()
+        places = sorted({place for text in texts.those_in(line) for place in entries_of[text]})
+        tried = [self._signatures[place] for place in places]
+        return next((known for words in dict.fromkeys((line, own)) for known in tried if known.matches(words)), None)
 
     def _settle(self, line: str) -> Match | None:
-        found = None if _mild(line) else self._signature_of(line) or self._signature_of(unprefixed(line))
-        return self._found(found, line) if found else None
+        found = self._signature_of(line, unprefixed(line))
+        return self._found(found, line) if found and not _mild(line) else None
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         seen = signature.name in self._seen and not self._every
