@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+def _an_inventory(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
+    """Return what stands for INVENTORY. Raises BadParameter for a pipe or a device, which pyinfra would wait for."""
+    path = Path(given)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise click.BadParameter(f"{given} is no file: an inventory is a Python file, or names such as @local")
+    return given
+
+
 def over_inventory(function: Command) -> Command:
     """The argument and options that every command over an inventory takes."""
     for decorate in (
@@ -36,7 +44,7 @@ def over_inventory(function: Command) -> Command:
             help="override host data: gpu=mi300x, ssh_port=2222; repeatable",
         ),
         click.option("--limit", multiple=True, metavar="HOSTS", help="only a group or a pattern (node0*); repeatable"),
-        click.argument("inventory"),
+        click.argument("inventory", callback=_an_inventory),
     ):
         function = decorate(function)
     return function

@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import io
 import os
+import select
 import stat
 import sys
 import zlib
@@ -55,6 +56,9 @@ class _Reader(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+PIPE_S = 30  # for the first byte of a named pipe
+
+
 class LogSource:
     """The chunks of one log. When all have been read, `incomplete` says why there should be more; empty: nothing is
     known to be missing, and `digest` is that of the text, unpacked, where it is wanted. Raises NotALog and OSError."""
@@ -91,9 +95,19 @@ class LogSource:
         if stat.S_ISCHR(mode):
             yield from self._device(path)
             return
-        with path.open("rb") as file:
-            regular = stat.S_ISREG(mode)
-            yield from self._chunks(file, None if regular else self._limit)
+        with self._pipe(path) if stat.S_ISFIFO(mode) else path.open("rb") as file:
+            yield from self._chunks(file, None if stat.S_ISREG(mode) else self._limit)
+
+    def _pipe(self, path: Path) -> io.BufferedReader:
+        """Return a named pipe that somebody writes to; opening one that nobody writes to waits for ever."""
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        if not poll.poll(PIPE_S * 1000):
+            os.close(handle)
+            raise NotALog(f"{self.name} is a pipe, and nothing was written to it within {PIPE_S} s")
+        os.set_blocking(handle, True)
+        return os.fdopen(handle, "rb")
 
     def _device(self, path: Path) -> Iterator[bytes]:
         """Yield what a device has now: /dev/kmsg gives a record at a time, and then waits for the next."""

@@ -10,10 +10,14 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from shakedown.cli import main
+from shakedown.smoke import log_source
 from shakedown.smoke.gates import read_log
 from shakedown.smoke.log_source import LogSource, NotALog
 
@@ -148,3 +152,27 @@ def test_a_hole_in_a_log_is_not_whole(tmp_path: Path, length: int, hole: bool) -
     assert ("NUL" in read_log(path).incomplete) is hole
     halves = [TEXT + bytes(length // 2), bytes(length - length // 2) + TEXT]
     assert ("NUL" in read_log(halves).incomplete) is hole
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(log_source, "PIPE_S", 0.1)
+    with pytest.raises(NotALog, match="nothing was written to it"):
+        list(LogSource(pipe))
+
+
+def test_a_pipe_with_a_writer_is_read_whole(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", 'sleep 0.3; cat > "$1"', "sh", str(pipe)], stdin=subprocess.PIPE) as writer:
+        assert writer.stdin is not None
+        threading.Thread(target=lambda: (writer.stdin.write(TEXT), writer.stdin.close())).start()  # type: ignore
+        assert b"".join(LogSource(pipe)) == TEXT
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "run"])
+def test_an_inventory_that_is_a_pipe_is_refused(tmp_path: Path, command: str) -> None:
+    os.mkfifo(tmp_path / "rack.py")
+    done = CliRunner().invoke(main, [command, str(tmp_path / "rack.py")])
+    assert done.exit_code == 2 and "is no file" in done.output

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shakedown.report.terminal import value_text
-from shakedown.text import file_name, in_unit, load_json, printable, strip_escapes
+from shakedown.text import file_name, in_unit, incoming, load_json, printable, strip_escapes
 
 
 @given(st.text())
@@ -69,3 +69,9 @@ def test_one_of_a_unit_is_singular() -> None:
         "1 s", "1 ms", "1 TFLOPS", "1 % of the time"
     ]  # fmt: skip
     assert value_text(1, "bytes") == "1 byte" and value_text("1 of 2", "nodes") == "1 of 2 nodes"
+
+
+@pytest.mark.parametrize("code", [0xAD, 0x200B, 0x200D, 0x2060, 0x3164, 0xFE0F, 0xE0041, 0x34F])
+def test_what_is_not_seen_does_not_reach_a_person(code: int) -> None:
+    """Two names that differ in such a character alone look the same."""
+    assert printable(f"node{chr(code)}01") == incoming(f"node{chr(code)}01") == "node\ufffd01"

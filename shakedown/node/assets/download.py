@@ -28,6 +28,7 @@ from typing import Any, Callable, Dict, List, Optional
 from shakedown.node.assets.lease import take
 from shakedown.node.assets.words import clean, say
 from shakedown.node.data import key_of, record, recorded
+from shakedown.node.inward import why_not
 from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
@@ -57,11 +58,14 @@ def public(url: str) -> str:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """https stays https: without a checksum nothing else says whose bytes these are."""
+    """Follow none from https to http (without a checksum nothing else says whose bytes these are), and none inwards."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
             raise DownloadError("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
+        why = why_not(req.full_url, newurl)
+        if why:
+            raise DownloadError("refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), why))
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

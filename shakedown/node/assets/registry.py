@@ -28,6 +28,7 @@ from http.client import HTTPException
 from typing import Any, Dict, Optional, Tuple
 
 from shakedown.node.assets.words import clean
+from shakedown.node.inward import why_not
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -63,7 +64,7 @@ def origin(url: str) -> Tuple[str, str, Optional[int]]:
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Credentials stay at the origin that they were given for, and https stays https."""
+    """Credentials stay at the origin that they were given for, https stays https, and nothing leads inwards."""
 
     def __init__(self) -> None:
         self.followed = 0
@@ -75,6 +76,9 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         here, there = origin(req.full_url), origin(newurl)
         if here[0] == "https" and there[0] == "http":
             raise Refused("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
+        why = why_not(req.full_url, newurl)
+        if why:
+            raise Refused("answer", "redirected from {}: {}".format(here[1], why))
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and here != there:
             request.remove_header("Authorization")
