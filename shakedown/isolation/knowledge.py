@@ -276,11 +276,6 @@ class Knowledge:
         """Nodes that are neither cleared nor named."""
         return [node for node in self.problem.nodes if node not in self.cleared and node not in self.named]
 
-    @cached_property
-    def last(self) -> dict[str, Training]:
-        """The last training of each node that said something."""
-        return {node: each for each in self.told for node in each.nodes}
-
     def of(self, nodes: frozenset[str]) -> tuple[int, int]:
         """How often exactly these nodes have passed and failed together."""
         return self._counts.get(nodes, (0, 0))
