@@ -185,7 +185,7 @@ ITERATION_GATES = {"iterations_complete", "loss_finite", "no_skipped_or_nan", "l
 ON_LOGS = ITERATION_GATES | {"logs_complete", "no_failure_signature", "ended_well", "rccl_tuning"}
 
 
-WHERE_LINES_ARE = {"gradient_norm", "steady"}  # not asked where no line is there
+WHERE_LINES_ARE = {"gradient_norm", "possible_throughput", "steady"}  # not asked where no line is there
 
 
 def gates_of(directory: RunDirectory, record: RunRecord, evidence: Evidence) -> dict[str, Gate]:
