@@ -20,6 +20,7 @@ from shakedown.findings import Finding
 from shakedown.operations import agent
 from shakedown.runner.examine import tried
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
+from shakedown.runner.progress import progress
 from shakedown.runner.session import session
 from shakedown.runner.waiting import waiting_for
 
@@ -60,7 +61,7 @@ def collect(state: State) -> Examination:
 
 def _last_of(host: Host, desired: DesiredState, built: str) -> list[Finding]:
     if not host.connected:
-        why = str(host.connector_data.get("shakedown_error") or "could not connect")
+        why = progress(host.state).hosts[host.name].lost or "could not connect"
         return [unreached(host.name, why, tried(host))]
     try:
         with waiting_for(host, "reading the agent's verdict"):

@@ -103,7 +103,7 @@ def _conclude(state: State, host: Host) -> bool:
     current.once("benchmark: judge", lambda: _judge_all(current))
     verdict = verdict_of(gate for gate in (current.record.gates if current.record else ()) if gate.node == host.name)
     if not verdict.passes:
-        current.failed_as.setdefault(host.name, verdict)
+        current.run_of(host.name).verdict = current.run_of(host.name).verdict or verdict
     return verdict.passes
 
 

@@ -163,7 +163,7 @@ class _Bounded:
         return made
 
     def _remember(self, why: str) -> None:
-        self.host.connector_data["shakedown_said"] = why
+        progress(self.host.state).hosts[self.host.name].message = why
 
 
 class _BoundedSsh(_Bounded):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from shakedown.examination import Examination
 from shakedown.findings import Verdict
 from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
-from shakedown.report.summary import HostOutcome, OutcomeKind, Summary, not_held, summary_lines
+from shakedown.report.summary import HostOutcome, Summary, not_held, summary_lines
 from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
@@ -59,7 +59,7 @@ def _keep_reason(host: Host) -> Callable[..., None]:
 
     def log_styled(message: str, *args: Any, **kwargs: Any) -> None:
         if kwargs.get("fg") == "red" and not message.startswith(_NODE_ERROR):
-            host.connector_data["shakedown_said"] = message
+            progress(host.state).hosts[host.name].message = message
         say(printable(message, lines=True), *args, **kwargs)
 
     return log_styled
@@ -79,7 +79,7 @@ class _Callbacks(BaseStateCallback):
     @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
         _connection_is_over(state, host)
-        host.connector_data["shakedown_error"] = printable(str(error))
+        progress(state).hosts[host.name].lose(printable(str(error)))
 
     @staticmethod
     def operation_start(state: State, op_hash: str) -> None:
@@ -91,13 +91,11 @@ class _Callbacks(BaseStateCallback):
         if data is None:
             return
         name = _name(state, op_hash)
-        host.connector_data.pop("shakedown_said", None)
         kept = progress(state)
-        if kept.under_way.get(host.name) != name:
+        if kept.hosts[host.name].begin(name):
             kept.waits[host.name] = (name, time.monotonic())
-        kept.under_way[host.name] = name
         if not isinstance(data.command_generator, _Commands):
-            data.command_generator = _Commands(data.command_generator, kept.changed[host.name], name)
+            data.command_generator = _Commands(data.command_generator, kept.hosts[host.name].changes, name)
 
     @staticmethod
     def operation_host_success(state: State, host: Host, op_hash: str, retry_count: int = 0) -> None:
@@ -109,9 +107,9 @@ class _Callbacks(BaseStateCallback):
     ) -> None:
         kept = progress(state)
         kept.ended(host.name)
-        said = str(host.connector_data.get("shakedown_said") or "it gave no reason")
-        kept.failed.setdefault(host.name, (_name(state, op_hash), printable(said, 500)))
-        _note(state, "failure", f"{_name(state, op_hash)}: {printable(said, 500)}", host.name)
+        run = kept.hosts[host.name]
+        run.message = printable(run.message, 500)
+        _note(state, "failure", f"{_name(state, op_hash)}: {run.fail(_name(state, op_hash))}", host.name)
 
 
 def _connection_is_over(state: State, host: Host) -> None:
@@ -155,51 +153,22 @@ def _name(state: State, op_hash: str) -> str:
     return printable(", ".join(sorted(state.get_op_meta(op_hash).names)), 200)
 
 
-def outcomes(
-    state: State, examination: Examination | None, excluded: Mapping[str, str], interrupted: bool
-) -> list[HostOutcome]:
+def outcomes(state: State, examination: Examination | None, interrupted: bool) -> list[HostOutcome]:
     """What became of each host."""
-    return [
-        _outcome(state, host, examination, excluded.get(host.name, ""), interrupted) for host in hosts_in_limit(state)
-    ]
+    return [_outcome(state, host, examination, interrupted) for host in hosts_in_limit(state)]
 
 
-def _outcome(
-    state: State, host: Host, examination: Examination | None, excluded: str, interrupted: bool
-) -> HostOutcome:
-    kept, name = progress(state), host.name
-    reading = examination.readings.get(name) if examination is not None else None
-    if kept.why(name):
-        return HostOutcome(name, "failed", kept.why(name))
-    if "shakedown_error" in host.connector_data:
-        return HostOutcome(name, "unreached", host.connector_data["shakedown_error"])
-    if reading is not None and reading.state is None:
-        return HostOutcome(name, "unreached", reading.why)
-    if interrupted and name in kept.under_way:
-        return HostOutcome(name, "interrupted", f'in "{kept.under_way[name]}"', under_way=True)
-    if interrupted and reading is None:
-        return HostOutcome(name, "interrupted", "before it was examined")
-    if excluded:
-        return HostOutcome(name, "excluded", excluded)
-    if name in kept.stopped:
-        return HostOutcome(name, "stopped", kept.stopped[name])
-    if host in state.failed_hosts:
-        return HostOutcome(name, "failed", str(host.connector_data.get("shakedown_said") or ""))
-    if examination is None and invocation.error:
-        return HostOutcome(name, "unknown", "the run ended before it was judged")
+def _outcome(state: State, host: Host, examination: Examination | None, interrupted: bool) -> HostOutcome:
+    run = progress(state).hosts[host.name]
+    if host in state.failed_hosts and run.kind is None:
+        run.settle("failed", run.message)
     if examination is None:
-        return HostOutcome(name, "ok" if host in state.active_hosts else "unknown")
-    worst = examination.verdict_of(name)
-    why = [finding.name for finding in examination.findings.get(name, []) if finding.verdict == worst != Verdict.OK]
-    return HostOutcome(name, _WORDS[worst], ", ".join(why))
-
-
-_WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning
-    Verdict.OK: "ok",
-    Verdict.DRIFT: "drift",
-    Verdict.UNKNOWN: "unknown",
-    Verdict.FAIL: "fail",
-}
+        ended = "the run ended before it was judged" if invocation.error else ""
+        judged = not ended and host in state.active_hosts
+        return run.outcome(host.name, interrupted, Verdict.OK if judged else None, ended)
+    worst = examination.verdict_of(host.name)
+    different = [each.name for each in examination.findings.get(host.name, []) if each.verdict == worst != Verdict.OK]
+    return run.outcome(host.name, interrupted, worst, ", ".join(different))
 
 
 def finish(state: State, examination: Examination | None = None, *lacking: str) -> Verdict:
@@ -217,11 +186,11 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     if current is not None:
         current.write_reports()
     hosts = hosts_in_limit(state)
-    changed = {host.name: current.changed(host.name) if current else kept.changed[host.name] for host in hosts}
+    changed = {host.name: current.changed(host.name) if current else kept.hosts[host.name].changes for host in hosts}
     gates = current.record.gates if current and current.record else []
     summary = Summary(
         verdict=verdict,
-        outcomes=outcomes(state, examination, current.excluded if current else {}, invocation.interrupted),
+        outcomes=outcomes(state, examination, invocation.interrupted),
         changed=changed,
         restored={host.name: host.connector_data.get(RESTORES, []) for host in hosts if host not in state.failed_hosts},
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},

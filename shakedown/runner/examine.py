@@ -16,6 +16,7 @@ from pyinfra.connectors.ssh import SSHConnector
 from shakedown.examination import Examination, Reading
 from shakedown.facts.node import read_node
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
+from shakedown.runner.progress import progress
 from shakedown.runner.waiting import waiting_for
 from shakedown.state import NodeState, shared
 
@@ -47,6 +48,12 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
         if many and reading.state is not None:
             shared(reading.state)
         examination.keep(host.name, reading)
+        run = progress(host.state).hosts[host.name]
+        run.examined = True
+        if reading.state is None:
+            run.lose(reading.why)
+        else:
+            run.answer()
         if reading.state is None:
             log.info("no node state", extra={"node": host.name, "why": reading.why})
     examination.judge()
@@ -55,7 +62,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
 def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
     if not host.connected:
-        return Reading(why=str(host.connector_data.get("shakedown_error") or "could not connect"), tried=tried(host))
+        return Reading(why=progress(host.state).hosts[host.name].lost or "could not connect", tried=tried(host))
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):

@@ -288,7 +288,7 @@ def _conclude(state: State, host: Host) -> bool:
     verdict, why = standing(host.name, result)
     if verdict == Verdict.OK:
         return True
-    current.failed_as.setdefault(host.name, verdict)
+    current.run_of(host.name).verdict = current.run_of(host.name).verdict or verdict
     host.log_styled(f"search for bad nodes: {why}", fg="red", log_func=logger.error)
     return False
 

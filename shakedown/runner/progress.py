@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 from pyinfra.api import State
 
+from shakedown.runner.host_run import HostRun
+
 if TYPE_CHECKING:  # a drift check loads no runner/session.py, which costs a tenth of it
     from shakedown.resolve import Resolved
     from shakedown.runner.session import Session
@@ -28,10 +30,7 @@ class RunProgress:
 
     resolved: Resolved | None = None  # the desired states, once the inventory has been read
     session: Session | None = None  # once a deploy has examined the nodes
-    failed: dict[str, tuple[str, str]] = field(default_factory=dict)  # host -> the operation, and why
-    stopped: dict[str, str] = field(default_factory=dict)  # host -> how its part in a job ended that failed elsewhere
-    under_way: dict[str, str] = field(default_factory=dict)  # host -> the operation that it is in
-    changed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # host -> operations, in order
+    hosts: dict[str, HostRun] = field(default_factory=lambda: defaultdict(HostRun))  # what becomes of each
     announced: bool = False  # how it ended was said
     evidence: str = ""  # the run directory of a drift check that is kept: it has no session
     waits: dict[str, tuple[str, float]] = field(default_factory=dict)  # host -> what it is at, since when (monotonic)
@@ -39,21 +38,18 @@ class RunProgress:
 
     def unfinished(self) -> dict[str, str]:
         """The operation that each host did not get through, or is still in."""
-        return self.under_way | {host: operation for host, (operation, _) in self.failed.items()}
+        return {name: its for name, host in self.hosts.items() if (its := host.unfinished or host.operation)}
 
     def ended(self, host: str) -> None:
         """The host is through with what it was in."""
-        for kept in (self.under_way, self.waits, self.saying):
+        self.hosts[host].operation = ""
+        for kept in (self.waits, self.saying):
             kept.pop(host, None)
 
     def job_runs(self) -> bool:
         """Whether a job is under way, which tells by itself how far it is."""
         jobs = self.session.jobs if self.session else []
         return any(job.plan is not None and job.result is None and job.error is None for job in jobs)
-
-    def why(self, host: str) -> str:
-        """Why a host failed in an operation; empty if it did not."""
-        return 'in "{}": {}'.format(*self.failed[host]) if host in self.failed else ""
 
 
 _progress: WeakKeyDictionary[State, RunProgress] = WeakKeyDictionary()

@@ -105,7 +105,7 @@ class Callers:
                 host.connect(show_errors=not pause)
             if host.connected:
                 self._state.activated_hosts.add(host)  # so that it is disconnected at the end
-                host.connector_data.pop("shakedown_error", None)
+                progress(self._state).hosts[host.name].answer()
             self.tried[host.name] = self.tried.get(host.name, 0) + 1
             if host.connected:
                 break
@@ -205,9 +205,10 @@ class _Rolling:
         """Count those that never answered as failed."""
         for name in names:
             host = self.current.host(name)
-            why = str(host.connector_data.get("shakedown_error") or "could not connect")
+            run = self.current.run_of(host.name)
+            why = run.lost or "could not connect"
             tries = counted(self.callers.tried.get(name, 0), "try", "tries")
-            host.connector_data["shakedown_error"] = f"no answer after {tries}: {why}"
+            run.lose(f"no answer after {tries}: {why}")
             self.failed(name, f"no answer after {tries}: {why}")
         if names:
             self.record.stopped = plan.why_stop(self.record, self.run)
@@ -237,9 +238,10 @@ class _Rolling:
         self.deploy("bringup", hosts)
         for host in hosts:
             turn = self.record.turn(host.name)
-            why = self.current.excluded.get(host.name) or progress(self.state).why(host.name)
+            run = self.current.run_of(host.name)
+            why = run.excluded or run.failure
             if why or host not in self.state.active_hosts:
-                self.failed(host.name, why or str(host.connector_data.get("shakedown_said") or "it failed"))
+                self.failed(host.name, why or run.message or "it failed")
             else:
                 turn.status, turn.verdict = "done", self.current.examination.verdict_of(host.name)
         self.current.save()
@@ -286,8 +288,7 @@ class _Rolling:
     def leave(self) -> None:
         """However it ended: what was not begun is no pass, and somebody can go on."""
         for name in self.record.names("waiting"):
-            self.current.excluded.setdefault(name, NOT_BEGUN)
-            self.current.failed_as.setdefault(name, Verdict.UNKNOWN)
+            self.current.exclude(name, NOT_BEGUN, Verdict.UNKNOWN)
         if left := self.record.names("waiting", "under way", "failed"):
             self.current.notices.append(f"not done: {named(left)}; --resume {self.run} goes on with them")
         if self.record.stopped:

@@ -29,6 +29,7 @@ from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
 from shakedown.runner import host_keys
 from shakedown.runner.examine import examine
+from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
 from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
@@ -73,8 +74,6 @@ class Session:
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
-    excluded: dict[str, str] = field(default_factory=dict)  # node -> why it takes no part
-    failed_as: dict[str, Verdict] = field(default_factory=dict)  # node -> as what it was excluded
     left_out: dict[str, str] = field(default_factory=dict)  # of them, by wish: suspects of an earlier search
     directory: RunDirectory | None = None
     notes: Notes | None = None  # for those who watch
@@ -90,6 +89,15 @@ class Session:
     @property
     def hosts(self) -> list[Host]:
         return hosts_in_limit(self.state)
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """The nodes that take no part in what follows, and why."""
+        return {name: run.excluded for name, run in progress(self.state).hosts.items() if run.excluded}
+
+    def run_of(self, name: str) -> HostRun:
+        """Return the record of what becomes of a host."""
+        return progress(self.state).hosts[name]
 
     def host(self, name: str) -> Host:
         return next(host for host in self.hosts if host.name == name)
@@ -248,7 +256,7 @@ class Session:
         if self.record and self.record.isolation:
             result = self.record.isolation.result
             verdicts.append(result.verdict if result else Verdict.UNKNOWN)
-        verdicts += [self.failed_as.get(host.name, Verdict.FAIL) for host in self.state.failed_hosts]
+        verdicts += [self.run_of(host.name).verdict or Verdict.FAIL for host in self.state.failed_hosts]
         verdicts += [Verdict.UNKNOWN for _ in self.left_out]
         if self.record and self.record.rolling and not self.record.rolling.complete:
             verdicts.append(Verdict.FAIL)
@@ -276,7 +284,7 @@ class Session:
             name=name,
             verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
             part=part,
-            why=progress(self.state).why(name) or self.excluded.get(name, "") or (ended[1] if ended else ""),
+            why=self.run_of(name).failure or self.run_of(name).excluded or (ended[1] if ended else ""),
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
             changes=self.changed(name),
@@ -287,7 +295,7 @@ class Session:
 
     def changed(self, name: str) -> list[str]:
         """What was changed on a node, in order: findings by their names, other operations by theirs."""
-        return [self.short(name, operation) for operation in progress(self.state).changed.get(name, [])]
+        return [self.short(name, operation) for operation in self.run_of(name).changes]
 
     def short(self, name: str, operation: str) -> str:
         """The finding that an operation on a node was declared for, or the operation itself."""
@@ -310,8 +318,7 @@ class Session:
 
     def exclude(self, name: str, why: str, verdict: Verdict) -> None:
         """A node takes no part in what follows; the first reason counts."""
-        self.excluded.setdefault(name, why)
-        self.failed_as.setdefault(name, verdict)
+        self.run_of(name).exclude(why, verdict)
 
     def fail(self, host: Host, why: str, findings: list[Finding] | None = None) -> None:
         """Fail one host for pyinfra, with the reason as its message, and exclude it from what follows. The others go

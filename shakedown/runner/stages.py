@@ -25,7 +25,6 @@ from shakedown.runner import isolation, slurm
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.places import via_of, where_of
-from shakedown.runner.progress import progress
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
 
@@ -265,12 +264,12 @@ def _judge_each(state: State, host: Host) -> bool:
 def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("judge the run", lambda: conclude_run(current))
-    why = shortfall(current, host.name)
+    why, run = shortfall(current, host.name), current.run_of(host.name)
     if why and (other := elsewhere(current, host.name)):
         host.log_styled(f"smoke run: {other}", fg="yellow")
-        progress(state).stopped[host.name] = other
+        run.settle("stopped", other)
         return True
     if why:  # pyinfra knows of failed hosts alone; what is not known is no failure in our own verdict
         host.log_styled(f"smoke run: {why}", fg="red", log_func=logger.error)
-        current.failed_as.setdefault(host.name, came_to(current, host.name))
+        run.verdict = run.verdict or came_to(current, host.name)
     return not why

@@ -19,7 +19,6 @@ from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
-from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secrets import masked_model
@@ -154,8 +153,8 @@ def note_missing(current: Session) -> None:
     """The hosts that pyinfra has failed since take no part."""
     for host in current.hosts:
         if host not in current.state.active_hosts:
-            why = progress(current.state).why(host.name) or "failed before the smoke run"
-            current.excluded.setdefault(host.name, why)
+            run = current.run_of(host.name)
+            run.exclude(run.failure or "failed before the smoke run")
 
 
 def secrets_of(plan: LaunchPlan, examination: Examination) -> dict[str, str]:

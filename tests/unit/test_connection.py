@@ -23,6 +23,7 @@ import json, os, sys, threading, time
 from shakedown.runner import engine
 import gevent
 from shakedown.runner import connection, host_keys
+from shakedown.runner.progress import progress
 from pyinfra.api.command import StringCommand
 
 def ask(host, command, **arguments):
@@ -121,7 +122,7 @@ def test_a_command_without_a_limit_of_its_own_has_one(tmp_path: Path, site: Path
 
 
 def test_one_that_fails_in_time_has_just_failed(tmp_path: Path, site: Path) -> None:
-    body = "result = [ask(hosts[0], 'echo no >&2; exit 124', _timeout=5), hosts[0].connector_data['shakedown_said']]"
+    body = "result = [ask(hosts[0], 'echo no >&2; exit 124', _timeout=5), progress(state).hosts[hosts[0].name].message]"
     told, said = drive(tmp_path, site, body)
     assert (told["done"], told["err"], said) == (False, ["no"], "no")
 
@@ -250,7 +251,7 @@ def test_a_node_that_answers_is_let_work(tmp_path: Path, sshd: tuple[Node, int])
     assert drive(tmp_path, site, body, "connection.BEAT_S, connection.SILENT_S = 0.5, 1.5")["out"] == ["done"]
 
 
-KEYS = "result = [host_keys.new_keys(hosts), [host.connector_data.get('shakedown_error') for host in hosts]]"
+KEYS = "result = [host_keys.new_keys(hosts), [progress(state).hosts[host.name].lost or None for host in hosts]]"
 
 
 def test_a_new_host_key_is_told_once_and_one_that_changed_is_refused(tmp_path: Path, sshd: tuple[Node, int]) -> None:

@@ -358,7 +358,8 @@ with engine.connected(state):
     state.set_stage(StateStage.Execute)
     run_ops(state)
 kept = progress(state)
-print(json.dumps([sorted(h.name for h in state.failed_hosts), kept.failed, kept.changed, kept.under_way]))
+runs = {name: [run.kind, run.unfinished, run.reason, run.changes, run.operation] for name, run in kept.hosts.items()}
+print(json.dumps([sorted(h.name for h in state.failed_hosts), runs]))
 """
 
 
@@ -369,13 +370,12 @@ def test_what_an_operation_raises_for_one_node_fails_that_node_alone(tmp_path: P
     script.write_text(RAISES.replace("{kind}", kind))
     code, out, err = forks.run([str(script), str(site)], PROJECT, os.environ)
     assert code == 0, err
-    failed, why, changed, under_way = json.loads(out.splitlines()[-1])
+    failed, runs = json.loads(out.splitlines()[-1])
     assert failed == ["@local"]
-    operation, reason = why["@local"]
-    assert operation == "Weird"
+    what, operation, reason, *rest = runs["@local"]
+    assert (what, operation, rest) == ("failed", "Weird", [["Weird"], ""])
     assert kind in reason and "what a node" in reason and "\x1b" not in reason
-    assert changed == {"@local": ["Weird"], "@fake/other": ["Weird", "After"]}
-    assert under_way == {}
+    assert runs["@fake/other"] == [None, "", "", ["Weird", "After"], ""]
 
 
 SMALL = {"smoke": {"recipe": "gpt-small", "ranks_per_node": 1, "venv": str(BIN.parent)}}
@@ -403,9 +403,9 @@ from shakedown.runner.invocation import invocation
 
 state = engine.load(sys.argv[1])
 with engine.connected(state):
-    print(outcomes(state, None, {}, False)[0].kind)
+    print(outcomes(state, None, False)[0].kind)
     invocation.error = "SyntaxError: in a check"
-    (outcome,) = outcomes(state, None, {}, False)
+    (outcome,) = outcomes(state, None, False)
     print(outcome.kind, outcome.why)
 """
 

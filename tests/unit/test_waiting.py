@@ -48,9 +48,11 @@ def test_of_many_that_tell_how_it_goes_one_is_heard() -> None:
 
 
 def test_what_is_over_is_waited_for_no_more() -> None:
-    kept = RunProgress(waits={"n1": ("mtu: set it", 0.0)}, under_way={"n1": "mtu: set it"}, saying={"n1": "x"})
+    kept = RunProgress(waits={"n1": ("mtu: set it", 0.0)}, saying={"n1": "x"})
+    kept.hosts["n1"].begin("mtu: set it")
+    assert kept.unfinished() == {"n1": "mtu: set it"}
     kept.ended("n1")
-    assert looked(kept, 50.0) == [] and not kept.under_way and not kept.saying
+    assert looked(kept, 50.0) == [] and not kept.unfinished() and not kept.saying
 
 
 def test_a_pull_tells_bytes_once_there_are_any() -> None:

@@ -92,6 +92,14 @@ def read_only_home(stage: Stage) -> Iterator[None]:
     stage.lab["node2"].exec("umount /root/.cache")
 
 
+def wrong_venv(stage: Stage) -> Iterator[None]:
+    stage.data["smoke"]["venv"] = "/opt/x"
+    for node in stage.lab:
+        node.exec("mkdir -p /opt/x/bin && printf '#!/opt/gone/python\\n' > /opt/x/bin/python")
+        node.exec("chmod +x /opt/x/bin/python")
+    yield
+
+
 def disk_full(stage: Stage) -> Iterator[None]:
     stage.lab["node2"].exec("mkdir -p /root/.cache && mount -t tmpfs -o size=16k none /root/.cache")
     yield
