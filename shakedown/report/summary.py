@@ -3,6 +3,7 @@ each node and why, what was changed, and where the evidence is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -27,6 +28,8 @@ ORDER: tuple[OutcomeKind, ...] = (
     "ok",
 )
 NAMED = 8  # lines for nodes of which each has something of its own; the others are a number
+_FAULTS = ("failed", "unreached", "fail")
+_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 WHY = 500  # characters of one reason
 
 
@@ -69,11 +72,7 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield f"  ended by {printable(summary.error, WHY)}"
     yield from (f"  {line}" for line in summary.diagnosis)
     yield from (f"  {printable(lack, WHY)}" for lack in summary.lacking)
-    alike: dict[tuple[int, str], list[str]] = {}
-    for outcome in summary.outcomes:
-        alike.setdefault((ORDER.index(outcome.kind), outcome.why), []).append(outcome.node)
-    for (kind, why), nodes in sorted(alike.items()):
-        yield f"  {ORDER[kind]}: {_listed(nodes)}{f': {printable(why, WHY)}' if why else ''}"
+    yield from _outcomes(summary)
     yield from _warnings(summary.warnings)
     if summary.gates:
         yield f"  gates that did not hold: {_first(summary.gates)}"
@@ -97,6 +96,21 @@ def summary_lines(summary: Summary) -> Iterator[str]:
         yield f"new host keys of {more} more nodes, compare them: ssh-keygen -lf shows those of a known_hosts file"
     yield from (f"beside the verdict: {printable(notice, WHY)}" for notice in summary.notices)
     yield f"evidence: {summary.evidence or 'none was kept'}"
+
+
+def _outcomes(summary: Summary) -> Iterator[str]:
+    """What became of the nodes. What most of them share is no node's own, and is said so, but where a diagnosis says
+    it; an address in the reason differs from node to node."""
+    alike: dict[tuple[int, str], list[HostOutcome]] = {}
+    for outcome in summary.outcomes:
+        what = _ADDRESS.sub("*", outcome.why) if outcome.kind == "unreached" else outcome.why
+        alike.setdefault((ORDER.index(outcome.kind), what), []).append(outcome)
+    for (kind, _what), its in sorted(alike.items(), key=lambda each: each[0]):
+        count, of = len(its), len(summary.outcomes)
+        shared = ORDER[kind] in _FAULTS and count > 1 and 2 * count > of and not summary.diagnosis
+        where = f" ({count} of {of} nodes: check the inventory or the image)" if shared else ""
+        why = f": {printable(its[0].why, WHY)}" if its[0].why else ""
+        yield f"  {ORDER[kind]}: {_listed([outcome.node for outcome in its])}{why}{where}"
 
 
 def not_held(gates: Sequence[Gate]) -> list[str]:

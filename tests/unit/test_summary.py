@@ -116,3 +116,18 @@ def test_what_a_rollback_restored_is_said_once_for_all_nodes() -> None:
     lines = said(restored=restored)
     assert lines[-3:-1] == ["restored: n[0-39]: numa_balancing: 0 -> 1", "restored: n3: acs: x -> 1"]
     assert said(restored=restored, dry=True)[-2].startswith("would restore: n3")
+
+
+def test_what_most_nodes_share_is_said_to_be_common() -> None:
+    refused = [HostOutcome(f"n{n}", "unreached", f"Unable to connect to port 22 on 10.0.0.{n}") for n in (1, 2, 3)]
+    common = "3 of 3 nodes: check the inventory or the image"
+    _verdict, line, *_ = summary_lines(Summary(Verdict.FAIL, refused))
+    assert line == f"  unreached: n1, n2, n3: Unable to connect to port 22 on 10.0.0.1 ({common})"
+    one = [refused[0], HostOutcome("n2", "ok"), HostOutcome("n3", "ok")]
+    assert (
+        list(summary_lines(Summary(Verdict.FAIL, one)))[1]
+        == "  unreached: n1: Unable to connect to port 22 on 10.0.0.1"
+    )
+    pulls = [HostOutcome(f"n{n}", "failed", 'in "Image": no such tag') for n in (1, 2)]
+    failed = next(each for each in summary_lines(Summary(Verdict.FAIL, [*pulls, one[1]])) if "failed" in each)
+    assert failed == '  failed: n1, n2: in "Image": no such tag (2 of 3 nodes: check the inventory or the image)'
