@@ -30,7 +30,8 @@ def headline(diagnosis: Diagnosis) -> str:
     """Where it began, how sure that is, and what of."""
     cause = printable(diagnosis.cause, _WIDTH)
     if diagnosis.common:
-        shown = printable(diagnosis.evidence[0].text if diagnosis.evidence else "", _WIDTH)
+        sign = next(iter(diagnosis.evidence), None)
+        shown = printable(sign.text.removeprefix(f"{sign.node}: ") if sign else "", _WIDTH)
         what = cause if shown in ("", cause) else f"{cause} ({shown})"
         return f"{len(diagnosis.common)} of {diagnosis.nodes} nodes: {what}: {where(diagnosis.name)}"
     if diagnosis.origin:

@@ -304,6 +304,7 @@ def test_a_fault_that_all_nodes_share_names_none_of_them(play: Play, phase: str)
     result = play(a=fault(1.0), b=fault(3.0), c=fault(5.0))
     assert result.first_failure is not None and result.first_failure.node is None
     assert result.reason.startswith("3 of 3 nodes: ") and ": check " in result.reason
+    assert not any(f"({node}: " in result.reason for node in "abc")
     assert [event.node for event in play.events if event.kind == "failure"] == [None]
 
 
