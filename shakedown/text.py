@@ -13,10 +13,13 @@ from typing import Any
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[@-Z\\-_])")
 # C0 and C1 controls, what reorders text (bidirectional marks), line and paragraph separators, lone surrogates, and what
-# is there and not seen, by which two names look the same (Default_Ignorable_Code_Point of Unicode 15.1).
+# is there and not seen, by which two names look the same (Default_Ignorable_Code_Point and
+# category Cf of Unicode 15.1).
 _CONTROLS = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000110bd\U000110cd"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _INCOMING = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0a-\x1f"))  # all of them but the tab
 _SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")

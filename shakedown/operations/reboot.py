@@ -5,7 +5,6 @@ Reboot nodes that wait for it, a few at a time, and see each come back before th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,6 +24,7 @@ from shakedown.checks.cmdline import missing
 from shakedown.facts.settings import Contents
 from shakedown.node.cmdline import parse_words
 from shakedown.operations.commands import Commands, refuse, refused, verify
+from shakedown.service.power import boot_id_here
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CMDLINE = "/proc/cmdline"
@@ -74,7 +74,7 @@ def when_needed(parameters: list[str], at_once: int = 1, timeout_s: int = 900) -
         host.noop(f"the running kernel has {' '.join(parameters)}")
         return
     # Containers on the controller have its kernel, and its boot id, too.
-    if files.get(BOOT_ID) == [Path(BOOT_ID).read_text().strip()]:
+    if files.get(BOOT_ID) == [boot_id_here()]:
         yield refuse("this is the machine that runs the deploy: it is not rebooted; reboot it by hand")
         return
     yield FunctionCommand(_reboot, (), {"at_once": at_once, "timeout_s": timeout_s})
@@ -107,7 +107,7 @@ def again(at_once: int = 1, timeout_s: int = 900) -> Commands:
             at_once=1,
         )
     """
-    if host.get_fact(Contents, patterns=[BOOT_ID]).get(BOOT_ID) == [Path(BOOT_ID).read_text().strip()]:
+    if host.get_fact(Contents, patterns=[BOOT_ID]).get(BOOT_ID) == [boot_id_here()]:
         yield refuse("this is the machine that runs the deploy: it is not rebooted; reboot it by hand")
         return
     yield FunctionCommand(_reboot, (), {"at_once": at_once, "timeout_s": timeout_s})

@@ -22,7 +22,7 @@ from shakedown.runner.service import Picture
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
 from shakedown.service.model import LOAD, Done, Known, Outcome, Step
-from shakedown.service.power import PowerError, argv_of, cycle
+from shakedown.service.power import PowerError, argv_of, boot_id_here, cycle
 from shakedown.service.standing import history
 from shakedown.text import printable
 
@@ -183,6 +183,9 @@ class Climb:
                 wrong[host] = "it was not begun"
                 continue
             before = _boot_id(picture, host)
+            if before and before == boot_id_here():
+                wrong[host] = "it is the machine that runs this: its power is not cut; do it by hand"
+                continue
             try:
                 self.say(f"$ {shown(argv_of(service.bmc, host))}")
                 cycle(service.bmc, host, lock=self.commands.lock)

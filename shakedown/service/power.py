@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from shakedown.desired.models import Bmc
 from shakedown.secret_file import SecretError, read_secret
@@ -22,6 +24,11 @@ class PowerError(Exception):
     """The node's power could not be cycled; says why, and never the password."""
 
 
+def boot_id_here() -> str:
+    """Return the boot id of the machine that runs this, which its containers have, too."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def argv_of(bmc: Bmc, node: str) -> list[str]:
     """The command for a node. Raises PowerError for a name that could be read as an option or a path."""
     if not _NODE.fullmatch(node):
@@ -29,11 +36,38 @@ def argv_of(bmc: Bmc, node: str) -> list[str]:
     return [part.replace("{node}", node) for part in bmc.command]
 
 
+def is_here(node: str) -> bool:
+    """Return whether a node's name is that of the machine which runs this: its own name, or one of an address of its.
+
+    What answers nowhere has no boot id to compare, and it is what does not answer that loses its power.
+    """
+    own, name = socket.gethostname().lower(), node.lower()
+    if name == own or (("." not in name or "." not in own) and name.partition(".")[0] == own.partition(".")[0]):
+        return True
+    try:
+        found = socket.getaddrinfo(node, None, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(_is_local(family, place) for family, *_, place in found)
+
+
+def _is_local(family: int, place: tuple[object, ...]) -> bool:
+    """Return whether an address is this machine's own: nobody can be at another's."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as taken:
+            taken.bind((place[0], 0, *place[2:]))
+    except OSError:
+        return False
+    return True
+
+
 def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None) -> None:
     """Take a node's power away and give it back. The password goes to the command as a variable, and nothing else of
     ours but where its home and its programs are. `lock`: a descriptor that the command holds, too. Raises PowerError
     where the command fails or takes too long."""
     argv = argv_of(bmc, node)
+    if is_here(node):
+        raise PowerError(f"{node} is the machine that runs this: its power is not cut; do it by hand")
     ours = os.environ if environment is None else environment
     given = {name: ours[name] for name in _KEPT if name in ours}
     password = _password(bmc, ours)

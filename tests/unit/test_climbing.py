@@ -20,6 +20,7 @@ from shakedown.examination import Examination, Reading
 from shakedown.findings import Finding, FixedBy, Remedy, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.runner import climbing
 from shakedown.runner.child import Commands
 from shakedown.runner.climbing import Climb
 from shakedown.runner.service import Picture, picture
@@ -207,6 +208,17 @@ def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, t
     (begun,) = (step for step in lab.taken("node2") if (step.done, step.rung) == ("begun", "power cycle"))
     assert begun.at >= began + 120
     assert ("handed over", "", "") in lab.steps("node2"), "it was tried once within a week"
+
+
+def test_power_is_not_cut_from_the_machine_that_runs_this(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = tmp_path / "cut"
+    lab.service = {"rungs": ["power cycle"], "bmc": {"command": ["/bin/sh", "-c", f"touch {cut}", "{node}"]}}
+    seen = lab.look()
+    monkeypatch.setattr(climbing, "boot_id_here", lambda: seen.examination.states["node2"].system.boot_id)
+    assert "the machine that runs this" in lab.climb()._power(seen, ["node2"])["node2"]
+    assert not cut.exists()
 
 
 def test_a_driver_that_could_not_be_reloaded_is_told_by_its_own_node(lab: Lab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from fnmatch import filter as matching
 from typing import Any
 
@@ -552,6 +553,20 @@ def test_what_the_ladder_names_is_there() -> None:
         assert matching(known, name), f"{name}: neither the catalogue nor the controller has such a name"
     assert ladder().shown_by(accused(source="trial", name="memory")) == ["memory"]
     assert [each.rung for each in ladder().rungs(accused(source="isolation", name="link"))] == ["mend"]
+
+
+@pytest.mark.parametrize("node", ["localhost", "127.0.0.1", "127.0.0.9", "HERE", "HERE.rack7", "ip6-loopback.invalid"])
+def test_the_machine_that_runs_this_keeps_its_power(tmp_path: Any, node: str) -> None:
+    cut = tmp_path / "cut"
+    bmc = Bmc(command=["/bin/sh", "-c", f"touch {cut}", "{node}"])
+    node = node.replace("HERE", socket.gethostname().partition(".")[0].upper())
+    if node.endswith(".invalid"):
+        cycle(bmc, node, {"PATH": "/usr/bin:/bin"})
+        assert cut.exists(), "another's name"
+        return
+    with pytest.raises(PowerError, match="the machine that runs this"):
+        cycle(bmc, node, {"PATH": "/usr/bin:/bin"})
+    assert not cut.exists()
 
 
 def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: Any) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shakedown.node.assets.words import clean
 from shakedown.report.terminal import value_text
 from shakedown.text import file_name, in_unit, incoming, load_json, printable, strip_escapes
 
@@ -20,6 +22,13 @@ def test_printable_text_holds_no_control_character(text: str) -> None:
         [],
         ["\n"] * text.replace("\r\n", "\n").count("\n"),
     )
+
+
+def test_nothing_that_is_invisible_passes() -> None:
+    formats = [chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) in ("Cf", "Cs", "Zl", "Zp")]
+    for letter in [*formats, *"\u034f\u115f\u1160\u17b4\u180b\u3164\uffa0\ufe0f\U000e0100"]:
+        assert printable(f"node{letter}01") == incoming(f"node{letter}01") == "node\ufffd01", hex(ord(letter))
+        assert letter not in clean(f"node{letter}01"), hex(ord(letter))
 
 
 def test_escape_sequences_go_whole() -> None:
