@@ -88,7 +88,7 @@ def own_figures(job: JobRecord, run_id: str) -> OneAlone | None:
 
 def earlier_own_figures(past: Past, ranks: int) -> OneAlone | None:
     """The same of its newest earlier passes; None where there are none."""
-    newest = past.earlier[-NEWEST:]
+    newest = [run for run in past.earlier if not run.worse][-NEWEST:]
     kept = [*METRICS, *(name + MEAN for name in METRICS)]
     found = {name: [run.figures[name] for run in newest if name in run.figures] for name in kept}
     measured = {name: statistics.median(values) for name, values in found.items() if values}

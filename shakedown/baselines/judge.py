@@ -14,6 +14,7 @@ from shakedown.baselines.model import MINIMUM, Baseline, Direction, Past
 from shakedown.baselines.peers import prior_of
 from shakedown.baselines.scan import Window, scan
 
+FEW = 2  # runs in a row that are worse make a level
 _SIGN = {"at least": 1, "at most": -1}
 
 
@@ -42,7 +43,29 @@ def _judged(earlier: tuple[float, ...], value: float, direction: Direction, prio
 def compare(past: Past, metric: str, value: float, direction: Direction) -> Baseline:
     """A figure of a job against the earlier passes of the same job."""
     history = [(run.at, run.figures[metric]) for run in past.of_metric(metric)]
-    return judge_against(history, value, direction, prior_of(past, metric))
+    found = judge_against(history, value, direction, prior_of(past, metric))
+    return _at_a_level(past, metric, found) if found.lost else found
+
+
+def _at_a_level(past: Past, metric: str, found: Baseline) -> Baseline:
+    """Return a loss with the level that the figure is at, where `FEW` runs in a row are. The run with which they are
+    so many reports it; later ones that are no worse than that level, also after better runs, only remind of it. Else
+    a figure that stays at a new level would fail for ever, since a run that is worse enters no baseline."""
+    sign = _SIGN[found.direction]
+    runs = [(run.run_id, run.figures[metric], metric in run.worse) for run in past.earlier if metric in run.figures]
+    rows: list[list[tuple[str, float]]] = [[]]
+    for run_id, value, worse in runs:
+        if worse:
+            rows[-1].append((run_id, value))
+        elif rows[-1]:
+            rows.append([])
+    for row in (row for row in reversed(rows) if len(row) >= FEW):
+        worst = min(sign * value for _, value in row)
+        if sign * found.value >= worst - (found.spread or 0.0):
+            return found.model_copy(update={"since": row[0][0], "reported": True})
+    if len(rows[-1]) == FEW - 1:
+        return found.model_copy(update={"since": rows[-1][0][0]})
+    return found
 
 
 def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:

@@ -46,6 +46,8 @@ class Baseline(BaseModel):
     spread: float | None = None
     recent: float | None = None
     bound: float | None = None
+    since: str = ""  # the run with which a new level began, that this one is at too
+    reported: bool = False  # whether a run before this one has reported that level
 
     def __str__(self) -> str:
         """On one line, for a person."""
@@ -59,13 +61,15 @@ class Baseline(BaseModel):
 
 
 class Pass(BaseModel):
-    """One earlier pass. `figures`: metric -> value in the metric's unit."""
+    """One earlier run. `figures`: metric -> value in the metric's unit; `worse`: the metrics that were worse than the
+    runs before, which are no part of a baseline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_id: str
     at: AwareDatetime
     figures: dict[str, Value]
+    worse: list[str] = []
 
 
 class PeersNoise(BaseModel):
@@ -100,12 +104,12 @@ class Past(BaseModel):
         recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
         same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
         others = Counter(run.epoch for run in recent if run.epoch != epoch)
-        kept = [Pass(run_id=run.run_id, at=run.at, figures=run.figures) for run in same[-MOST:]]
+        kept = [Pass(run_id=run.run_id, at=run.at, figures=run.figures, worse=run.worse) for run in same[-MOST:]]
         return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since)
 
     def of_metric(self, metric: str) -> list[Pass]:
-        """The earlier runs that have this figure."""
-        return [run for run in self.earlier if metric in run.figures]
+        """The earlier runs that have this figure, and were not worse in it."""
+        return [run for run in self.earlier if metric in run.figures and metric not in run.worse]
 
     @property
     def before(self) -> str:

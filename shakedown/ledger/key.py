@@ -47,7 +47,8 @@ class Key(BaseModel):
 
 
 class Earlier(BaseModel):
-    """One earlier passed job of the same identity. `figures`: metric -> value in the metric's unit."""
+    """One earlier job of the same identity that passed, or of which only baselines did not hold. `figures`: metric ->
+    value in the metric's unit; `worse`: the metrics that were worse than their baseline."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,3 +56,4 @@ class Earlier(BaseModel):
     at: datetime
     figures: dict[str, float]
     epoch: str
+    worse: list[str] = []

@@ -43,6 +43,10 @@ def open_ledger(given: str | Path | None = None, wait_s: float = WAIT_S) -> Ledg
     return Ledger(place_of(given), wait_s)
 
 
+_MEASURED = (Verdict.OK.value, Verdict.FAIL.value)
+_BASELINE = "baseline."  # what the names of a figure's gates begin with
+
+
 class Ledger:
     """One ledger. Every method opens it for itself and raises LedgerError where that cannot be done.
 
@@ -98,14 +102,15 @@ class Ledger:
             return connection.execute(found).scalar_one_or_none() is not None
 
     def earlier(self, key: Key, before: str | None = None, limit: int = 1000) -> list[Earlier]:
-        """The passed jobs of the same identity, of every epoch, the newest `limit`, the oldest of them first. `before`
-        is a run's id: only what had ended when that run began. None where there is no ledger yet."""
+        """Return the jobs of the same identity that passed, or of which only baselines did not hold, of every epoch,
+        the newest `limit`, the oldest of them first. `before` is a run's id: only what had ended when that run began.
+        None where there is no ledger yet."""
         from shakedown.ledger.key import Earlier
 
         jobs, figures = schema.jobs, schema.figures
         if not self.exists():
             return []
-        passed = [jobs.c.identity == key.identity, jobs.c.verdict == Verdict.OK.value, jobs.c.finished.is_not(None)]
+        passed = [jobs.c.identity == key.identity, jobs.c.verdict.in_(_MEASURED), jobs.c.finished.is_not(None)]
         with self.reading() as connection:
             if before is not None:
                 known = select(schema.runs.c.started).where(schema.runs.c.run_id == kept_name(before))
@@ -115,14 +120,23 @@ class Ledger:
                 passed += [] if began is None else [jobs.c.finished <= began]
             newest = select(jobs).where(*passed).order_by(jobs.c.finished.desc()).limit(limit).subquery()
             same = and_(figures.c.run_id == newest.c.run_id, figures.c.job == newest.c.job)
-            columns = (newest.c.run_id, newest.c.started, newest.c.epoch, figures.c.metric, figures.c.value)
+            row = newest.c
+            columns = (row.run_id, row.started, row.epoch, row.verdict, figures.c.metric, figures.c.value)
+            gates = _gates_not_ok(connection, newest)
             ordered = select(*columns).join(figures, same).order_by(newest.c.started, newest.c.run_id)
-            found: dict[str, tuple[int, str, dict[str, float]]] = {}
-            for run_id, started, epoch, metric, value in connection.execute(ordered):
-                found.setdefault(run_id, (started, epoch, {}))[2][metric] = value
+            found: dict[str, tuple[int, str, str, dict[str, float]]] = {}
+            for run_id, started, epoch, verdict, metric, value in connection.execute(ordered):
+                found.setdefault(run_id, (started, epoch, verdict, {}))[3][metric] = value
         return [
-            Earlier(run_id=run_id, at=datetime.fromtimestamp(started, UTC), figures=measured, epoch=epoch)
-            for run_id, (started, epoch, measured) in found.items()
+            Earlier(
+                run_id=run_id,
+                at=datetime.fromtimestamp(started, UTC),
+                figures=measured,
+                epoch=epoch,
+                worse=[name.removeprefix(_BASELINE) for name, _ in gates.get(run_id, ()) if name.startswith(_BASELINE)],
+            )
+            for run_id, (started, epoch, verdict, measured) in found.items()
+            if verdict == Verdict.OK.value or _only_baselines(gates.get(run_id, ()))
         ]
 
     def exists(self) -> bool:
@@ -226,6 +240,23 @@ def _begin(connection: Connection) -> None:
     """Who will write waits at the beginning: two that have read and then want to write could only fail."""
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _only_baselines(gates: Sequence[tuple[str, str]]) -> bool:
+    """Return whether baselines alone made a job fail."""
+    failed = [name for name, verdict in gates if not Verdict(verdict).passes]
+    return bool(failed) and all(name.startswith(_BASELINE) for name in failed)
+
+
+def _gates_not_ok(connection: Connection, chosen: Any) -> dict[str, list[tuple[str, str]]]:
+    """Return the gates that were not ok, with their verdicts, of each of the chosen jobs' runs."""
+    wrong = schema.findings
+    same = and_(wrong.c.run_id == chosen.c.run_id, wrong.c.node.is_not_distinct_from(chosen.c.node))
+    query = select(wrong.c.run_id, wrong.c.name, wrong.c.verdict).join(chosen, same).where(wrong.c.kind == "gate")
+    gates: dict[str, list[tuple[str, str]]] = {}
+    for run_id, name, verdict in connection.execute(query):
+        gates.setdefault(run_id, []).append((name, verdict))
+    return gates
 
 
 def _replace(connection: Connection, entry: Entry) -> None:

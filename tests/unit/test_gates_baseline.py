@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.baselines_correlated import FAMILIES, correlated
 from shakedown.baselines.model import MOST, Past
 from shakedown.baselines.peers import peers_of
 from shakedown.findings import Verdict
@@ -169,3 +170,53 @@ def test_scaling_fails_where_one_metric_falls_short_whatever_the_other_lacks() -
 def test_a_figure_that_is_rounded_to_nothing_is_not_compared() -> None:
     gate = scaling(alone(a={"throughput_per_gpu": 0.0}, b={"throughput_per_gpu": 400.0}), 380.0)
     assert gate.verdict is Verdict.UNKNOWN and "rounded" in gate.evidence
+
+
+def worse(runs: list[Earlier], *places: int) -> list[Earlier]:
+    """Runs of which some were worse than their baseline."""
+    return [
+        run.model_copy(update={"worse": ["throughput_per_gpu"]}) if at in places else run for at, run in enumerate(runs)
+    ]
+
+
+def test_a_new_level_fails_twice_is_reported_once_and_then_a_warning() -> None:
+    verdicts, evidence, places = [], [], []
+    runs = earlier(*STEADY)
+    for _ in range(20):
+        (gate,) = judged(Past.of(worse(runs, *places), HERE, judge=True), 366.0)
+        verdicts.append(str(gate.verdict))
+        evidence.append(gate.evidence)
+        places.append(len(runs))
+        runs = earlier(*STEADY, *[366.0] * len(places))
+    assert verdicts == ["fail"] * 2 + ["warn"] * 18, "no lock-in"
+    assert [at for at, text in enumerate(evidence) if "the level has changed, since run r10" in text] == [1]
+    assert "again at the level that was reported, since run r10" in evidence[2]
+
+
+def test_what_is_worse_than_a_reported_level_fails() -> None:
+    runs = worse(earlier(*STEADY, 366.0, 366.4), 10, 11)
+    (gate,) = judged(Past.of(runs, HERE, judge=True), 340.0)
+    assert gate.verdict is Verdict.FAIL
+
+
+def test_a_clock_that_comes_back_to_a_reported_level_does_not_fail_again() -> None:
+    runs = worse(earlier(*STEADY, 366.0, 366.4, 385.1, 384.9), 10, 11)
+    assert [str(gate.verdict) for gate in judged(Past.of(runs, HERE, judge=True), 366.2)] == ["warn"]
+    once = worse(earlier(*STEADY, 366.0, 385.1, 384.9), 10)
+    assert [str(gate.verdict) for gate in judged(Past.of(once, HERE, judge=True), 366.2)] == ["fail"], (
+        "once is no level"
+    )
+
+
+def test_runs_that_were_worse_are_in_no_baseline() -> None:
+    runs = worse(earlier(*STEADY, *[366.0] * 8), *range(10, 18))
+    (gate,) = judged(Past.of(runs, HERE, judge=True), 385.0)
+    assert gate.verdict is Verdict.OK and "10 runs before: 385." in gate.evidence
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_correlated_noise_fails_few_runs_and_hides_no_loss(name: str) -> None:
+    """docs/baselines.md has the figures of more series."""
+    failed, found = correlated(name, series=60)
+    assert failed <= 0.025, "2 %, and what 60 series differ by"
+    assert found >= 0.7

@@ -50,6 +50,7 @@ def a_run(
     states: Mapping[str, NodeState] = STATES,
     value: float = 400.0,
     verdict: Verdict = Verdict.OK,
+    gate: str = "throughput_per_gpu",
     **more: Any,
 ) -> RunDirectory:
     """Run `number` of a rack, an hour each, as it lies in the runs' folder."""
@@ -67,7 +68,7 @@ def a_run(
         desired_digest="0" * 64,
         verdict=verdict,
         nodes=[RunNode(name=name, verdict=verdict, part="trained") for name in states],
-        gates=[Gate(name="throughput_per_gpu", verdict=verdict, wanted=380.0, actual=value)],
+        gates=[Gate(name=gate, verdict=verdict, wanted=380.0, actual=value)],
         jobs=[job],
     ).model_copy(update=more)
     directory.save(record, {})
@@ -433,3 +434,18 @@ def test_a_server_that_is_not_there_is_named_without_the_password(tmp_path: Path
     with pytest.raises(LedgerError, match=r"postgresql://me:\*\*\*@/x") as refused:
         history(ledger, Asked())
     assert "sesame" not in str(refused.value) and "No such file" in str(refused.value)
+
+
+def test_a_run_that_only_its_baseline_failed_is_known_as_worse(ledger: Ledger, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    runs = [
+        a_run(root, 1, value=401.0),
+        a_run(root, 2, value=380.0, verdict=Verdict.FAIL, gate="baseline.throughput_per_gpu"),
+        a_run(root, 3, value=381.0, verdict=Verdict.WARN, gate="baseline.throughput_per_gpu"),
+        a_run(root, 4, value=300.0, verdict=Verdict.FAIL, gate="counters"),
+    ]
+    for run in runs:
+        ledger.add(run)
+    key = key_of(runs[0].load().jobs[0], STATES)
+    assert key is not None
+    assert [each.worse for each in ledger.earlier(key)] == [[], ["throughput_per_gpu"], ["throughput_per_gpu"]]

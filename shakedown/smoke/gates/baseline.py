@@ -36,7 +36,7 @@ def figure_and_past(metric: str, past: Past, figures: Figures) -> Outcome:
         return Outcome(verdict=Verdict.UNKNOWN, unit=known.unit, evidence=evidence, remedy=advice("no_figure"))
     found = compare(past, metric, value, known.direction)
     return Outcome(
-        verdict=Verdict.FAIL if found.lost else Verdict.OK,
+        verdict=Verdict.OK if not found.lost else Verdict.WARN if found.reported else Verdict.FAIL,
         wanted=found.bound,
         actual=found.recent,
         unit=known.unit,
@@ -56,6 +56,9 @@ def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     if peers := past.peers.get(metric):
         said.append(f"{peers.nodes} other nodes differ by {100 * peers.noise:.2g} % from run to run")
     said.append(past.epoch)
+    if found.since:
+        what = "again at the level that was reported" if found.reported else "the level has changed"
+        said.append(f"{what}, since run {found.since}; smoke.baseline_since accepts it from a day on")
     said += [past.before] if past.before else []
     if past.since:
         said.append(f"since {past.since} (smoke.baseline_since)")
