@@ -57,6 +57,8 @@ class Told(_Part):
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         found = "unknown" if self.why else worst([finding.verdict for finding in self.findings])
+        if not (self.why or self.findings):
+            raise ValueError("it has no finding, and does not say why")
         if self.verdict != found:
             raise ValueError(f"its verdict is {self.verdict}, and that of its {len(self.findings)} findings is {found}")
         return self

@@ -63,6 +63,7 @@ def test_a_verdict_of_now_counts_with_all_its_findings(verdict: tuple[Node, dict
         ({"verdict": "fail"}, 60, "no sense"),
         ({"verdict": "fail", "findings": []}, 60, "no sense"),
         ({"verdict": "ok", "findings": []}, 60, "no sense"),
+        ({"verdict": "unknown", "findings": []}, 60, "no sense"),
         ({"desired": "0" * 64}, 60, "another desired state (000000000000)"),
         ({"home": "/somewhere/else"}, 60, ""),
         ({"program": "0" * 64}, 60, "another version of shakedown"),
