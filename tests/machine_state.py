@@ -29,6 +29,8 @@ PROXIES = re.compile("(?i:(http|https|ftp|all|no)_proxy)")
 def make_neutral() -> None:
     """Give this process, and what it starts, a plain environment and umask and an empty home."""
     os.umask(0o022)
+    for name in ("COLUMNS", "LINES"):  # xdist gives its workers those of its own terminal
+        os.environ.pop(name, None)
     if TAKEN in os.environ:
         return
     names = [name for name in os.environ if SETTINGS.fullmatch(name) and name != "SHAKEDOWN_LAB_CACHE"]

@@ -22,9 +22,21 @@ from shakedown.smoke.program import program
 
 PACKAGE = Path(__file__).parents[2] / "shakedown"
 # Options of the programs that nodes have, which advice may name: container engines (docs.docker.com/reference), Slurm
-# (slurm.schedmd.com/sbatch.html) and amd-smi (rocm.docs.amd.com/projects/amdsmi, its command line), all of
-# 2026-11-21.
+# (slurm.schedmd.com/sbatch.html and srun.html), amd-smi and rocm-smi (rocm.docs.amd.com, their command lines), torchrun
+# (pytorch.org, "torchrun") and vLLM (docs.vllm.ai, engine arguments), all read by 2026-11-28; and what programs have.
 OPTIONS = {
+    "--help",
+    "--version",
+    "--network",
+    "--cap-add",
+    "--group-add",
+    "--ulimit",
+    "--pids-limit",
+    "--time",
+    "--mpi",
+    "--nnodes",
+    "--showpids",
+    "--enforce-eager",
     "--ipc",
     "--privileged",
     "--shm-size",

@@ -14,7 +14,7 @@ def test_a_reader_that_goes_changes_no_exit_code(tmp_path: Path) -> None:
     site.write_text("r = (['@local'], {'gpu': 'cpu'})\n")
     log = tmp_path / "train.log"
     log.write_text("no iteration\n")
-    for arguments, code in ((["show", site, "@local"], 0), (["judge", log], 1)):
+    for arguments, code in ((["show", site, "@local"], 0), (["judge", log], 4)):
         began = subprocess.Popen(
             [sys.executable, "-c", COMMAND, *map(str, arguments)],
             stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from shakedown.examination import Examination, Reading, unreached
 from shakedown.findings import Finding, Remedy, Verdict, worst
 from shakedown.runner import examine
-from shakedown.smoke.gates import Gate
+from shakedown.runner.progress import RunProgress
 from shakedown.state import NodeState
 from tests.states import desired, healthy, with_
 
@@ -130,8 +130,6 @@ def test_the_worst_is_never_a_warning(verdicts: list[str], overall: str) -> None
 def test_what_an_operation_mends_is_no_advice() -> None:
     with pytest.raises(ValueError, match="advice names no operation"):
         Finding(name="x", node="n", verdict=Verdict.WARN, remedy=Remedy(text="fix", operation="tuning.sysctl"))
-    with pytest.raises(ValueError, match="verdict"):
-        Gate(name="x", verdict=Verdict.WARN)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("hosts", "share"), [(2, False), (3, True), (4, True)])
@@ -144,6 +142,7 @@ def test_the_states_of_many_hosts_hold_once_what_is_equal(
     names = [f"n{number}" for number in range(1, hosts + 1)]
     examination = Examination(dict.fromkeys(names, desired()), dict.fromkeys(names, "rack"))
     run: Any = SimpleNamespace(config=SimpleNamespace(PARALLEL=0))
-    examine.reread(run, examination, [SimpleNamespace(name=name) for name in names])  # type: ignore[misc]
+    monkeypatch.setattr(examine, "progress", lambda _state: RunProgress())
+    examine.reread(run, examination, [SimpleNamespace(name=name, state=run) for name in names])  # type: ignore[misc]
     given = {id(state.system.model_fields_set) for state in examination.states.values()}
     assert len(examination.states) == hosts and len(given) == (1 if share else hosts)

@@ -109,6 +109,7 @@ def test_blocks_of_any_size_read_alike() -> None:
 def test_healthy_public_logs_end_well() -> None:
     wrong = []
     every = [each for path in (CORPUS / "jobs").glob("*.toml") for each in excerpts(path) if not each.cause]
+    every = [each for each in every if "closing signal SIG" not in each.text]  # no cause, but an end that was forced
     for each in every:
         reader = EndReader()
         reader.take(b"", 0)

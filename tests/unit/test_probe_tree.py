@@ -51,7 +51,7 @@ def test_a_healthy_rack_node(tmp_path: Path, gpu: str, nic: str) -> None:
     assert {part.vram_bytes for part in gpus} == {GPUS[gpu].vram}
     assert {(part.link.speed_gts, part.link.width) for part in gpus} == {(32.0, 16)}
     assert [part.serial for part in gpus] == [f"{0x1000 + index:016x}" for index in range(8)]
-    assert state.system.board_serial == "TR8-0042"
+    assert state.system.board_serial == "TR8-0044"
     assert [part.numa_node for part in gpus] == [0] * 4 + [1] * 4
     assert [part.name for part in hcas] == [f"{NICS[nic].prefix}{index}" for index in range(8)]
     assert {(part.state, part.phys_state, part.rate_gbps) for part in hcas} == {("ACTIVE", "LinkUp", 400.0)}

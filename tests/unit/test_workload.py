@@ -106,7 +106,8 @@ def test_the_recipe_in_half_precision_searches_for_a_loss_scale_and_then_learns(
     assert [line.lm_loss is None for line in lines] == [line.iteration <= scale.lines for line in lines]
     assert [line.grad_norm is None for line in lines] == [line.iteration <= scale.lines for line in lines]
     gates = judge_log(read_log(output.splitlines(keepends=True)), {}, 30)
-    assert [gate.name for gate in gates if gate.verdict is not Verdict.OK] == []
+    timed = {"steady"}  # how even the iterations are is the machine's affair: other tests run beside this one
+    assert [gate.name for gate in gates if gate.verdict is not Verdict.OK and gate.name not in timed] == []
 
 
 def test_in_half_precision_a_scale_that_is_low_enough_is_not_searched_for() -> None:
