@@ -50,6 +50,16 @@ def test_the_lines_of_an_entry_lead_to_that_entry(each: Entry) -> None:
         assert each.name not in shown(each, text), text
 
 
+def test_a_symbol_that_is_missing_is_named_whatever_the_symbol_stands_for_elsewhere() -> None:
+    missing = entry("symbol_missing")
+    assert missing is not None
+    names = {text for each in entries("job") for text in each.anchors if re.fullmatch(r"\w{5,}", text)}
+    assert len(names) > 200
+    for name in names:
+        (found,) = shown(missing, f"ImportError: /opt/venv/lib/libx.so: undefined symbol: {name}\n")
+        assert found == "symbol_missing", name
+
+
 @pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
 def test_an_entry_names_source_date_and_what_to_do(each: Entry) -> None:
     assert re.search(r"\b20\d\d-\d\d(-\d\d)?\b", each.source), "a source has a date"
