@@ -104,8 +104,9 @@ _LOGGERS = {"error", "fatal", "critical", "warning", "info", "debug", "exception
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,40}|\d\d:\d\d:\d\d")  # differs from line to line
 # What a logger prints before a message that stopped nothing: "WARNING 06-12 10:00:00", "[W1121 socket.cpp:464]",
 # "2026-11-24 07:00 [INFO]", ":3:hip_platform.cpp" (AMD_LOG_LEVEL), "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO".
-# RCCL's own WARN is mostly the end.
+# RCCL's own WARN is mostly the end ("include/socket.h:360 WARN" in old versions).
 _MILD = re.compile(
+    r"(?!.{0,200}\.(?:h|cc|cu):\d{1,5} WARN )"
     r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!CCL )(?<!COM )WARN)(?![A-Za-z_=])|"
     r"\s{0,8}\[?[WI]\d{4} |:[2-9]:\w{1,60}\.cpp|.{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |"
     r".{0,300}\b[A-Z][a-z]{0,20}Warning: "

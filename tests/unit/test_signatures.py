@@ -165,6 +165,7 @@ def test_of_several_failures_the_one_that_explains_the_others_is_the_root(first,
 def test_a_line_that_a_logger_marks_as_a_warning_is_no_failure(mild, text):
     assert first_failure([f"{mild}{text}\n"]) is None
     assert first_failure([f"node1:1:2 [0] NCCL WARN {text}\n"]) is not None
+    assert first_failure([f"node1:1:2 [0] include/socket.h:360 WARN {text}\n"]) is not None
     assert first_failure([f"{text} (run with NCCL_DEBUG=INFO: WARNING)\n"]) is not None
 
 
