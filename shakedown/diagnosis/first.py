@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.origin import REFUSED, decide
 from shakedown.diagnosis.signs import not_running, of_failure
 from shakedown.diagnosis.words import headline
 from shakedown.smoke.job import Failure
@@ -21,10 +21,11 @@ def first(
     failures: Sequence[Failure], addresses: Mapping[str, str] | None = None, nodes: Collection[str] = ()
 ) -> Failure:
     """Of failures in the order of time, the one that the diagnosis of the job over these nodes begins with. A fault
-    that most of them share is no node's."""
+    that most of them share is no node's. A refused start has no diagnosis, and is the failure itself."""
     signs = [of_failure(failure, addresses=addresses) for failure in failures]
     found = decide(signs, nodes=nodes)
-    assert found is not None
+    if found is None:
+        return next(failure for failure, sign in zip(failures, signs, strict=True) if sign.name == REFUSED)
     failure = next(failure for failure, sign in zip(failures, signs, strict=True) if sign is found.evidence[0])
     if found.common:
         return failure.model_copy(update={"node": None, "text": headline(found)})

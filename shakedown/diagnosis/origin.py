@@ -24,7 +24,7 @@ WINDOW_S = 20.0  # what begins so long after the first sign of all is no cause o
 # Named so, a node is "likely" at most: each of these can be seen of a node that is well.
 _WEAK = {"unreachable", "not running", "hang", "early exit"}
 _NOBODYS = ("interrupted", "controller")  # no node's failure, and whatever else is said follows from it
-_REFUSED = "busy"  # a node that another run holds refused the start: nothing has failed that could be diagnosed
+REFUSED = "busy"  # a node that another run holds refused the start: nothing has failed that could be diagnosed
 _ACCUSERS = 2  # nodes that say they lost one, before it is named for that
 _LAST = datetime.max.replace(tzinfo=UTC)
 
@@ -43,7 +43,7 @@ def decide(
     """What the signs come to; None where there is none, or where a start was refused. `nodes`: all nodes of the job;
     `unexplained`: those of them whose log ends without success, and without a sign."""
     ordered = sorted(signs, key=_when)
-    if not ordered or any(sign.name == _REFUSED for sign in ordered):
+    if not ordered or any(sign.name == REFUSED for sign in ordered):
         return None
     case = _Case(job, ordered)
     ended = next((sign for sign in ordered if sign.name in _NOBODYS), None)

@@ -201,7 +201,9 @@ def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
     assert code == 1, text
     failed_run(product, text)
     gates = {gate["name"]: gate for gate in product.record()["gates"]}
-    assert gates["exit_codes"]["verdict"] == "fail" and last.name in gates["exit_codes"]["evidence"]
+    assert gates["ran_to_its_end"]["verdict"] == "fail"
+    ended = gates["exit_codes"]  # the other node may have ended of the lost connection, or been stopped
+    assert ended["verdict"] != "ok" and f"no exit code of {last.name}" in ended["evidence"], ended
     assert last.exec("docker ps --quiet").stdout == "", "the engine starts nothing of ours at boot"
     code, text = finish(running(iterations=8, expect=IN_TIME), END_S)
     assert code == 0, text

@@ -492,3 +492,4 @@ def test_a_start_that_was_refused_is_reported_without_a_diagnosis() -> None:
     for shown in ([busy], [busy, failure("not ready", 1)], [failure("not ready"), busy]):
         signs = [of_failure(each, f"logs/{each.node}/leader.log", ADDRESSES) for each in shown]
         assert decide(signs, "together", ["node1", "node2"]) is None
+        assert first(shown, ADDRESSES, ["node1", "node2"]) is busy, "the job is stopped for it all the same"
