@@ -1,13 +1,24 @@
-"""Secrets of the controller that stand in files: a token, a password. One rule for all of them."""
+"""Secrets of the controller that stand in files: a token, a password, the key of its digests. One rule for all."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
 import pwd
+import secrets
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
+from shakedown import private
+from shakedown.runs_folder import runs_folder
+
 LIMIT = 16 << 10  # bytes; a token of a cloud's registry has some 4 KiB
+
+DIGEST_KEY = "digests.key"
+_KEY_BYTES = 32
 
 
 class SecretError(ValueError):
@@ -67,3 +78,24 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid {uid}"
+
+
+def keyed_digest(values: Mapping[str, str]) -> str:
+    """Return the digest, hex, of the values with their names. The key stands beside the runs and is made where it is
+    missing. Without a key each digest is another, so that no two jobs are taken for the same."""
+    text = json.dumps(values, sort_keys=True).encode()
+    return hmac.new(_key(), text, hashlib.sha256).hexdigest()
+
+
+def _key() -> bytes:
+    path = runs_folder() / DIGEST_KEY
+    try:
+        with private.create(path) as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+    except OSError:  # it is there, or cannot be made
+        pass
+    try:
+        key = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        key = b""
+    return key if len(key) == _KEY_BYTES else secrets.token_bytes(_KEY_BYTES)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from io import BytesIO
@@ -52,7 +53,7 @@ def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Mad
     if pseudonyms:
         names = Pseudonyms(harvest.names(record, states), harvest.versions(states), harvest.words())
     own = harvest.own_words(_document(directory.path, name) for name in files if name in DOCUMENTS)
-    redactor = Redactor(_secrets(directory.path, files), names, own)
+    redactor = Redactor(_secrets(directory.path, files, own), names, own)
     with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
         run = Path(folder) / record.run_id
         private.make_folders(run)
@@ -84,9 +85,12 @@ def _files(folder: Path) -> Iterator[str]:
         yield from sorted(found)
 
 
-def _secrets(folder: Path, files: list[str]) -> set[str]:
-    """The secrets that are known: those of this environment, and whatever a file of the run gives away by its name."""
-    known = {value for name, value in os.environ.items() if secrets.is_secret(name)}
+def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
+    """The secrets that are known: those of this environment, and whatever a file of the run gives away by its name.
+
+    What a log calls a secret, and consists of words that documents and logs are read by, is masked there alone.
+    """
+    known: set[str] = set()
     for name in files:
         with copies.inside(folder, name).open("rb") as file:
             rest = b""
@@ -95,7 +99,13 @@ def _secrets(folder: Path, files: list[str]) -> set[str]:
                 known |= set(secrets.found_in((whole + newline).decode("utf-8", "surrogateescape")))
                 rest = rest[-(1 << 20) :]
             known |= set(secrets.found_in(rest.decode("utf-8", "surrogateescape")))
-    return known - {secrets.MASK}
+    words = harvest.words().union(*map(_words, own))
+    of_files = {value for value in known if not words.issuperset(_words(value))}
+    return of_files.union(value for name, value in os.environ.items() if secrets.is_secret(name)) - {secrets.MASK}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
 
 
 def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> list[Member]:

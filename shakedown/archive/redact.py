@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 
 from shakedown import secrets
 from shakedown.archive.pseudonyms import Pseudonyms
+from shakedown.command_secrets.forms import KEY_LIMIT
 
 LINE_LIMIT = 8 << 20  # bytes; nobody can say what stands in half a line
 _CHUNK = 1 << 20
@@ -105,7 +106,7 @@ def _blocks(source: BinaryIO) -> Iterator[bytes]:
 def _open_key(text: bytes) -> int | None:
     """Where the line stands that begins a private key whose end is not there yet; None: there is none, or it would be
     too long for a key."""
-    at = text.rfind(b"PRIVATE KEY-----")
+    at = text.rfind(b"PRIVATE KEY")
     line = text.rfind(b"\n", 0, at) + 1
-    is_begin = at >= 0 and b"-----BEGIN " in text[line:at]
-    return line if is_begin and len(text) - line <= secrets.KEY_LIMIT else None
+    is_begin = at >= 0 and b"BEGIN " in text[line:at]
+    return line if is_begin and len(text) - line <= KEY_LIMIT else None

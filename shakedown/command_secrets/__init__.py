@@ -23,7 +23,7 @@ _WORDS = 400  # of a command, behind its program
 _QUOTE = re.compile(r"""\\{0,8}["']""")
 _BETWEEN = re.compile(r"(?:[\s\x00`]|\\u0000)+")  # words; `\u0000` is JSON's for NUL
 _BARE = re.compile(r"""(?:(?!\\u0000|\\{0,8}["'])(?:\\.|[^\s\x00`\\]|\\))+""", re.DOTALL)
-_ENDS = re.compile(r"(?:\|\|?|&&?|;)")
+_ENDS = re.compile(r"(?:\|\|?|&&?|;|`)")
 # The name of a variable in the place of its value. A password may begin as one: `$ecret1`.
 VARIABLE = r"\$\{\w+\}?|\$[A-Z_][A-Z0-9_]*"
 _HARMLESS = re.compile(
@@ -89,6 +89,8 @@ def _words(text: str, at: int, end: int) -> Iterator[tuple[bool, int, int]]:
     """(whether it stood within quotes, where it begins and ends) of each word."""
     while at < end:
         if space := _BETWEEN.match(text, at, end):
+            if (closes := text.rfind("`", at, space.end())) >= 0:  # what a shell or a sentence quotes so is over
+                yield False, closes, closes + 1
             at = space.end()
         elif quote := _QUOTE.match(text, at, end):
             closed = _closed(text, quote[0], quote.end(), end)

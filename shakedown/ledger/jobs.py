@@ -53,6 +53,7 @@ def parameters_of(plan: LaunchPlan) -> dict[str, object]:
         "global_batch": plan.global_batch,
         "seq_length": plan.seq_length,
         **plan.parameters,
+        **({"hidden": plan.hidden} if plan.hidden else {}),
     }
 
 

@@ -21,6 +21,7 @@ from shakedown.runner.examine import reread
 from shakedown.runner.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs import JobRecord, judge_job, new_run_id
+from shakedown.secret_file import keyed_digest
 from shakedown.secrets import masked_model
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.job import Event, Job, JobResult, job_name
@@ -97,6 +98,16 @@ def shown(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
     return masked_model(plan, examination.not_secret())
 
 
+def kept_plan(plan: LaunchPlan, examination: Examination) -> LaunchPlan:
+    """Return the plan as it may be kept, with a digest of what is not shown of its parameters.
+
+    Two jobs that differ in a secret alone are two jobs.
+    """
+    kept = shown(plan, examination)
+    hidden = {name: value for name, value in plan.parameters.items() if kept.parameters.get(name) != value}
+    return kept.model_copy(update={"hidden": keyed_digest(hidden)}) if hidden else kept
+
+
 def start_run(current: Session) -> None:
     """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
     if not invocation.dry:
@@ -135,7 +146,7 @@ def _plan_now(current: Session, job: Job) -> LaunchPlan:
         raise RuntimeError("the run was stopped before this job began")
     note_missing(current)
     plan = plan_of(current.examination, record.run_id, current.excluded, job.node)
-    record.jobs.append(JobRecord(node=job.node, plan=shown(plan, current.examination)))
+    record.jobs.append(JobRecord(node=job.node, plan=kept_plan(plan, current.examination)))
     if current.notes is not None:
         current.notes.plan(job.name, plan)
     directory.write("plan.txt", "\n".join(render(each.plan, each.name) for each in record.jobs if each.plan) + "\n")
@@ -204,7 +215,11 @@ def judge_jobs(current: Session, scope: str | None = None) -> None:
     compare_with_earlier(current, list(kept_of.values()))
     for job in begun:
         kept = kept_of[job.name]
-        compare_with_alone(current, kept, lambda node: plan_of(current.examination, record.run_id, alone=node))
+        compare_with_alone(
+            current,
+            kept,
+            lambda node: kept_plan(plan_of(current.examination, record.run_id, alone=node), current.examination),
+        )
         judgement = judge_job(directory, kept, current.evidence[job.name])
         record.gates += judgement.gates
         kept.iterations, kept.figures = judgement.iterations, judgement.figures

@@ -84,6 +84,7 @@ class LaunchPlan(_Part):
     seq_length: int
     iterations: int
     parameters: dict[str, str] = {}  # further options and site's variables that the figures depend on
+    hidden: str = ""  # keyed digest of those of the parameters whose values are secrets
     master_address: str
     master_port: int
     derived: list[Derived] = []

@@ -95,13 +95,24 @@ def test_a_log_makes_no_word_of_the_documents_a_secret(run: RunDirectory, tmp_pa
     assert call("judge", tmp_path / "out.tar.gz").exit_code == call("judge", run.path).exit_code
 
 
-def test_a_refusal_names_the_lines_that_were_masked(run: RunDirectory, tmp_path: Path) -> None:
-    log = run.logs / NAMES[0] / "leader.log"
-    with log.open("ab") as file:
-        file.write(b"password: iteration\n")
+def test_a_refusal_names_the_lines_that_were_masked(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_PASSWORD", "E+00 | loss scale: 1.0")
     done = call("bundle", run.path, "--output", tmp_path / "out.tar.gz")
     assert done.exit_code == 2 and "Nothing was written" in done.output, done.output
-    assert f"logs/{NAMES[0]}/leader.log line 3, " in done.output and not (tmp_path / "out.tar.gz").exists()
+    assert re.search(rf"logs/{NAMES[0]}/leader.log line \d+, ", done.output) and not (tmp_path / "out.tar.gz").exists()
+
+
+@pytest.mark.parametrize("value", ["iteration", "consumed samples", "2026-09-24 09:43", "lm loss: number"])
+def test_what_a_log_calls_a_secret_masks_no_words_that_logs_are_read_by(
+    run: RunDirectory, tmp_path: Path, value: str
+) -> None:
+    with (run.logs / NAMES[0] / "leader.log").open("ab") as file:
+        file.write(f'password: "{value}"\n'.encode())
+    done = call("bundle", run.path, "--output", tmp_path / "out.tar.gz")
+    assert done.exit_code == 0, done.output
+    assert f'password: "{value}"'.encode() not in b"".join(contents(tmp_path / "out.tar.gz").values())
 
 
 UNBOUNDED = ["a.", "a-", "a@", "1:", "ab:", "0.", "k=", "key ", "key:", "://", "--a ", "\\\\", "-----BEGIN ", "fe80::"]

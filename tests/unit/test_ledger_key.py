@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shakedown.examination import Examination
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.key import Key
+from shakedown.runner.training import kept_plan
 from shakedown.runs import JobRecord
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.state import NodeState
@@ -43,6 +47,26 @@ def test_a_key_names_what_the_figures_depend_on() -> None:
 )
 def test_what_is_asked_for_otherwise_is_another_history(asked: dict[str, Any]) -> None:
     assert key(rack(RECIPE, **{"nodes": 2, **asked})).identity != key(rack(RECIPE, nodes=2)).identity
+
+
+def test_jobs_that_differ_in_a_secret_alone_are_two_and_the_same_job_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHAKEDOWN_RUNS", str(tmp_path / "runs"))
+
+    def kept(value: str) -> LaunchPlan:
+        own = desired("cpu", None, smoke={"recipe": "gpt-small"})
+        return kept_plan(small(2, environment={"ROUTING_KEY": value}), Examination({"node01": own}))
+
+    plans = [kept("a-long-value"), kept("another-value"), kept("a-long-value")]
+    one, other, again = (key(plan).identity for plan in plans)
+    assert one == again != other
+    assert not any("-value" in plan.model_dump_json() for plan in plans)
+    assert stat.S_IMODE((tmp_path / "runs/digests.key").stat().st_mode) == 0o600
+    (tmp_path / "runs/digests.key").unlink()
+    assert key(kept("a-long-value")).identity != one, "without the key nobody can try values"
+    plain = small(2)
+    assert kept_plan(plain, Examination({})).hidden == "" == plain.hidden
 
 
 def test_iterations_names_and_addresses_are_the_same_history() -> None:

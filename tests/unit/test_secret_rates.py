@@ -1,0 +1,118 @@
+"""How many secrets pass the masks, and how much that is harmless does not: measured over tests/data/secrets."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from shakedown.command_secrets.forms import Values, forms
+from shakedown.secrets import MASK, Masker, found_in, is_secret
+
+ROOT = Path(__file__).parents[2]
+LISTS = ROOT / "tests/data/secrets"
+BOTH = string.ascii_letters + string.digits
+ALPHABETS = {
+    "b": BOTH,
+    "h": "0123456789abcdef",
+    "H": "0123456789ABCDEF",
+    "d": string.digits,
+    "u": string.ascii_uppercase + "234567",
+    "w": BOTH + "_-",
+    "B": BOTH + "+/",
+    "l": string.ascii_lowercase,
+}
+PIECE = 10  # characters of a secret that must not be left
+SEEDS = range(5)
+
+
+@cache
+def lines(name: str) -> list[str]:
+    return [line for line in (LISTS / name).read_text().splitlines() if line and not line.startswith("#")]
+
+
+def made_up(template: str, seed: int) -> tuple[str, list[str]]:
+    """Return a line with values in its places, and the secrets in it."""
+    draw = random.Random(f"{seed} {template}")
+
+    def value(found: re.Match[str]) -> str:
+        kind, size = found[1], int(found[2])
+        if kind == "p":
+            letters = [draw.choice(BOTH) for _ in range(size - 1)]
+            return "".join([*letters[:-2], draw.choice("!#%+*~^"), *letters[-2:]])
+        return "".join(draw.choice(ALPHABETS[kind]) for _ in range(size))
+
+    line = re.sub(r"\{(\w):(\d+)\}", value, template)
+    return line.replace("[[", "").replace("]]", ""), re.findall(r"\[\[(.*?)\]\]", line)
+
+
+def missed(seed: int) -> list[str]:
+    left = []
+    for template in lines("real.txt"):
+        line, values = made_up(template, seed)
+        shown = Masker().text(line)[0]
+        pieces = [value[at : at + PIECE] for value in values for at in range(max(len(value) - PIECE + 1, 1))]
+        left += [line] if any(piece in shown for piece in pieces) else []
+    return left
+
+
+def test_at_most_one_secret_in_a_hundred_passes_and_no_harmless_line_is_changed() -> None:
+    real, harmless = lines("real.txt"), lines("harmless.txt")
+    assert len(real) >= 200 and len(harmless) >= 300
+    of_seeds = [missed(seed) for seed in SEEDS]
+    assert sum(map(len, of_seeds)) <= 0.01 * len(SEEDS) * len(real), of_seeds
+    changed = [line for line in harmless if Masker().text(line) != (line, 0) or list(found_in(line))]
+    assert changed == []
+    said = " ".join((ROOT / "docs/security.md").read_text().split())
+    rate = 100 * sum(map(len, of_seeds)) / len(SEEDS) / len(real)
+    assert f"of {len(real)} real forms {rate:.1f} % pass" in said, f"{rate:.1f} % of {len(real)}"
+    assert f"of {len(harmless)} harmless lines {len(changed)} are changed" in said
+
+
+def test_no_line_of_the_list_is_masked_because_all_of_it_would_be() -> None:
+    """A masker that masks everything misses nothing: what stands around a secret stays."""
+    for template in lines("real.txt"):
+        line, values = made_up(template, 0)
+        around = "".join(line.split(value, 1)[0] for value in values[:1]).rstrip(" \"'")
+        shown = Masker().text(line)[0]
+        assert shown.startswith(around[: len(around) // 3]), (line, shown)
+
+
+@pytest.mark.parametrize("form", forms(), ids=lambda form: form.name)
+def test_each_form_is_needed_by_a_line_of_the_list(form: object) -> None:
+    known = [each for each in forms() if each is form]
+    assert any(
+        known[0].text in line and known[0].pattern.search(line)
+        for line in (made_up(template, 0)[0] for template in lines("real.txt"))
+    )
+
+
+def test_many_known_values_are_found_as_few_are() -> None:
+    values = [f"value{number}-of-{number * 7919}" for number in range(500)] + ["iteration", "aaaaa1" + "b" * 400]
+    text = f"an iteration and {values[7]}, reiteration, {values[499]}{values[3]} {MASK} aaaaa1{'b' * 400}!"
+    few = Values([values[7], values[499], values[3], *values[-2:]], 6).without(text, MASK)
+    assert (
+        Values(values, 6).without(text, MASK)
+        == few
+        == (
+            f"an {MASK} and {MASK}, reiteration, {MASK}{MASK} {MASK} {MASK}!",
+            5,
+        )
+    )
+
+
+def test_a_token_that_only_begins_as_a_very_long_one_is_masked_as_far_as_it_is_known() -> None:
+    long = "x" * 4 + "1" + "y" * 395
+    shown, count = Values([long, *(f"other-{number}" for number in range(40))], 6).without(f"<{long[:300]}>", MASK)
+    assert (shown, count) == (f"<{MASK}{'y' * 44}>", 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["json_key", "image_key", "hotkey", "forward_pass", "cls_token", "NCCL_IB_PKEY", "rkey"]
+)
+def test_keys_that_are_none(name: str) -> None:
+    assert not is_secret(name)
