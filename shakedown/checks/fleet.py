@@ -121,18 +121,25 @@ def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
 
 
 def _shared_addresses(states: Mapping[str, NodeState]) -> Iterator[Finding]:
-    """Yield a failure for every node that has an address of another node, whatever their groups."""
+    """Yield a finding for every node that has an address of another node, whatever their groups. A node that claims
+    addresses of several others is the one that fails: they meet nobody but that node, and its word alone is no failure
+    of theirs."""
     holders: dict[str, dict[str, str]] = defaultdict(dict)
     for node, state in states.items():
         for address, interface in node_addresses(state).items():
             holders[address][node] = interface
+    met: dict[str, set[str]] = defaultdict(set)
+    for interfaces in holders.values():
+        for node in interfaces if len(interfaces) > 1 else ():
+            met[node] |= interfaces.keys() - {node}
     for address, interfaces in holders.items():
         for node in interfaces if len(interfaces) > 1 else ():
             others = ", ".join(f"{other} ({name})" for other, name in interfaces.items() if other != node)
+            claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
             yield Finding(
                 name=f"fleet.address.{address}",
                 node=node,
-                verdict=Verdict.FAIL,
+                verdict=Verdict.WARN if claimed else Verdict.FAIL,
                 wanted="an address of its own",
                 actual=f"{address} on {interfaces[node]}",
                 evidence=f"the same address: {others}",

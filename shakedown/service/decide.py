@@ -112,6 +112,9 @@ def next_of(node: str, history: History, known: Known, facts: Facts, allowed: Al
     accusation = history.accusations[0]
     if facts.claimed:
         return Proposal(node, "leave", f"{facts.claimed} is at work there", name=accusation.name)
+    if all(ladder().is_compared(each) for each in history.accusations):
+        why = "nodes differ, and which of them is wrong rests on another node's word: a person has to look"
+        return Proposal(node, "leave", why, name=accusation.name)
     last = history.taken("begun", "handed over", "taken back")
     if last is None:
         return _climb(node, history, known, facts, allowed, now)
@@ -147,7 +150,8 @@ def _load(node: str, history: History, why: str) -> Proposal:
 
 def _climb(node: str, history: History, known: Known, facts: Facts, allowed: Allowed, now: int) -> Proposal:
     """The next rung that is allowed and has something left of its budget; a person, where there is none."""
-    accusations = [each for each in history.accusations if _stands(each, facts)]
+    own = [each for each in history.accusations if not ladder().is_compared(each)]
+    accusations = [each for each in own if _stands(each, facts)]
     if not accusations:
         return _load(node, history, "the check does not find it any more")
     accusation = accusations[0]

@@ -24,7 +24,7 @@ class _Defaults(_Part):
     reason: str
 
 
-class _Nobody(_Part):
+class _Named(_Part):
     names: list[str]
     reason: str
 
@@ -60,12 +60,17 @@ class Ladder(_Part):
     """ladder.toml."""
 
     defaults: _Defaults
-    nobody: _Nobody
+    nobody: _Named
+    compared: _Named
     entry: list[Entry]
 
     def accuses(self, accusation: Accusation) -> bool:
         """Whether it speaks against the node at all."""
         return not _matches(self.nobody.names, accusation)
+
+    def is_compared(self, accusation: Accusation) -> bool:
+        """Whether it rests on what other nodes say of themselves."""
+        return _matches(self.compared.names, accusation)
 
     def is_of_nobody(self, ended_by: str) -> bool:
         """Whether what ended a job that a node had for itself says nothing of that node."""

@@ -252,6 +252,12 @@ def test_what_belongs_to_one_node_alone_is_not_compared() -> None:
     assert [f for f in compare(3, own) if f.name != "fleet.sysctl.net.ipv4.conf.all.rp_filter"] == []
 
 
+def test_a_node_that_claims_the_addresses_of_others_fails_alone() -> None:
+    claims = {4: {"interfaces.3.ipv4": [f"10.3.0.{number}/24" for number in (1, 2, 3)]}}
+    found = {each.node: each.verdict for each in compare(8, claims) if each.name.startswith("fleet.address.")}
+    assert found == {"node01": "warn", "node02": "warn", "node03": "warn", "node04": "fail"}
+
+
 def test_two_nodes_with_one_address_are_both_named() -> None:
     found = compare(64, {7: {"interfaces.3.ipv4": ["10.3.0.9/24"]}}, {f"node{n:02d}": str(n % 2) for n in range(1, 65)})
     assert [(f.node, f.name, f.verdict) for f in found] == [

@@ -266,6 +266,15 @@ def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
     assert told(next_step(*events, step(600, "taken back"))) == ("load", "load"), "a person's word needs its proof, too"
 
 
+@pytest.mark.parametrize("name", ["fleet.machine", "fleet.address.10.0.0.1", "fleet.bios", "fleet"])
+def test_no_rung_is_taken_for_what_rests_on_another_node_s_word(name: str) -> None:
+    """A node that claims another one's address, host key or serial has that one neither mended nor rebooted."""
+    claimed = accused(10, name=name)
+    assert next_step(claimed).kind == "leave" and "another node's word" in next_step(claimed).why
+    both = next_step(claimed, accused(10, name="gpu_count"))
+    assert (both.kind, both.name) == ("rung", "gpu_count")
+
+
 def test_a_budget_is_of_the_node_and_of_a_time() -> None:
     earlier = (accused(10), *attempt(20, "mend"), passed(30), accused(40), *attempt(50, "mend"), passed(60))
     assert told(next_step(*earlier, accused(100))) == ("rung", "reboot"), "what comes back is not mended so again"
