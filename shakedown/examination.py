@@ -24,13 +24,16 @@ HOME_SHOWN = 200
 
 @dataclass(frozen=True)
 class Reading:
-    """One node's answer: its state, or why there is none and what was `tried`. `clock_offset_s` is the node's clock
-    minus the controller's, at the middle of the exchange; it can be off by `clock_error_s`, half the time that the
-    exchange took besides the probe's own work."""
+    """One node's answer: its state, or why there is none, what was `tried` and at which `address`.
+
+    `clock_offset_s` is the node's clock minus the controller's, at the middle of the exchange; it can be off by
+    `clock_error_s`, half the time that the exchange took besides the probe's own work.
+    """
 
     state: NodeState | None = None
     why: str = ""
     tried: str = "connection"
+    address: str = ""  # name or address that was connected to; empty: no other than the node's name
     clock_offset_s: float = 0.0
     clock_error_s: float = 0.0
 

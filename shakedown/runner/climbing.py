@@ -188,7 +188,9 @@ class Climb:
                 continue
             try:
                 self.say(f"$ {shown(argv_of(service.bmc, host))}")
-                cycle(service.bmc, host, lock=self.commands.lock)
+                reading = picture.examination.readings.get(host)
+                address = reading.address if reading else ""
+                cycle(service.bmc, host, lock=self.commands.lock, address=address)
             except PowerError as error:
                 wrong[host] = str(error)
                 continue

@@ -15,6 +15,7 @@ from pyinfra.connectors.ssh import SSHConnector
 
 from shakedown.examination import Examination, Reading
 from shakedown.facts.node import read_node
+from shakedown.runner import host_keys
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.waiting import waiting_for
@@ -62,7 +63,7 @@ def reread(state: State, examination: Examination, hosts: list[Host]) -> None:
 def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     """One node's state, or why there is none. `sysctls`: the keys that are asked of it, however unusual."""
     if not host.connected:
-        return Reading(why=progress(host.state).hosts[host.name].lost or "could not connect", tried=tried(host))
+        return _none(host, progress(host.state).hosts[host.name].lost or "could not connect")
     before = time.time()
     try:
         with waiting_for(host, "reading the node"):
@@ -72,16 +73,20 @@ def read(host: Host, sysctls: Sequence[str] = ()) -> Reading:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         why = f"the probe's document is malformed: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-        return Reading(why=why, tried=tried(host))
+        return _none(host, why)
     except Exception as error:  # whatever a node brings about is its own reading that failed
         known = isinstance(error, (OSError, EOFError, SSHException, PyinfraError)) and str(error)
-        return Reading(why=str(error) if known else f"{type(error).__name__}: {error}", tried=tried(host))
+        return _none(host, str(error) if known else f"{type(error).__name__}: {error}")
 
 
 def _reading(state: NodeState, before: float, after: float) -> Reading:
     # The reading was stamped when the probe started, somewhere in what the exchange took besides the probe's own work.
     uncertain = max(after - before - state.probe.wall_s, 0.0) / 2
     return Reading(state, clock_offset_s=state.system.epoch_s - (before + uncertain), clock_error_s=uncertain)
+
+
+def _none(host: Host, why: str) -> Reading:
+    return Reading(why=why, tried=tried(host), address=host_keys.address_of(host))
 
 
 def tried(host: Host) -> str:

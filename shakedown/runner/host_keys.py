@@ -15,6 +15,7 @@ from typing import Any
 
 from paramiko import MissingHostKeyPolicy, PKey
 from pyinfra.api import Host
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
 from pyinfra.connectors.sshuserclient.client import get_ssh_config
 
@@ -52,6 +53,15 @@ def apply_ssh_config(data: dict[str, Any], host: Host) -> None:
     said = config.lookup(data["ssh_hostname"] or host.name).get("stricthostkeychecking") if config else None
     if said is not None:
         data[OPTION] = "yes" if said == "ask" else said
+
+
+def address_of(host: Host) -> str:
+    """Return the name or address that SSH connects to, with HostName of ssh_config(5); empty: it is not SSH."""
+    if not isinstance(host.connector, SSHConnector):
+        return ""
+    name = str(host.data.get("ssh_hostname") or host.name)
+    config = get_ssh_config(host.data.get("ssh_config_file"))
+    return str(config.lookup(name).get("hostname", name)) if config else name
 
 
 class _ReportingPolicy(MissingHostKeyPolicy):

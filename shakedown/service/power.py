@@ -37,7 +37,7 @@ def argv_of(bmc: Bmc, node: str) -> list[str]:
 
 
 def is_here(node: str) -> bool:
-    """Return whether a node's name is that of the machine which runs this: its own name, or one of an address of its.
+    """Return whether a name or an address is of the machine which runs this.
 
     What answers nowhere has no boot id to compare, and it is what does not answer that loses its power.
     """
@@ -61,12 +61,15 @@ def _is_local(family: int, place: tuple[object, ...]) -> bool:
     return True
 
 
-def cycle(bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None) -> None:
+def cycle(
+    bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None, address: str = ""
+) -> None:
     """Take a node's power away and give it back. The password goes to the command as a variable, and nothing else of
-    ours but where its home and its programs are. `lock`: a descriptor that the command holds, too. Raises PowerError
+    ours but where its home and its programs are. `lock`: a descriptor that the command holds, too; `address`: what
+    the inventory connects to, where that is not the node's name. Raises PowerError
     where the command fails or takes too long."""
     argv = argv_of(bmc, node)
-    if is_here(node):
+    if is_here(node) or (address and is_here(address)):
         raise PowerError(f"{node} is the machine that runs this: its power is not cut; do it by hand")
     ours = os.environ if environment is None else environment
     given = {name: ours[name] for name in _KEPT if name in ours}

@@ -218,6 +218,8 @@ def test_power_is_not_cut_from_the_machine_that_runs_this(
     seen = lab.look()
     monkeypatch.setattr(climbing, "boot_id_here", lambda: seen.examination.states["node2"].system.boot_id)
     assert "the machine that runs this" in lab.climb()._power(seen, ["node2"])["node2"]
+    seen.examination.readings["node3"] = Reading(why="no answer", address="127.0.0.1")
+    assert "the machine that runs this" in lab.climb()._power(seen, ["node3"])["node3"], "it is reached at ours"
     assert not cut.exists()
 
 

@@ -18,7 +18,22 @@ HOSTS = {
     "here.example": ["127.0.0.1"],
     "mapped.example": ["::ffff:10.0.0.1"],
     "cloud.example": ["169.254.169.254"],
+    "nat64.example": ["64:ff9b::a00:1"],
+    "nat64-here.example": ["64:ff9b::7f00:1"],
+    "nat64-cloud.example": ["64:ff9b::a9fe:a9fe"],
+    "6to4.example": ["2002:0a00:0001::"],
+    "teredo.example": ["2001:0:5db8:d822:0:0:f5ff:fffe"],
+    "compatible.example": ["::10.0.0.1"],
+    "translated.example": ["::ffff:0:10.0.0.1"],
+    "site-local.example": ["fec0::1"],
+    "shared.example": ["100.64.0.7"],
+    "aws.example": ["fd00:ec2::254"],
+    "alibaba.example": ["100.100.100.200"],
+    "azure.example": ["168.63.129.16"],
 }
+
+
+CREDENTIALS = {"cloud", "aws", "alibaba", "azure", "here"}
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +55,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
         ("data.example", "data.example"),
         ("mirror.site", "store.site"),
         ("mirror.site", "cdn.example"),
+        ("mirror.site", "shared.example"),
         ("here.example", "127.0.0.1"),
         ("data.example", "unknown.example"),
     ],
@@ -60,6 +76,8 @@ def test_what_leads_outwards_or_within_a_site_is_followed(here: str, there: str)
         ("mirror.site", "here.example"),
         ("mirror.site", "cloud.example"),
         ("here.example", "169.254.169.254"),
+        *(("data.example", host) for host in HOSTS if not host.startswith(("data.", "cdn."))),
+        *(("mirror.site", host) for host in HOSTS if host.split(".")[0].split("-")[-1] in CREDENTIALS),
         ("unknown.example", "mirror.site"),
     ],
 )

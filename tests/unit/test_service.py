@@ -575,6 +575,8 @@ def test_the_machine_that_runs_this_keeps_its_power(tmp_path: Any, node: str) ->
         return
     with pytest.raises(PowerError, match="the machine that runs this"):
         cycle(bmc, node, {"PATH": "/usr/bin:/bin"})
+    with pytest.raises(PowerError, match="the machine that runs this"):
+        cycle(bmc, "node7.invalid", {"PATH": "/usr/bin:/bin"}, address=node)
     assert not cut.exists()
 
 
