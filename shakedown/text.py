@@ -113,7 +113,8 @@ def sound(value: Any, path: str = "") -> Any:
 
 def _sound(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, str):
-        return value if value.isprintable() and len(value) <= LONGEST else _clean(value)
+        plain = value.isascii() and value.isprintable() and len(value) <= LONGEST  # what is not seen may be "printable"
+        return value if plain else _clean(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not -_LARGEST <= value <= _LARGEST:  # which is also false of NaN
             raise ValueError(f"{path.lstrip('.')}: not a number of 64 bits")

@@ -15,6 +15,7 @@ from shakedown.desired.layers import leaves
 from shakedown.resolve import HostLayers, Resolved, asks, resolve
 from shakedown.runner import pyinfra_keys
 from shakedown.runner.progress import progress
+from shakedown.text import printable
 
 _GROUP = "group "
 
@@ -31,7 +32,7 @@ def desired_states(state: State, to_train: bool = False, unasked: bool = False) 
     kept = progress(state)
     if kept.resolved is None:
         hosts = hosts_in_limit(state)
-        bad = [host.name for host in hosts if not host.name.isprintable()]
+        bad = [host.name for host in hosts if printable(host.name) != host.name]
         if bad:  # pyinfra shows them as they are
             expected = "one without control characters"
             raise DesiredStateError([Problem(f"host {name}", "its name", name, expected) for name in bad])

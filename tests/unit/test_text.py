@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shakedown.node.assets.words import clean
 from shakedown.report.terminal import value_text
-from shakedown.text import file_name, in_unit, incoming, load_json, printable, strip_escapes
+from shakedown.text import file_name, in_unit, incoming, load_json, printable, sound, strip_escapes
 
 
 @given(st.text())
@@ -84,3 +84,4 @@ def test_one_of_a_unit_is_singular() -> None:
 def test_what_is_not_seen_does_not_reach_a_person(code: int) -> None:
     """Two names that differ in such a character alone look the same."""
     assert printable(f"node{chr(code)}01") == incoming(f"node{chr(code)}01") == "node\ufffd01"
+    assert sound({f"node{chr(code)}01": [f"node{chr(code)}01"]}) == {"node\ufffd01": ["node\ufffd01"]}
