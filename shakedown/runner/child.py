@@ -57,6 +57,8 @@ class Commands:
         return [_program("shakedown"), "trials", self.inventory, "--only", ",".join(names), *self._over(hosts)]
 
     def _over(self, hosts: Sequence[str], changed: dict[str, dict[str, Any]] | None = None) -> list[str]:
+        if not hosts:  # a command without --limit would be over the whole inventory
+            raise ValueError("a command over no host")
         given = dict(item.partition("=")[::2] for item in self.data)
         for section, values in (changed or {}).items():
             own = json.loads(given[section]) if section in given else {}

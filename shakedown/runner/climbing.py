@@ -124,6 +124,9 @@ class Climb:
         self._until(max(step.at for step in begun.values()))
         claimed = renew(self.ledger, self.holder)  # a process that was stopped for long has lost its claims
         hosts = [host for host in begun if name(host) in claimed]
+        if not hosts:
+            self.say(f"{rung}: another controller has taken over {', '.join(begun)} meanwhile: nothing is done")
+            return False
         wrong = self._power(picture, hosts) if rung == "power cycle" else self._run(picture, rung, hosts)
         seen = None
         if not self.commands.interrupted:

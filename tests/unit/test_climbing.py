@@ -210,6 +210,20 @@ def test_power_is_only_cut_from_what_does_not_answer_for_two_minutes(lab: Lab, t
     assert ("handed over", "", "") in lab.steps("node2"), "it was tried once within a week"
 
 
+def test_a_controller_that_lost_all_its_claims_does_nothing_to_anybody(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command without a host would have no --limit, and be over the whole inventory: here, its reboot."""
+    lab.service = {"rungs": ["reboot"]}
+    lab.found = {"node1": [finding("node1")]}
+    lab.keep("drift", NODES)
+    monkeypatch.setattr(climbing, "renew", lambda *_: set())
+    lab.climb().run(lab.look())
+    assert lab.did == [] and any("nothing is done" in line for line in lab.said)
+    with pytest.raises(ValueError, match="over no host"):
+        Commands("rack.py").deploy("reboot", [])
+
+
 def test_power_is_not_cut_from_the_machine_that_runs_this(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
