@@ -99,6 +99,21 @@ _PEER = re.compile(
 )
 
 
+# Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
+# ip=10.0.0.2) ..."; Slurm, pdsh and RCCL put the node's name in front, or say "on node2".
+_PLACE = re.compile(
+    r"\((?:[^()=]{1,80} )?pid=\d{1,10}, ip=([0-9A-Fa-f.:]{3,45})\)"
+    r"|\bStepId=\S{1,40} on ([\w.-]{1,253})"
+    r"|^(?:srun: error: )?\[?([A-Za-z0-9][\w.-]{0,252})\]?:(?=[\s\d])"
+)
+
+
+def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
+    """Return the node that a line says the failure was on; None: it names none of these."""
+    places = (addresses.get(name.rstrip(".")) for found in _PLACE.finditer(line) for name in found.groups() if name)
+    return next((node for node in places if node is not None), None)
+
+
 def seen(failure: Failure) -> _Seen:
     """What a failure that is no signature's proves of its node."""
     if failure.kind == "exit":
@@ -146,10 +161,13 @@ def _of_signature(
 ) -> Sign:
     known = entry(name)
     assert known is not None and known.role is not None
+    place = place_of(line, addresses)
+    repeated = place is not None and node is not None and place != node  # another node's line: no failure of its own
+    lost = blamed(line, addresses, node) if known.role == "echo" else ()
     return Sign(
         node=node,
         name=name,
-        role=known.role,
+        role="echo" if repeated else known.role,
         symptom=known.symptom,
         common=known.common,
         text=line,
@@ -157,7 +175,7 @@ def _of_signature(
         line_number=number,
         cause=known.cause,
         remedy=known.remedy,
-        blames=blamed(line, addresses, node) if known.role == "echo" else (),
+        blames=(place,) if repeated and place else lost,
     )
 
 

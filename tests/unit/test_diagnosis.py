@@ -493,3 +493,27 @@ def test_a_start_that_was_refused_is_reported_without_a_diagnosis() -> None:
         signs = [of_failure(each, f"logs/{each.node}/leader.log", ADDRESSES) for each in shown]
         assert decide(signs, "together", ["node1", "node2"]) is None
         assert first(shown, ADDRESSES, ["node1", "node2"]) is busy, "the job is stopped for it all the same"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(RayTrainWorker pid=41, ip=10.0.0.1) torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 GiB",
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0 on node01.",
+        "node01: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB. GPU 0 has 192 GiB",
+        "node01:41:77 [0] NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+    ],
+)
+def test_a_line_that_a_node_repeats_of_another_one_is_no_failure_of_its_own(line: str) -> None:
+    """A driver's log holds what its workers print: one of them must not have the driver's node drained."""
+    addresses = {"node01": "node01", "10.0.0.1": "node01", "node02": "node02", "10.0.0.2": "node02"}
+
+    def decided(node: str) -> Diagnosis:
+        signs = [of_match(match, node, "leader.log", addresses) for match in read_log([line.encode()]).failures]
+        found = decide(signs, nodes=["node01", "node02", "node03"])
+        assert found is not None
+        return found
+
+    by_another, by_itself = decided("node02"), decided("node01")
+    assert (by_another.confidence, by_another.origin) == ("undecided", ())
+    assert (by_itself.confidence, by_itself.origin) == ("certain", ("node01",))
