@@ -4,14 +4,14 @@ in none itself. Pure; where the records leave it open it is undecided, and nobod
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shakedown.hangs.model import Collective, Hang, Rank
 
 _NAMED = 8
 _STOPPED = {"T": "is stopped", "t": "is being traced", "D": "is in uninterruptible sleep", "Z": "has ended"}
 _FRAMES = 3
-_WITNESSES = 2  # ranks that agree, before a third one is said to differ
+_WITNESSES = 2  # ranks, and nodes, that agree, before a third one is said to differ
 
 
 def analyse(
@@ -71,13 +71,19 @@ def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Han
             usual, count = kinds.most_common(1)[0]
             odd = sorted(rank for rank, each in found.items() if key(each) != usual)
             normal = next(each for each in found.values() if key(each) == usual)
-            decided = len(odd) == 1 and count >= 2
+            decided = len(odd) == 1 and count >= _WITNESSES and _is_witnessed(known, odd[0], found.keys() - {*odd})
             told = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
             entered = sorted(found)
             missing = sorted(groups.get(group, set()) - set(found))
             text = f"{_stand(count)} in {normal}; {told}"
             return _made(why, odd if decided else [], known, text, normal, entered, missing, odd + entered)
     return None
+
+
+def _is_witnessed(known: Mapping[int, Rank], odd: int, others: Collection[int]) -> bool:
+    """Return whether ranks of two nodes, or of the odd one's own, agree: the ranks of one node are one node's word."""
+    nodes = {known[rank].node for rank in others}
+    return known[odd].node in nodes or len(nodes) >= _WITNESSES
 
 
 def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ: Sequence[str]) -> Hang | None:

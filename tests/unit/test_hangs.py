@@ -231,6 +231,18 @@ def test_records_of_nccl_come_to_the_same() -> None:
     assert (half.why, half.culprits) == ("other collective", ()), "two against two: nobody is named"
 
 
+def test_ranks_of_one_node_alone_do_not_make_a_rank_of_another_node_the_odd_one() -> None:
+    """A node that lies holds all its ranks' records against the single rank of another that came so far."""
+    operations = ["nccl:all_reduce", "nccl:all_reduce", "nccl:broadcast"]
+    for nodes, culprits in ((("a", "a", "b"), ()), (("a", "c", "b"), (2,)), (("b", "b", "b"), (2,))):
+        ranks = [
+            rank_of(number, nodes[number], flight_of(nccl(number, 5, operation)))
+            for number, operation in enumerate(operations)
+        ]
+        found = analyse(ranks, world_size=4)
+        assert found is not None and (found.why, found.culprits) == ("other collective", culprits), nodes
+
+
 def test_who_left_no_record_is_not_said_to_be_the_one_unless_its_process_does_not_run() -> None:
     silent = of_nccl(nccl(0, 5), nccl(1, 5), b"", nccl(3, 5))
     assert (silent.why, silent.culprits, silent.missing) == ("no answer", (), (2,))
