@@ -19,7 +19,7 @@ from shakedown.runs_folder import runs_folder
 def is_packed(name: str) -> bool:
     """Whether this is a file that `shakedown bundle` has made, by how it begins."""
     path = Path(name)
-    return path.is_file() and is_archive(path)
+    return path.is_file() and path.stat().st_size > 0 and is_archive(path)  # /proc/kmsg would be waited for
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _an_inventory(_context: click.Context, _parameter: click.Parameter, given: str) -> str:
-    """Return what stands for INVENTORY. Raises BadParameter for a pipe or a device, which pyinfra would wait for."""
+    """Return what stands for INVENTORY. Raises BadParameter for what pyinfra would wait for: pipes, devices, /proc."""
     path = Path(given)
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise click.BadParameter(f"{given} is no file: an inventory is a Python file, or names such as @local")
+    if path.exists() and not path.is_dir() and not (path.is_file() and path.stat().st_size):
+        what = "an inventory is a Python file, or names such as @local"
+        raise click.BadParameter(f"{given} is no file, or an empty one: {what}")
     return given
 
 

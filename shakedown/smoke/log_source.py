@@ -91,8 +91,9 @@ class LogSource:
         path = Path(self._path)
         if path.is_dir():
             raise NotALog(f"{self.name} is a folder: give the logs in it, one for each node")
-        mode = path.stat().st_mode
-        if stat.S_ISCHR(mode):
+        found = path.stat()
+        mode = found.st_mode
+        if stat.S_ISCHR(mode) or (stat.S_ISREG(mode) and not found.st_size):  # files of /proc have no size
             yield from self._device(path)
             return
         with self._pipe(path) if stat.S_ISFIFO(mode) else path.open("rb") as file:
@@ -110,13 +111,15 @@ class LogSource:
         return os.fdopen(handle, "rb")
 
     def _device(self, path: Path) -> Iterator[bytes]:
-        """Yield what a device has now: /dev/kmsg gives a record at a time, and then waits for the next."""
+        """Yield what a device has now: /dev/kmsg and /proc/kmsg give some records, and then wait for the next."""
         handle, left = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), self._limit
         try:
             while left > 0:
                 with suppress(BrokenPipeError):  # a record was overwritten before it was read
                     if not (chunk := os.read(handle, CHUNK)):
                         return
+                    if left == self._limit and (why := _no_text(chunk)):
+                        raise NotALog(f"{self.name} {why}")
                     left -= len(chunk)
                     yield chunk
             self.incomplete = f"only the first {self._limit} bytes of {self.name} were read"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from shakedown.archive import run as archive_run
 from shakedown.cli import main
 from shakedown.smoke import log_source
 from shakedown.smoke.gates import read_log
@@ -176,3 +177,24 @@ def test_an_inventory_that_is_a_pipe_is_refused(tmp_path: Path, command: str) ->
     os.mkfifo(tmp_path / "rack.py")
     done = CliRunner().invoke(main, [command, str(tmp_path / "rack.py")])
     assert done.exit_code == 2 and "is no file" in done.output
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_an_endless_device_that_holds_no_text_is_refused_at_once(device: str) -> None:
+    source = LogSource(device, 1 << 20)
+    with pytest.raises(NotALog, match=r"NUL bytes|no text"):
+        next(iter(source))
+
+
+def test_a_file_of_proc_is_read_as_a_device_and_taken_for_no_archive_and_no_inventory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """/proc/kmsg calls itself a regular file, and whoever reads it waits for the next message."""
+    opened = os.open
+    flags: list[int] = []
+    monkeypatch.setattr(os, "open", lambda path, flag, *more: flags.append(flag) or opened(path, flag, *more))
+    assert b"".join(LogSource("/proc/version")).startswith(b"Linux")
+    assert flags and flags[-1] & os.O_NONBLOCK
+    monkeypatch.setattr(archive_run, "is_archive", lambda _: pytest.fail("it was opened"))
+    assert not archive_run.is_packed("/proc/version")
+    assert CliRunner().invoke(main, ["drift", "/proc/version"]).exit_code == 2
