@@ -40,6 +40,7 @@ class Words(BaseModel):
     keys: frozenset[str]
     public: frozenset[str]
     behind: frozenset[str]
+    names: frozenset[str]
 
 
 @cache

@@ -31,7 +31,7 @@ _HINTS = ("token", "key", "secret", "pass", "credential", "bearer", "auth", "coo
 _PAT = re.compile(r"[Pp][Aa][Tt](?![A-Za-z])")
 _NAMED = re.compile(
     r"""(?<![A-Za-z0-9_.])(?P<name>[A-Za-z_][A-Za-z0-9_.-]{0,80})(?P<between>"""
-    r"""\\{0,3}["']?\]?\s{0,4}(?:=>|:=|\?=|[=:])\s{0,4}|\\{0,3}["'],\s{0,4}(?=\\{0,3}["'])|\s\.{3,80}\s"""
+    r"""\\{0,3}["']?\]?\s{0,4}(?:=>|:=|\?=|=(?!=)|:)\s{0,4}|\\{0,3}["'],\s{0,4}(?=\\{0,3}["'])|\s\.{3,80}\s"""
     r"""|\s{1,4}(?:is\s{1,4}|<<<\s{0,2})?)"""
 )
 _VALUE = re.compile(
@@ -66,7 +66,7 @@ def kind(name: str, public: Collection[str] = ()) -> Kind:
     if not words or name in public or name.endswith(("Error", "Exception")):
         return ""
     last, before = words[-1], words[-2] if len(words) > 1 else ""
-    if last in ("KEY", "TOKEN", "PASS") and before in known().public:
+    if last in known().names or (last in ("KEY", "TOKEN", "PASS") and before in known().public):
         return ""
     if _SURE.search(last) or (last in _LAST and (before or last != "PWD")):
         return "any value"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import string
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +119,21 @@ def test_a_token_that_only_begins_as_a_very_long_one_is_masked_as_far_as_it_is_k
 )
 def test_keys_that_are_none(name: str) -> None:
     assert not is_secret(name)
+
+
+def test_no_key_of_the_project_s_own_documents_and_no_option_of_a_known_program_is_one() -> None:
+    schemas = [json.loads(path.read_text()) for path in (ROOT / "docs/schemas").glob("*.json")]
+    keys = {name for schema in schemas for name in _properties(schema)}
+    assert len(keys) > 300 and {name for name in keys if is_secret(name)} == {"secrets"}, "a list of names"
+    programs = "".join(path.read_text() for path in (ROOT / "shakedown/smoke/programs").glob("*.toml"))
+    options = set(re.findall(r'(?m)^"?([A-Za-z][\w.-]+)"? = ', programs))
+    assert len(options) > 500
+    assert {name for name in options if is_secret(name)} == {"HF_TOKEN", "WANDB_API_KEY"}
+
+
+def _properties(schema: Any) -> Iterator[str]:
+    inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    if isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+        yield from schema["properties"]
+    for each in inner:
+        yield from _properties(each)
