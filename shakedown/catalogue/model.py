@@ -40,7 +40,8 @@ class Entry(BaseModel):
     log: Log
     part: Part
     severity: Severity
-    text: tuple[str, ...] = Field(min_length=1)
+    text: tuple[str, ...] = ()
+    frames: tuple[str, ...] = ()
     drivers: tuple[str, ...] = ()
     pattern: str | None = None
     unless: str | None = None
@@ -65,6 +66,8 @@ class Entry(BaseModel):
     def _check_role(self) -> Self:
         if self.log == "job" and self.role is None:
             raise ValueError(f"{self.name}: an entry of a job's log needs a role")
+        if not (self.text or (self.frames and self.log == "job")):
+            raise ValueError(f"{self.name}: an entry needs a text, or a job's frames")
         return self
 
     @cached_property
@@ -72,6 +75,11 @@ class Entry(BaseModel):
         """Return the literal pieces of each text, in their order; a kernel's in lower case."""
         forms = tuple(pieces(text) for text in self.text)
         return tuple(tuple(each.lower() for each in form) for form in forms) if self.log == "kernel" else forms
+
+    @cached_property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        """Return the literal pieces of each of the frames."""
+        return tuple(pieces(frame) for frame in self.frames)
 
     @property
     def anchors(self) -> tuple[str, ...]:
@@ -81,10 +89,14 @@ class Entry(BaseModel):
     def matches(self, line: str) -> bool:
         """Return whether a line of a job's log is of this kind."""
         return (
-            any(_holds(line, form) for form in self.forms)
+            any(holds(line, form) for form in self.forms)
             and (self.pattern is None or self._compiled[0].search(line) is not None)
-            and (self.unless is None or self._compiled[1].search(line) is None)
+            and not self.refuses(line)
         )
+
+    def refuses(self, line: str) -> bool:
+        """Return whether a line holds what speaks against the entry."""
+        return self.unless is not None and self._compiled[1].search(line) is not None
 
     @cached_property
     def _compiled(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
@@ -96,7 +108,8 @@ def pieces(text: str) -> tuple[str, ...]:
     return tuple(piece.replace("\\*", "*") for piece in _WILD.split(text) if piece)
 
 
-def _holds(line: str, form: tuple[str, ...]) -> bool:
+def holds(line: str, form: tuple[str, ...]) -> bool:
+    """Return whether a line holds the pieces in their order."""
     at = 0
     for piece in form:
         at = line.find(piece, at)

@@ -9,6 +9,7 @@ from functools import cache
 from pydantic import BaseModel, ConfigDict
 
 from shakedown.catalogue import Entry, entries, entry
+from shakedown.smoke.frames import FRAME, Traceback, begins, entry_of
 from shakedown.smoke.lines import as_text, prefix, unprefixed
 from shakedown.smoke.marks import Marks, count
 from shakedown.text import printable, strip_escapes
@@ -95,6 +96,10 @@ _IGNORED = "Exception ignored in"  # what Python says, one or two lines before, 
 # took the store along; all lines of the record have the same prefix, with the time to the microsecond.
 _EXIT_BARRIER = "] Error waiting on exit barrier"
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
+_CERTAIN = re.compile(
+    r"^[A-Za-z_][\w.]{0,200}(?:Error|Exception|Exit|Interrupt|Fault|Timeout|Failed|Failure|Unsupported)(?::|\s*$)"
+)
+_NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
 _OPTIONAL = re.compile(r"^(?:ModuleNotFoundError|ImportError|(?:importlib\.metadata\.)?PackageNotFoundError)\b")
 _HOST = re.compile(
@@ -112,6 +117,7 @@ _MILD = re.compile(
     r".{0,300}\b[A-Z][a-z]{0,20}Warning: "
 )
 _MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
+_STALE = 4096  # lines
 _MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
 
 
@@ -150,12 +156,12 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        self._marks = _marks((_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
+        self._marks = _marks((_TRACEBACK, FRAME, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
-        self._pending: dict[str, tuple[int, str, bool]] = {}  # prefix -> where its traceback began; behind words
+        self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
         self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
 
     @property
@@ -199,17 +205,18 @@ class FailureScanner:
             self._pass_over("torchrun's exit barrier, which met a master that was through: no failure", line)
         if self._harmless and line.startswith(self._harmless):
             return None
-        if self._pending or _TRACEBACK in line or _IGNORED in line:
+        if self._pending or _TRACEBACK in line or FRAME in line or _IGNORED in line:
             return self._in_traceback(strip_escapes(line))
         return self._settle(line)
 
     def close(self) -> Match | None:
         """The end of the log: a traceback whose exception never came is a failure as well."""
-        if not self._pending:
-            return self._confirm()
-        line_number, line, _ = min(self._pending.values())
+        cut = [each for each in self._pending.values() if not each.headless]
         self._pending.clear()
-        return self._keep(_match(unknown_exception(), line_number, line))
+        if not cut:
+            return self._confirm()
+        first = min(cut, key=lambda each: each.began)
+        return self._keep(_match(unknown_exception(), first.began, first.line))
 
     def went_on(self) -> None:
         """Take what is held back for handled: the program trains."""
@@ -217,7 +224,7 @@ class FailureScanner:
             self._seen.discard(match.name)
             self._pass_over(f"{match.name}, which the program has handled", match.line)
         self._held.clear()
-        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun[2]}
+        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
 
     def _confirm(self) -> Match | None:
         """Take what is held back for failures, and return the first."""
@@ -237,25 +244,47 @@ class FailureScanner:
 
     def _in_traceback(self, line: str) -> Match | None:
         rank, text = self._split(line)
+        if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
+            stale = self.lines - _STALE
+            self._pending = {by: each for by, each in self._pending.items() if not each.headless or each.began > stale}
         if _IGNORED in text:
             if len(self._ignored) < _MAX_PENDING:
                 self._ignored[rank] = self.lines
             return None
-        if _TRACEBACK in text:
-            self._pending[rank] = (self.lines, quoted(line), bool(text.partition(_TRACEBACK)[0].strip()))
-            return self.close() if len(self._pending) > _MAX_PENDING else None
-        if rank not in self._pending or not _EXCEPTION.match(text):
-            in_frames = rank in self._pending and text[:1].isspace()  # source code may quote any message
-            return None if in_frames else self._settle(line)
-        began, _, behind_words = self._pending.pop(rank)
+        if _TRACEBACK in text or (rank not in self._pending and begins(text)):
+            return self._begin(rank, text, line)
+        traceback = self._pending.get(rank)
+        if traceback is None or not (_CERTAIN if traceback.headless else _EXCEPTION).match(text):
+            if traceback is not None and traceback.take(text):  # source code may quote any message
+                return None
+            if traceback is not None and traceback.headless:
+                del self._pending[rank]
+            return self._settle(line)
+        del self._pending[rank]
+        return self._end(traceback, rank, text, line)
+
+    def _begin(self, rank: str, text: str, line: str) -> Match | None:
+        """A traceback begins: at its head, or at a frame whose head is not in the log."""
+        words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
+        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None)
+        self._pending[rank].take(text)
+        return self.close() if len(self._pending) > _MAX_PENDING else None
+
+    def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
+        """The exception of a traceback: its last line."""
         if _CLEAN_STOP.search(text):
             self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
             return None
-        if began - self._ignored.pop(rank, -3) <= 2:
+        if traceback.began - self._ignored.pop(rank, -3) <= 2:
             self._pass_over("an exception that Python ignored: no failure", line)
             return None
-        handled = behind_words or _OPTIONAL.match(text) is not None
-        signature = self._signature_of(line, text) or unknown_exception()
+        handled = traceback.behind_words or _OPTIONAL.match(text) is not None
+        text = traceback.words(text)
+        signature = self._signature_of(line, text)
+        place = entry_of(traceback, text)
+        echo = place is not None and place.role == "echo"
+        if signature is None or signature.general or (echo and signature.frames):
+            signature = place or signature or unknown_exception()
         return self._found(signature, line, handled)
 
     def _pass_over(self, what: str, line: str) -> None:
@@ -266,9 +295,9 @@ class FailureScanner:
         """Return the entry of a line, or of its own words without prefixes. Only entries with a text that the line
         holds are tried: there are hundreds, and iteration lines hold a text of some."""
         texts, entries_of = _by_text()
-        places = sorted({place for text in texts.those_in(line) for place in entries_of[text]})
+        places = sorted({place for text in texts.those_in(line) | texts.those_in(own) for place in entries_of[text]})
         tried = [self._signatures[place] for place in places]
-        return next((known for words in dict.fromkeys((line, own)) for known in tried if known.matches(words)), None)
+        return next((known for known in tried if known.matches(line) or known.matches(own)), None)
 
     def _settle(self, line: str) -> Match | None:
         found = self._signature_of(line, unprefixed(line))
@@ -296,7 +325,7 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
-    return (_TRACEBACK, _IGNORED, _EXIT_BARRIER, *_texts(entries("job")), *_texts(entries("rccl")))
+    return (_TRACEBACK, FRAME, _IGNORED, _EXIT_BARRIER, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:

@@ -69,6 +69,14 @@ def test_an_entry_names_source_date_and_what_to_do(each: Entry) -> None:
         assert not _UNBOUNDED.search(pattern), "a repetition has an upper bound"
 
 
+def test_an_entry_has_a_text_and_one_of_a_job_may_have_places_instead() -> None:
+    given = entry("model_refused").model_dump()  # type: ignore[union-attr]
+    assert given["frames"] and not given["text"]
+    for without in ({"frames": ()}, {"log": "kernel"}):
+        with pytest.raises(ValueError, match="needs a text"):
+            Entry.model_validate(given | without)
+
+
 def test_a_text_has_literal_pieces_between_asterisks() -> None:
     assert pieces("ring * timeout") == ("ring ", " timeout")
     assert pieces(r"\*ERROR\* in *, at") == ("*ERROR* in ", ", at")

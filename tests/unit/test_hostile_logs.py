@@ -88,6 +88,11 @@ def test_every_signature_takes_time_in_proportion_to_the_line(signature) -> None
     [
         "Traceback (most recent call last):",
         "[rank1]: Traceback (most recent call last):",
+        '  File "',
+        '  File "a.py", line ',
+        '  File "a.py", line 1, in ',
+        "\u2502 a.py:1 in ",
+        "    assert ",
         "Exception ignored in",
         "] Error waiting on exit barrier",
         "[",

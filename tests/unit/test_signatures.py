@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.catalogue import entry
 from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.kernel_lines import kernel_log
 from shakedown.smoke.signatures import FailureScanner, first_failure, rccl
@@ -296,3 +297,92 @@ def test_another_node_that_trains_shows_that_the_import_was_handled() -> None:
     assert gates["no_failure_signature"] == "ok"
     alone = {gate.name: gate.verdict for gate in judge_log({"n1": logs["n1"]}, {})}
     assert alone["no_failure_signature"] == "fail"
+
+
+IN_LOADER = ['  File "/opt/Megatron-LM/megatron/training/checkpointing.py", line 9, in load_checkpoint', "    x()"]
+
+
+def failed_in(*frames: str, exception: str = "ValueError: 7 of 9", head: bool = True) -> list[str]:
+    return [*(["Traceback (most recent call last):"] if head else []), *frames, exception]
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["whole", "its head is lost"])
+@pytest.mark.parametrize("before", TIMES)
+def test_an_exception_in_unknown_words_is_named_by_where_it_was_raised(before: str, head: bool) -> None:
+    lines = lines_of(before, '  File "/work/train.py", line 3, in main', *failed_in(*IN_LOADER, head=head))
+    found = first_failure(lines)
+    assert found is not None and (found.name, found.line_number) == ("checkpoint_refused", len(lines))
+
+
+def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
+    data = '  File "/opt/venv/lib/python3.10/site-packages/datasets/table.py", line 2, in f'
+    own = '  File "/work/my.py", line 1, in g'
+    assert first_failure(failed_in(*IN_LOADER, data, own)).name == "data_refused"
+    assert first_failure(failed_in(data, own, *IN_LOADER)).name == "checkpoint_refused"
+    assert first_failure(failed_in(own)).name == "traceback"
+
+
+@pytest.mark.parametrize(
+    ("exception", "name"),
+    [
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB", "out_of_memory"),
+        ("OSError: [Errno 28] No space left on device", "disk_full"),
+        ("torch.distributed.DistStoreError: Socket Timeout", "store_timeout"),
+    ],
+)
+def test_words_that_an_entry_knows_say_more_than_the_place(exception: str, name: str) -> None:
+    assert first_failure(failed_in(*IN_LOADER, exception=exception)).name == name
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        "RuntimeError: the other side has gone",
+        "ValueError: the dataset of rank 3",
+        "RuntimeError: [1] Connection closed",
+    ],
+)
+def test_what_a_collective_passes_on_is_no_failure_of_this_rank_wherever_the_call_came_from(exception: str) -> None:
+    call = (
+        '  File "/opt/venv/lib/python3.10/site-packages/torch/distributed/distributed_c10d.py", line 9, in all_reduce'
+    )
+    found = first_failure(failed_in(*IN_LOADER, call, exception=exception))
+    known = entry(found.name)
+    assert known is not None and known.role == "echo"
+
+
+def test_a_traceback_that_rich_draws_is_read_as_any_other() -> None:
+    drawn = [
+        "╭──────── Traceback (most recent call last) ────────╮",
+        "│ /work/train.py:9 in main                          │",
+        "│ ❱ 9 │   raise RuntimeError('HIP out of memory')    │",
+        "│ /opt/Megatron-LM/megatron/training/arguments.py:7 in validate_args │",
+        "╰────────────────────────────────────────────────────╯",
+        "ValueError: 7 of 9",
+    ]
+    found = first_failure(drawn)
+    assert (found.name, found.line_number) == ("arguments_refused", 6)
+    assert read_log([*lines_of("", *drawn), *STEPS]).failure is not None, "no logger's words stand before its head"
+
+
+def test_an_assertion_without_words_is_read_by_its_source() -> None:
+    frames = ['  File "/work/model.py", line 3, in __init__', "    assert heads % tp_size == 0"]
+    assert first_failure(failed_in(*frames, exception="AssertionError")).name == "parallel_sizes"
+    assert first_failure(failed_in(*frames, exception="AssertionError: why")).name != "parallel_sizes"
+
+
+@pytest.mark.parametrize("after", ["iteration 1/3", "ValueError raised and handled", "done"])
+def test_a_stack_that_is_printed_without_an_exception_is_no_failure(after: str) -> None:
+    stack = ['  File "/work/train.py", line 3, in main', "    loss.backward()", *IN_LOADER]
+    assert first_failure(["Forward call that is profiled:", *stack, after, "ordinary"]) is None
+    scanner = FailureScanner()
+    scanner.batch([f"{line}\n" for line in [*stack, after]])
+    assert not scanner.open and scanner.close() is None
+
+
+def test_a_stack_of_a_rank_that_says_no_more_is_not_waited_for() -> None:
+    scanner = FailureScanner()
+    scanner.batch([f"[rank3]: {line}\n" for line in IN_LOADER])
+    assert scanner.open
+    scanner.batch([f"[rank0]: iteration {at}\n" for at in range(10_000)])
+    assert not scanner.open and not scanner.matches
