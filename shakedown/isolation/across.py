@@ -86,7 +86,8 @@ def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
     for index in range(1 << _GROUPS):
         hard[:, index] += sum((sign == index) @ chances for sign, chances in signs)
     hard[:, 0] += np.maximum(1 - hard.sum(axis=1) - soft.sum(axis=1), 0.0)
-    return hard, soft
+    total = (hard.sum(axis=1) + soft.sum(axis=1))[:, None]  # beyond 1 where several causes are bad at once
+    return hard / total, soft / total
 
 
 @lru_cache(maxsize=64)

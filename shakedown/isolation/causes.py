@@ -1,11 +1,11 @@
 """What may make trainings fail, in one model: any nodes, or one fault that several nodes share.
 
 A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
-and may be many: belief propagation (`belief.py`). Beside them stand, each as one cause by itself: a link, which touches
-the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the trunk
-between two racks, which touches those with nodes of both; a size, from which on every group fails; and a node that
-fails only now and then. Their likelihoods are exact, and sums of outcomes over products of memberships: a few matrix
-products for all of them together.
+and may be many: belief propagation (`belief.py`). Beside them stand, alone, with bad nodes and in pairs: a link, which
+touches the groups with both of its ends; the uplink of a rack, which touches those with nodes of it and of another; the
+trunk between two racks, which touches those with nodes of both. A size, from which on every group fails, and a node
+that fails only now and then stand alone. Their likelihoods are exact, and sums of outcomes over products of
+memberships: a few matrix products for all of them together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ found differs little between 0.005 and 0.05."""
 _SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.03}
 """How likely any cause of a kind is, against none: of all of the kind together. Guesses, as likely as one bad node or
 two; ten trainings outweigh them."""
-RATES = (0.3, 0.5)  # of their trainings that nodes fail which fail now and then
+RATES = (0.3, 0.5, 0.7)  # of their trainings that nodes fail which fail now and then
+_LIKELY = 0.1  # probability of a node to be bad: of two or more, shared causes are weighed with bad nodes beside them
+_BESIDE = 8  # so many of them
+_PAIRED = 24  # shared causes that are weighed in pairs
+_TWO = 0.1  # how likely two at once are, against two by chance: an uplink is never two trunks of three racks
 _SIZES = tuple(step / 16 for step in range(4, 17))  # of all nodes
 
 
@@ -107,15 +111,18 @@ class Posterior:
     @property
     def shared(self) -> float:
         """That something is bad which several nodes share."""
-        return float(self.links.sum() + self.uplinks.sum() + self.trunks.sum() + self.sizes.sum())
+        return min(float(self.links.sum() + self.uplinks.sum() + self.trunks.sum() + self.sizes.sum()), 1.0)
+
+    def chances(self, kind: Kind) -> Floats:
+        """Of the causes of a kind."""
+        return {"link": self.links, "uplink": self.uplinks, "trunk": self.trunks, "size": self.sizes}[kind]
 
     def likeliest(self, count: int) -> list[tuple[float, Cause]]:
         """The likeliest shared causes, the first first."""
         found: list[tuple[float, Cause]] = []
-        kinds: tuple[tuple[Kind, Floats], ...] = (
-            ("link", self.links), ("uplink", self.uplinks), ("trunk", self.trunks), ("size", self.sizes),
-        )  # fmt: skip
-        for kind, chances in kinds:
+        kinds: tuple[Kind, ...] = ("link", "uplink", "trunk", "size")
+        for kind in kinds:
+            chances = self.chances(kind)
             flat = chances.ravel()
             top = np.argpartition(-flat, count - 1)[:count] if len(flat) > count else np.arange(len(flat))
             for place in top:
@@ -129,21 +136,72 @@ def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noi
     """The probabilities after these trainings; the run that failed before the search is one more of them."""
     place = {name: index for index, name in enumerate(shape.names)}
     rows = [[place[node] for node in each.group.nodes if node in place] for each in trainings]
-    failed = [each.outcome == "fail" for each in trainings]
-    prior = _prior(problem, place)
-    found, evidence = marginals(prior, rows, failed, noise)
     members = np.zeros((len(rows), len(place)))
     for index, row in enumerate(rows):
         members[index, row] = 1
-    weights = list(_weighed(shape, members, np.array(failed, dtype=bool), noise))
-    none = sum(failed) * math.log(noise.false_fail) + failed.count(False) * math.log1p(-noise.false_fail)
-    healthy = none + float(np.log1p(-prior).sum())
-    single = healthy + _over(members, np.array(failed, dtype=bool), noise) + np.log(prior) - np.log1p(-prior)
-    evidence = max(evidence, float(np.logaddexp.reduce(np.append(single, healthy))))  # no less than of one, or none
-    logs = [each + healthy for each in weights]
-    total = float(np.logaddexp.reduce([evidence, *(np.logaddexp.reduce(each.ravel()) for each in logs if each.size)]))
-    sometimes, links, uplinks, trunks, sizes = (np.exp(each - total) for each in logs)
-    return Posterior(shape, found * np.exp(evidence - total), sometimes, links, uplinks, trunks, sizes)
+    failed = np.array([each.outcome == "fail" for each in trainings], bool)
+    tried = _Tried(_prior(problem, place), rows, members, failed, noise)
+    nodes, evidence = tried.of_nodes()
+    alone = Posterior(shape, nodes, *_weighed(shape, members, tried.failed, noise))
+    several = int((nodes > _LIKELY).sum()) > 1  # two shared causes, or one beside a bad node, look like many bad nodes
+    mixed = list(_several(alone, tried)) if several else []
+    weights = [alone.sometimes, alone.links, alone.uplinks, alone.trunks, alone.sizes]
+    flat = [np.array([evidence, *(each.weight for each in mixed)]), *(each.ravel() for each in weights)]
+    total = float(np.logaddexp.reduce(np.concatenate(flat)))
+    chances = nodes * np.exp(evidence - total) + sum(each.nodes * np.exp(each.weight - total) for each in mixed)
+    result = Posterior(shape, chances, *(np.exp(each - total) for each in weights))
+    for each in mixed:
+        for cause in each.causes:
+            result.chances(cause.kind)[cause.which] += np.exp(each.weight - total)
+    return result
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """The trainings as numbers."""
+
+    prior: Floats
+    rows: list[list[int]]  # the nodes of each
+    members: Floats  # the same, 1 for each node
+    failed: npt.NDArray[np.bool_]
+    noise: Noise
+
+    def of_nodes(self, without: npt.NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
+        """The probability of each node to be bad, and the evidence for any that are, against none, as a logarithm;
+        `without` some of the trainings."""
+        kept = np.ones(len(self.rows), bool) if without is None else ~without
+        failed, rows = self.failed[kept], [row for row, keep in zip(self.rows, kept, strict=True) if keep]
+        found, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
+        good = np.where(failed, self.noise.false_fail, 1 - self.noise.false_fail)
+        none = float(np.log(good).sum() + np.log1p(-self.prior).sum())
+        single = _over(self.members[kept], failed, self.noise) + np.log(self.prior) - np.log1p(-self.prior)
+        return found, max(evidence - none, float(np.logaddexp.reduce(np.append(single, 0.0))))  # no less than of one
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """Shared causes that are bad together with nodes or with each other: the logarithm of the weight, and the chances
+    of the nodes then."""
+
+    causes: tuple[Cause, ...]
+    weight: float
+    nodes: Floats
+
+
+def _several(alone: Posterior, tried: _Tried) -> Iterator[_Mixed]:
+    """Yield the likeliest shared causes beside bad nodes, and in pairs without any. What each alone leaves unexplained
+    counts against it: a rack behind a bad uplink looks like bad nodes, once another node is bad too."""
+    likely = [(weight, cause) for weight, cause in alone.likeliest(_PAIRED) if cause.kind != "size"]
+    likely = [(weight, cause) for weight, cause in likely if math.isfinite(weight)]
+    touched = np.array([[cause.touches(each, alone.shape) for each in tried.members] for _, cause in likely], bool)
+    ratios = _ratios(tried.failed, 1 - tried.noise.missed, tried.noise.false_fail)
+    for place, (weight, cause) in enumerate(likely):
+        nodes, evidence = tried.of_nodes(without=touched[place]) if place < _BESIDE else (tried.prior, 0.0)
+        if (share := -math.expm1(-evidence)) > 0:  # that any node is bad; with none the cause stands alone
+            yield _Mixed((cause,), weight + evidence + math.log(share), nodes / share)
+        for other, (its, second) in enumerate(likely[:place]):
+            both = float(ratios[touched[place] & touched[other]].sum())
+            yield _Mixed((cause, second), weight + its - both + math.log(_TWO), np.zeros(len(nodes)))
 
 
 def _prior(problem: Problem, place: dict[str, int]) -> Floats:

@@ -230,6 +230,11 @@ class Knowledge:
         """Links, uplinks and trunks that are said to be bad."""
         return [self._suspect(each) for each in self._without_named.shared]
 
+    @cached_property
+    def likely_shared(self) -> list[Suspect]:
+        """The same before more noise is taken than was given: enough to keep nodes apart."""
+        return [self._suspect(each) for each in self._beliefs.shared] or self.shared
+
     def _suspect(self, shared: Shared) -> Suspect:
         which, kind = shared.cause.which, shared.cause.kind
         failed = [each for each in shared.touched if each.outcome == "fail" and each.group.id != "0"]

@@ -77,7 +77,7 @@ def next_step(isolation: Isolation) -> Step:
 
 def _of_nodes(known: Knowledge, number: int) -> tuple[Group, ...]:
     """Groups that ask about single nodes. What racks share and is bad already keeps their nodes apart."""
-    apart = {node for suspect in known.shared if suspect.racks for node in suspect.without}
+    apart = {node for suspect in known.likely_shared if suspect.racks for node in suspect.without}
     if not apart:
         return tuple(next_groups(known, number))
     parts = [known.of_part(nodes) for nodes in (apart, {*known.problem.nodes} - apart) if nodes & {*known.open}]
@@ -91,7 +91,7 @@ def _between(known: Knowledge, number: int) -> Step:
         least = min(len(each.nodes) for each in known.trainings if each.outcome == "fail")
         why = f"it fails with {least} nodes together, whichever they are, and passes with few"
         return Step(result=_end(known, f"{why}: a cause that shows only at size"))
-    if groups := across.look(known, number):
+    if groups := across.look(known, number) or (_of_nodes(known, number) if known.open else ()):
         return Step(groups=groups)
     likely = ", ".join(
         f"{known.words(each)} {chance:.0%}" for chance, each in known.model.likeliest(3) if chance > 0.05

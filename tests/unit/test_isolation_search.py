@@ -187,6 +187,13 @@ def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, 
             assert any(training.nodes == rest and training.outcome == "pass" for training in each.isolation.trainings)
 
 
+@pytest.mark.parametrize("between", [1, 2])
+def test_beside_a_bad_node_what_a_small_rack_shares_makes_none_of_its_nodes_bad(between: int) -> None:
+    played = [play(12, 1, seed, rack=3, between=between, failed=True) for seed in (3, 5, 11)]
+    assert not any(each.innocent for each in played)
+    assert sum(each.right for each in played) >= 1
+
+
 def test_an_uplink_of_a_large_rack_is_named_in_few_rounds() -> None:
     played = [play(128, 0, seed, rack=16, between=1) for seed in range(4)]
     assert all(each.right and each.rounds < 20 for each in played)
