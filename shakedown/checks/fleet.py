@@ -22,7 +22,8 @@ from shakedown.checks.fleet_facts import (
     is_advice,
     is_asked,
     knowledge,
-    node_addresses,
+    needs_majority,
+    own_values,
 )
 from shakedown.desired.models import DesiredState
 from shakedown.desired.sizes import format_size
@@ -31,8 +32,14 @@ from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable
 from shakedown.text import counted
 from shakedown.verbs import library_digest
 
-_LAYOUTS = {"gpu_count": ("gpu_numa", "gpu_slots"), "nic_count": ("nic_numa", "nic_slots", "nic_names")}
-"""Facts about the order of devices: comparable where the count of devices is the usual one."""
+_LAYOUTS = {
+    "gpu_count": ("gpu_numa", "gpu_slots"),
+    "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network"),
+    "nic_interfaces": ("nic_network",),
+    "nic_netmask": ("nic_network",),
+    "netmask": ("network",),
+}
+"""Facts about the order of devices, or of networks: comparable where the count, or the netmask, is the usual one."""
 
 
 def outliers(
@@ -71,7 +78,7 @@ def outliers(
     return [
         *findings,
         *machines.findings(states, several),
-        *_shared_addresses(alone),
+        *_shared(alone),
         *_clock_skew(clock_offsets or {}, desired),
     ]
 
@@ -120,30 +127,33 @@ def _rows(facts: Mapping[str, Facts]) -> dict[str, Values]:
     return rows
 
 
-def _shared_addresses(states: Mapping[str, NodeState]) -> Iterator[Finding]:
-    """Yield a finding for every node that has an address of another node, whatever their groups. A node that claims
-    addresses of several others is the one that fails: they meet nobody but that node, and its word alone is no failure
-    of theirs."""
-    holders: dict[str, dict[str, str]] = defaultdict(dict)
+def _shared(states: Mapping[str, NodeState]) -> Iterator[Finding]:
+    """Yield a finding for every node that has what another node has and must not, whatever their groups. A node that
+    claims what is of several others is the one that fails: they meet no node but that one, and its word alone is no
+    failure of theirs."""
+    holders: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for node, state in states.items():
-        for address, interface in node_addresses(state).items():
-            holders[address][node] = interface
+        for kind, value, part in own_values(state):
+            if kind == "address" or machines.is_own(value):
+                holders[kind, value][node] = part
+    repeated = {key: parts for key, parts in holders.items() if len(parts) > 1}
     met: dict[str, set[str]] = defaultdict(set)
-    for interfaces in holders.values():
-        for node in interfaces if len(interfaces) > 1 else ():
-            met[node] |= interfaces.keys() - {node}
-    for address, interfaces in holders.items():
-        for node in interfaces if len(interfaces) > 1 else ():
-            others = ", ".join(f"{other} ({name})" for other, name in interfaces.items() if other != node)
+    for parts in repeated.values():
+        for node in parts:
+            met[node] |= parts.keys() - {node}
+    for (kind, value), parts in repeated.items():
+        entry = knowledge()["unique"][kind]
+        for node in parts:
+            others = ", ".join(f"{other} ({part})" for other, part in parts.items() if other != node)
             claimed = len(met[node]) == 1 and all(len(met[other]) > 1 for other in met[node])
             yield Finding(
-                name=f"fleet.address.{address}",
+                name=f"fleet.{kind}.{value}",
                 node=node,
-                verdict=Verdict.WARN if claimed else Verdict.FAIL,
-                wanted="an address of its own",
-                actual=f"{address} on {interfaces[node]}",
-                evidence=f"the same address: {others}",
-                remedy=Remedy(text="give each node an address of its own: packets reach one of these nodes at random"),
+                verdict=Verdict.WARN if claimed else Verdict(entry["verdict"]),
+                wanted=f"{'an' if kind == 'address' else 'a'} {kind} of its own",
+                actual=f"{value} on {parts[node]}",
+                evidence=f"the same {kind}: {others}"[:1000],
+                remedy=Remedy(text=entry["remedy"]),
             )
 
 
@@ -177,6 +187,7 @@ def _lossless(devices: Sequence[RdmaDevice]) -> Values:
     told: dict[str, Callable[[Lossless], Reading[str]]] = {
         "nic_pfc": lambda port: port.pfc if is_unreadable(port.pfc) else f"priorities {port.pfc}",
         "nic_dscp": lambda port: port.dscp if is_unreadable(port.dscp) else _pairs(port.dscp, ":"),
+        "nic_trust": lambda port: port.trust if is_unreadable(port.trust) else ", ".join(port.trust or ["not told"]),
         "nic_congestion": _congestion,
     }
     values: Values = {}
@@ -250,7 +261,7 @@ def _odd(subject: str, group: str, values: Mapping[str, Values], *, asked: bool)
     if len(ranking) == 1:
         return
     split = ranking[0][1] == ranking[1][1]
-    if split and asked:
+    if (split and asked) or (needs_majority(subject) and 2 * ranking[0][1] <= len(read)):
         return
     usual = ranking[0][0]
     sides = "; ".join(f"{value}: {_names(read, value)}" for value, _ in ranking)

@@ -43,6 +43,11 @@ def is_advice(subject: str) -> bool:
     return any(fnmatchcase(subject, pattern) for pattern in knowledge()["advice"])
 
 
+def needs_majority(subject: str) -> bool:
+    """Return whether nodes differ in this subject unless more than half of them agree."""
+    return any(fnmatchcase(subject, pattern) for pattern in knowledge()["majority"])
+
+
 def is_asked(subject: str, desired: Sequence[DesiredState]) -> bool:
     """Return whether the desired state of every node says what the subject has to be."""
     section, _, key = knowledge()["asked"].get(subject, "").partition(".")
@@ -104,15 +109,29 @@ def _software(state: NodeState, desired: DesiredState | None, facts: Facts) -> N
         "mpi": _or_none(state.software.mpi),
         "container_engine": _or_none(state.containers.engine),
         "container_version": _or_none(state.containers.version),
+        "container_root": _or_none(state.containers.root),
         "clock_service": _or_none(state.clock.service),
     }
     by_provider: dict[str, list[str]] = {}
     for library in state.verbs.providers:
         digest = "unread" if is_unreadable(library.sha256) else library.sha256[:16]
-        by_provider.setdefault(library.provider, []).append(f"ABI {library.abi} {digest}")
+        driver = "" if library.provider in state.verbs.drivers.values() else ", not in libibverbs.d"
+        by_provider.setdefault(library.provider, []).append(f"ABI {library.abi} {digest}{driver}")
     declared = desired.rdma.provider.name if desired and desired.rdma.provider else None  # fleet.py compares its file
     rows = {name: ", ".join(sorted(set(texts))) for name, texts in by_provider.items() if name != declared}
     facts.tables["provider"] = rows
+    facts.tables["module"] = _modules(state)
+
+
+def _modules(state: NodeState) -> Mapping[str, Reading[str]]:
+    """Return the kernel's modules that a training uses: loaded, built in, or kept from loading."""
+    modules, patterns = state.modules, knowledge()["modules"]["compared"]
+    if is_unreadable(modules.loaded):
+        return {}
+    values = dict.fromkeys(modules.blacklisted, "blacklisted") | dict.fromkeys(
+        [*modules.builtin, *modules.loaded], "there"
+    )
+    return {name: text for name, text in values.items() if any(fnmatchcase(name, pattern) for pattern in patterns)}
 
 
 def _gpus(state: NodeState, facts: Facts) -> None:
@@ -154,8 +173,12 @@ def _nics(state: NodeState, facts: Facts) -> None:
         "nic_driver": lambda device: device.driver or NONE,
         "nic_firmware": lambda device: device.firmware,
         "nic_ports": lambda device: device.ports,
+        "nic_state": lambda device: device.state,
         "nic_rate": lambda device: device.rate_gbps,
         "nic_link_layer": lambda device: device.link_layer,
+        "nic_gids": lambda device: (
+            device.gids if is_unreadable(device.gids) else different([gid.type for gid in device.gids] or [NONE])
+        ),
         "nic_max_read_request": lambda device: device.max_read_request,
         "nic_link": lambda device: _pair(device.link.speed_gts, device.link.width) if device.link else NONE,
         "nic_link_max": lambda device: _pair(device.link.max_speed_gts, device.link.max_width) if device.link else NONE,
@@ -173,21 +196,35 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
     if is_unreadable(interfaces):
         return
     devices = [] if is_unreadable(state.rdma) else state.rdma
-    nics = {device.netdev for device in devices if not is_unreadable(device.netdev)}
-    fabric = [interface for interface in interfaces if interface.name in nics]
+    order = {device.netdev: place for place, device in enumerate(devices) if not is_unreadable(device.netdev)}
+    fabric = [interface for interface in interfaces if interface.name in order]
     if fabric:
         facts.texts["nic_mtu"] = different(interface.mtu.running for interface in fabric)
         facts.texts["nic_netmask"] = different(map(_netmask, fabric))
-    routes = [] if is_unreadable(state.routes) else state.routes
-    default = next((route.interface for route in routes if route.destination == "0.0.0.0/0"), None)
-    others = [interface for interface in node_interfaces(interfaces) if interface.name not in nics]
+        facts.texts["nic_network"] = in_order(map(_network, sorted(fabric, key=lambda each: order[each.name])))
+    if devices:
+        facts.texts["nic_interfaces"] = f"{sum(each.up for each in fabric)} of {len(devices)} up"
+    default = _default_route(state, facts)
+    others = [interface for interface in node_interfaces(interfaces) if interface.name not in order]
+    facts.tables["link"] = {interface.name: "up" if interface.up else "down" for interface in others}
     for interface in others:
         name = interface.name
         facts.texts[f"mtu.{name}"] = interface.mtu.running
-        facts.texts[f"link.{name}"] = "up" if interface.up else "down"
         facts.texts[f"speed.{name}"] = _or_none(_text(interface.speed_mbps))
-        role = "netmask" if name == default else f"netmask.{name}"
-        facts.texts[role] = _netmask(interface)
+        role = "" if name == default else f".{name}"
+        facts.texts |= {f"netmask{role}": _netmask(interface), f"network{role}": _network(interface)}
+
+
+def _default_route(state: NodeState, facts: Facts) -> str | None:
+    """Note the route to everywhere else, and return its interface."""
+    if is_unreadable(state.routes):
+        facts.texts["default_route"] = state.routes
+        return None
+    route = min((r for r in state.routes if r.destination == "0.0.0.0/0"), key=lambda r: r.metric, default=None)
+    facts.texts["default_route"] = route.interface if route else NONE
+    if route is not None:
+        facts.texts["gateway"] = route.gateway or NONE
+    return route.interface if route else None
 
 
 def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
@@ -196,30 +233,43 @@ def node_interfaces(interfaces: Iterable[Interface]) -> Iterator[Interface]:
     return (each for each in interfaces if not any(fnmatchcase(each.name, pattern) for pattern in local))
 
 
-def node_addresses(state: NodeState) -> dict[str, str]:
-    """Return the addresses that no other node may have, each with the interface that has it."""
-    if is_unreadable(state.interfaces):
-        return {}
+def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
+    """Yield what no other node may have: its kind in fleet.toml, the value, and the part of the node that has it."""
+    interfaces = [] if is_unreadable(state.interfaces) else list(node_interfaces(state.interfaces))
     local = [ip_network(text) for text in knowledge()["interfaces"]["addresses"]]
-    result: dict[str, str] = {}
-    for interface in node_interfaces(state.interfaces):
+    for interface in interfaces:
         for text in (*interface.ipv4, *interface.ipv6):
             try:
                 address = ip_interface(text.split("%", 1)[0]).ip
             except ValueError:
                 continue
             if not any(address.version == network.version and address in network for network in local):
-                result[str(address)] = interface.name
-    return result
+                yield "address", str(address), interface.name
+        if interface.bdf:  # what is no PCI device has the address of another, or one that its driver has everywhere
+            yield "mac", interface.mac, interface.name
+    yield "hostname", state.system.hostname, "hostname"
+    parts: list[tuple[str, Reading[str], str]] = []
+    parts += [] if is_unreadable(state.rdma) else [("guid", each.guid, each.name) for each in state.rdma if each.bdf]
+    parts += [] if is_unreadable(state.gpus) else [("serial", each.serial, f"GPU {each.bdf}") for each in state.gpus]
+    parts += [] if is_unreadable(state.nvme) else [("serial", each.serial, each.name) for each in state.nvme]
+    yield from ((kind, value, part) for kind, value, part in parts if not is_unreadable(value))
 
 
 def _netmask(interface: Interface) -> str:
     return ", ".join(sorted({"/" + text.rpartition("/")[2] for text in interface.ipv4})) or NONE
 
 
+def _network(interface: Interface) -> str:
+    return ", ".join(sorted({str(ip_interface(text).network) for text in interface.ipv4})) or NONE
+
+
 def _storage(state: NodeState, facts: Facts) -> None:
     if not is_unreadable(state.disks):
-        facts.tables["mount"] = {disk.mount: disk.fstype for disk in state.disks if disk.network}
+        own = knowledge()["mounts"]["own"]
+        held = [disk for disk in state.disks if disk.network or disk.device.startswith("/dev/")]
+        shown = [disk for disk in held if disk.mount != "/" and not any(fnmatchcase(disk.mount, each) for each in own)]
+        facts.tables["mount"] = {disk.mount: disk.fstype for disk in shown}
+        facts.texts |= {f"source.{disk.mount}": disk.device for disk in shown if disk.network}
         root = next((disk for disk in state.disks if disk.mount == "/"), None)
         if root is not None:
             facts.amounts["disk_size"] = root.total_bytes
@@ -256,6 +306,8 @@ def _settings(state: NodeState, desired: DesiredState | None) -> Mapping[str, Re
     values |= {"numa_balancing": _running(state.numa.balancing), "thp": _running(state.memory.thp)}
     governors = state.cpu.governors
     values["cpu_governor"] = _or_none(governors) if is_unreadable(governors) else ", ".join(sorted(governors))
+    for name, reading in (("c2", state.cpu.c2_enabled), ("pcie_acs", state.acs.enabled)):
+        values[name] = _or_none(reading) if is_unreadable(reading) else "on" if reading else "off"
     values |= {"memlock": _running(state.limits.memlock), "nofile": _running(state.limits.nofile)}
     tuning = desired.tuning if desired else None
     return {name: value for name, value in values.items() if getattr(tuning, name, None) is None}

@@ -39,14 +39,14 @@ def identities(state: NodeState) -> Identities:
         SERIAL: system.board_serial,
         KEY: system.host_key,
     }
-    result = {name: frozenset([text]) for name, text in texts.items() if not is_unreadable(text) and _is_own(text)}
+    result = {name: frozenset([text]) for name, text in texts.items() if not is_unreadable(text) and is_own(text)}
     gpus = [] if is_unreadable(state.gpus) else [gpu.serial for gpu in state.gpus]
     nics = [] if is_unreadable(state.rdma) else [device.guid for device in state.rdma if device.bdf]
-    serials = frozenset(text for text in (*gpus, *nics) if not is_unreadable(text) and _is_own(text))
+    serials = frozenset(text for text in (*gpus, *nics) if not is_unreadable(text) and is_own(text))
     return result | ({DEVICES: serials} if serials else {})
 
 
-def _is_own(text: str) -> bool:
+def is_own(text: str) -> bool:
     """Return whether a text can tell one machine from another: one character repeated cannot."""
     plain = text.strip().lower()
     return len({*plain} - {*"-.: "}) > 1 and not any(

@@ -220,14 +220,40 @@ NIC, GPU = "rdma.5", "gpus.3"
         ({"cmdline.running": ["root=/dev/sdb1", "mitigations=off"]}, "cmdline.mitigations", "warn"),
         ({("sysctl", "vm.swappiness"): {"running": "1", "persisted": "1"}}, "sysctl.vm.swappiness", "warn"),
         ({"clock.service": "ntpd"}, "clock_service", "warn"),
+        ({f"{NIC}.state": "DOWN"}, "nic_state", "warn"),
+        ({f"{NIC}.gids": []}, "nic_gids", "warn"),
+        ({f"{NIC}.lossless.trust": ["pcp"]}, "nic_trust", "warn"),
+        ({"interfaces.6.up": False}, "nic_interfaces", "warn"),
+        ({"interfaces.6": DELETED}, "nic_interfaces", "warn"),
+        ({"interfaces.6.ipv4": ["10.77.0.2/24"]}, "nic_network", "warn"),
+        ({"interfaces.0.ipv4": ["10.88.0.2/24"]}, "network", "warn"),
+        ({"routes": []}, "default_route", "warn"),
+        ({"routes.0.gateway": "10.0.0.253"}, "gateway", "warn"),
+        ({"containers.root": "/scratch/docker"}, "container_root", "warn"),
+        ({"modules.loaded": ["amdgpu", "bnxt_re", "ib_uverbs", "rdma_ucm"]}, "module.ib_umad", "warn"),
+        ({"verbs.drivers": {}, "verbs.providers.0.provider": "mlx5"}, "provider.mlx5", "warn"),
+        ({"disks.1": DELETED}, "mount./scratch", "warn"),
+        ({"disks.2.device": "old:/home"}, "source./home", "warn"),
     ],
 )
 def test_one_node_of_64_that_differs_is_named_alone(change: dict[Any, Any], name: str, verdict: str) -> None:
-    nvme = [{"name": "nvme0", "bdf": None, "model": "PM9A3", "serial": "S1", "firmware": "GDC7"}]
+    def disks() -> list[dict[str, Any]]:
+        [root] = healthy().model_dump()["disks"]
+        home = {**root, "mount": "/home", "device": "server:/home", "fstype": "nfs4", "network": True}
+        return [root, {**root, "mount": "/scratch", "device": "/dev/nvme1n1"}, home]
+
+    def drives(number: int) -> list[dict[str, Any]]:
+        return [{"name": "nvme0", "bdf": None, "model": "PM9A3", "serial": f"S{number}", "firmware": "GDC7"}]
+
     found = compare(
         64,
         {
-            number: {"nvme": nvme, "software.rccl": "2.22.3", **(change if number == 2 else {})}
+            number: {
+                "nvme": drives(number),
+                "disks": disks(),
+                "software.rccl": "2.22.3",
+                **(change if number == 2 else {}),
+            }
             for number in range(1, 65)
         },
     )
@@ -265,6 +291,44 @@ def test_two_nodes_with_one_address_are_both_named() -> None:
         ("node09", "fleet.address.10.3.0.9", "fail"),
     ]
     assert "node09 (ens2np0)" in found[0].evidence and "node07 (ens2np0)" in found[1].evidence
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "verdict"),
+    [
+        (
+            {"interfaces.3.bdf": "0000:43:00.0", "interfaces.3.mac": "b8:3f:d2:00:00:09"},
+            "mac.b8:3f:d2:00:00:09",
+            "fail",
+        ),
+        ({"rdma.5.guid": "b83f:d203:0009:0005"}, "guid.b83f:d203:0009:0005", "fail"),
+        ({"gpus.3.serial": f"{0xA903:016x}"}, "serial.000000000000a903", "warn"),
+        ({"system.hostname": "gpu-9"}, "hostname.gpu-9", "warn"),
+    ],
+)
+def test_what_no_two_nodes_may_have_is_shown_on_both(change: dict[Any, Any], name: str, verdict: str) -> None:
+    found = compare(12, {7: change, 9: change})
+    assert [(f.node, f.name, str(f.verdict)) for f in found] == [
+        ("node07", f"fleet.{name}", verdict),
+        ("node09", f"fleet.{name}", verdict),
+    ]
+
+
+def test_placeholders_and_addresses_of_software_are_no_part_of_another_node() -> None:
+    same = {
+        "gpus.3.serial": "0000000000000000",
+        "rdma.5.guid": "0000:0000:0000:0000",
+        "interfaces.3.mac": "02:42:00:00:00:09",
+    }
+    assert compare(3, {1: same, 2: same}) == []
+
+
+def test_networks_and_gateways_of_their_own_are_no_difference() -> None:
+    routed = {
+        number: {"interfaces.4.ipv4": [f"10.200.{number}.1/31"], "routes.0.gateway": f"10.0.{number}.254"}
+        for number in (1, 2, 3, 4)
+    }
+    assert [f.name for f in compare(4, routed) if "network" in f.name or "gateway" in f.name] == []
 
 
 @pytest.mark.parametrize(
