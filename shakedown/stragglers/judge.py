@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from shakedown import peers
@@ -182,19 +183,26 @@ def _beyond_the_tail(values: Mapping[str, Sequence[float]]) -> set[str]:
 
 
 def _like_a_stage(slow: Mapping[str, Slow], order: Sequence[str]) -> str:
-    """Return what several slow nodes have in common with a pipeline stage that the layout does not show: they lie side
-    by side in the order of ranks, as one of equally large parts, and need alike. Empty: nothing."""
+    """Return what several slow nodes have in common with pipeline stages that the layout does not show. Empty: nothing.
+
+    The nodes of a stage need alike. They lie side by side in the order of ranks, as one of equally large parts, or at
+    equal distances, where the stages of each replica lie side by side. The first and the last node may hold the
+    embedding and the loss."""
     places = sorted(order.index(name) for name in slow)
-    count = len(places)
-    if count < 2 or len(order) % count or places[0] % count or places[-1] - places[0] != count - 1:
+    count, nodes = len(places), len(order)
+    if count < 2:
         return ""
     factors = [1 + each.slower for each in slow.values()]
-    if max(factors) > _ALIKE * min(factors):
-        return ""
-    return (
-        f"{count} of {counted(len(order), 'node')} side by side in the order of ranks need alike and"
-        f" {min(factors) - 1:.0%} longer than the others: so would a pipeline stage with more work"
-    )
+    alike = max(factors) <= _ALIKE * min(factors) and nodes % count == 0
+    steps = {after - before for before, after in pairwise(places)}
+    longer = f"{min(factors) - 1:.0%} longer than the others: so would a pipeline stage with more work"
+    if alike and steps == {1} and places[0] % count == 0:
+        return f"{count} of {counted(nodes, 'node')} side by side in the order of ranks need alike and {longer}"
+    if alike and steps == {nodes // count}:
+        return f"{count} of {counted(nodes, 'node')} at equal distances in the order of ranks need alike and {longer}"
+    if places == [0, nodes - 1]:
+        return f"the first and the last of {counted(nodes, 'node')} need {longer}, as of the embedding and the loss"
+    return ""
 
 
 def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:

@@ -269,6 +269,21 @@ def test_nodes_of_a_stage_that_the_layout_does_not_show_are_not_named(
     assert found({**factors, "n05": 3.0}).slow == [] or found({**factors, "n05": 3.0}).slow[0].node == "n05"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "slow", "words"),
+    [
+        (8, {3: 1.4, 7: 1.45}, "at equal distances"),
+        (16, {1: 1.5, 5: 1.5, 9: 1.5, 13: 1.5}, "at equal distances"),
+        (12, {0: 1.5, 11: 2.4}, "the first and the last"),
+    ],
+)
+def test_nodes_that_lie_as_stages_of_replicas_do_are_not_named(nodes: int, slow: dict[int, float], words: str) -> None:
+    its = found({f"n{place:02d}": slow.get(place, 1.0) for place in range(nodes)})
+    assert its.slow == [] and words in its.unknown
+    moved = {(place + (place == max(slow)) * 2) % nodes: factor for place, factor in slow.items()}
+    assert len(found({f"n{place:02d}": moved.get(place, 1.0) for place in range(nodes)}).slow) == len(moved)
+
+
 def test_options_with_which_ranks_have_unequal_work_name_no_node() -> None:
     measured, layout = fleet({"a": 1, "b": 1, "c": 4, "d": 1, "e": 1})
     its = judged(measured, layout, Limits(unequal="expert-model-parallel-size: experts are given tokens by a router"))
