@@ -28,15 +28,15 @@ class Wanted:
 
     judge: bool
     since: date | None = None
+    by: str = ""  # who accepted the level since then
 
     @classmethod
     def of(cls, smoke: Smoke) -> Wanted | None:
         """As the desired state has it; None: not at all."""
         if smoke.baseline == "off":
             return None
-        return cls(
-            smoke.baseline == "judge", date.fromisoformat(smoke.baseline_since) if smoke.baseline_since else None
-        )
+        since = date.fromisoformat(smoke.baseline_since) if smoke.baseline_since else None
+        return cls(smoke.baseline == "judge", since, (smoke.baseline_by or "") if since else "")
 
 
 def usual_ledger() -> Ledger | None:
@@ -63,7 +63,7 @@ def past_of(
         return Past(judge=wanted.judge, problem="the job has no plan, so nobody knows what it is to be compared with")
     try:
         known = (ledger or open_ledger()).earlier(key, run_id)
-        return Past.of(known, key.epoch, wanted.judge, wanted.since)
+        return Past.of(known, key.epoch, wanted.judge, wanted.since, wanted.by)
     except Exception as error:  # whatever it is, the run has come to what it has come to
         why = printable(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", 400)
         return Past(judge=wanted.judge, epoch=key.epoch, problem=f"the earlier runs cannot be read: {why}")

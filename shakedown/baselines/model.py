@@ -96,16 +96,17 @@ class Past(BaseModel):
     others: dict[str, int] = {}
     peers: dict[str, PeersNoise] = {}  # by metric
     since: date | None = None  # a day of UTC: passes before it do not count
+    by: str = ""  # who accepted that
     problem: str = ""  # why nobody knows of earlier runs
 
     @classmethod
-    def of(cls, known: Sequence[Earlier], epoch: str, judge: bool, since: date | None = None) -> Past:
+    def of(cls, known: Sequence[Earlier], epoch: str, judge: bool, since: date | None = None, by: str = "") -> Past:
         """What counts of all earlier passes of the same job."""
         recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
         same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
         others = Counter(run.epoch for run in recent if run.epoch != epoch)
         kept = [Pass(run_id=run.run_id, at=run.at, figures=run.figures, worse=run.worse) for run in same[-MOST:]]
-        return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since)
+        return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since, by=by)
 
     def of_metric(self, metric: str) -> list[Pass]:
         """The earlier runs that have this figure, and were not worse in it."""

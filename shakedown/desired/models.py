@@ -536,6 +536,9 @@ class Smoke(Section):
     baseline_since: Day | None = key(
         None, "earlier passes than this do not count: after a change that is the new normal", "2026-11-01"
     )
+    baseline_by: Text | None = key(
+        None, "who accepted what is since baseline_since as the new normal, for the evidence", "A. Smith, ticket 1234"
+    )
     steady: bool = key(
         True, "judge how evenly the iterations follow each other; off where other work shares the nodes", False
     )

@@ -84,6 +84,8 @@ def test_a_day_begins_a_new_baseline() -> None:
     assert past.earlier[0].run_id == "r3"
     (gate,) = judged(past, 385.0)
     assert "since 2026-09-04 (smoke.baseline_since)" in gate.evidence
+    accepted = Past.of(earlier(*STEADY), HERE, judge=True, since=date(2026, 9, 4), by="A. Smith")
+    assert "since 2026-09-04 (smoke.baseline_since, accepted by A. Smith)" in judged(accepted, 385.0)[0].evidence
 
 
 def test_the_newest_runs_count_and_are_kept() -> None:

@@ -9,13 +9,15 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select, text
 
+from shakedown.baselines.model import Past
+from shakedown.compared import Wanted, past_of
 from shakedown.findings import Finding, Verdict
 from shakedown.ledger import export, schema
 from shakedown.ledger.entry import entry_of
@@ -30,8 +32,9 @@ from shakedown.ledger.service import parts_of as changes_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
+from shakedown.smoke import gates
 from shakedown.smoke.figures import Figure, Figures
-from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import Gate, Observed
 from shakedown.smoke.metrics import METRICS
 from shakedown.state import NodeState
 from shakedown.text import file_name
@@ -449,3 +452,33 @@ def test_a_run_that_only_its_baseline_failed_is_known_as_worse(ledger: Ledger, t
     key = key_of(runs[0].load().jobs[0], STATES)
     assert key is not None
     assert [each.worse for each in ledger.earlier(key)] == [[], ["throughput_per_gpu"], ["throughput_per_gpu"]]
+
+
+def test_a_new_level_is_reported_once_and_ends_where_a_person_accepts_it(ledger: Ledger, tmp_path: Path) -> None:
+    root, verdicts = tmp_path / "runs", []
+    for number in range(1, 14):
+        value = 400.0 + number % 3 - (20.0 if number > 7 else 0.0)
+        job = a_run(tmp_path / f"asked{number}", number).load().jobs[0]
+        made = _judged(past_of(job, STATES, None, Wanted(judge=True), ledger), value)
+        verdict = made[0].verdict if made else Verdict.OK
+        ledger.add(a_run(root, number, value=value, verdict=verdict, gate="baseline.throughput_per_gpu"))
+        verdicts.append(verdict)
+    assert verdicts == [Verdict.OK] * 7 + [Verdict.FAIL] * 2 + [Verdict.WARN] * 4
+    asked = a_run(root, 25)  # a day later
+    accepted = Wanted(judge=True, since=date(2026, 11, 2), by="A. Smith")
+    for number in range(21, 25):
+        ledger.add(a_run(root, number, value=380.0 + number % 2))
+    past = past_of(asked.load().jobs[0], STATES, None, accepted, ledger)
+    assert len(past.earlier) == 4 and past.by == accepted.by and not past.judged
+    ledger.add(a_run(root, 26, value=381.0))
+    past = past_of(asked.load().jobs[0], STATES, None, accepted, ledger)
+    made = _judged(past, 380.0)
+    assert {each.verdict for each in made} == {Verdict.OK}
+    assert "since 2026-11-02 (smoke.baseline_since, accepted by A. Smith)" in made[0].evidence
+
+
+def _judged(past: Past, value: float) -> list[Gate]:
+    figure = Figure(metric=METRICS["throughput_per_gpu"], value=value, mean=value, spread=1.0, count=40)
+    figures = Figures(steady=40, throughput_per_gpu=figure)
+    made = gates.judge(Observed(figures=figures, past=past.judged))
+    return [each for each in made if each.name == "baseline.throughput_per_gpu"]

@@ -58,8 +58,9 @@ def _evidence(found: Baseline, past: Past, metric: str, runs: list[str]) -> str:
     said.append(past.epoch)
     if found.since:
         what = "again at the level that was reported" if found.reported else "the level has changed"
-        said.append(f"{what}, since run {found.since}; smoke.baseline_since accepts it from a day on")
+        accept = "to accept it, give the day as smoke.baseline_since and your name as smoke.baseline_by"
+        said.append(f"{what}, since run {found.since}; {accept}")
     said += [past.before] if past.before else []
     if past.since:
-        said.append(f"since {past.since} (smoke.baseline_since)")
+        said.append(f"since {past.since} (smoke.baseline_since{f', accepted by {past.by}' if past.by else ''})")
     return "; ".join(said)
