@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from statistics import median
 
 from shakedown import images as references
@@ -34,12 +35,13 @@ from shakedown.verbs import library_digest
 
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),
-    "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network"),
+    "nic_count": ("nic_numa", "nic_slots", "nic_names", "nic_network", "link.*"),
     "nic_interfaces": ("nic_network",),
     "nic_netmask": ("nic_network",),
     "netmask": ("network",),
 }
-"""Facts about the order of devices, or of networks: comparable where the count, or the netmask, is the usual one."""
+"""Facts about the order of devices, of networks, or of interfaces that are no NIC's: comparable where the count, or the
+netmask, is the usual one."""
 
 
 def outliers(
@@ -97,8 +99,8 @@ def comparable(states: Mapping[str, NodeState], desired: Mapping[str, DesiredSta
         usual = Counter(str(each.get(count)) for each in values.values()).most_common(1)
         for each in values.values():
             if str(each.get(count)) != usual[0][0]:
-                for layout in layouts:
-                    each.pop(layout, None)
+                for subject in [name for name in each if any(fnmatchcase(name, layout) for layout in layouts)]:
+                    del each[subject]
     return values
 
 

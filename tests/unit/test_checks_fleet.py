@@ -323,6 +323,11 @@ def test_placeholders_and_addresses_of_software_are_no_part_of_another_node() ->
     assert compare(3, {1: same, 2: same}) == []
 
 
+def test_interfaces_of_nics_that_are_gone_are_told_as_nics_alone() -> None:
+    names = {finding.name for finding in compare(4, {2: {"rdma": []}})}
+    assert "fleet.nic_count" in names and not any("link" in name for name in names)
+
+
 def test_networks_and_gateways_of_their_own_are_no_difference() -> None:
     routed = {
         number: {"interfaces.4.ipv4": [f"10.200.{number}.1/31"], "routes.0.gateway": f"10.0.{number}.254"}
