@@ -86,7 +86,12 @@ def contradictions(hosts: Sequence[HostLayers]) -> list[Problem]:
             for path, value in leaves(layer.values):
                 values.setdefault(path, []).append((layer.name.removeprefix(_GROUP), value))
         for path, given in values.items():
-            if path in decided or all(value == given[0][1] for _, value in given):
+            if any(path == each or path.startswith(f"{each}.") for each in decided):
+                continue
+            groups_of = {group for group, _ in given}
+            beneath = [(group, below) for below in values if below.startswith(f"{path}.") for group, _ in values[below]]
+            given = [*given, *((group, f"{below} of its own") for group, below in beneath if group not in groups_of)]
+            if all(value == given[0][1] for _, value in given):
                 continue
             names = ", ".join(group for group, _ in given)
             shown = " and ".join(dict.fromkeys(repr(value) for _, value in given))

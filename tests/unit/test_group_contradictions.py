@@ -50,6 +50,15 @@ def test_another_profile_or_another_user_is_refused_too() -> None:
     assert any(": gpu = " in line for line in found) and any(": ssh_user = " in line for line in found)
 
 
+def test_a_section_that_one_group_leaves_out_and_another_fills_is_refused() -> None:
+    filled: dict[str, Any] = {"gpu": "cpu", "system": {"disk_free": {"/": "1G"}}}
+    for order in ({"a": filled, "b": {"system": None}}, {"b": {"system": None}, "a": filled}):
+        (line,) = problems(hosts_of({group: (["n1"], data) for group, data in order.items()}))
+        assert "system = None" in line and "system.disk_free./" in line and "host n1" in line
+    own: Any = {"a": ([("n1", {"system": None})], filled), "b": (["n1"], {"system": {"disk_free": {"/": "2G"}}})}
+    assert desired_states(hosts_of(own)).states["n1"].system.disk_free == {}
+
+
 def test_a_secret_in_two_groups_is_not_shown() -> None:
     found = problems(
         hosts_of({"a": (["n1"], {"gpu": "cpu", "ssh_password": "s3"}), "b": (["n1"], {"ssh_password": "t4"})})
