@@ -89,6 +89,13 @@ def test_after_a_failed_run_a_node_that_fails_now_and_then_is_not_cleared(rate: 
     assert named.count(("node0002",)) >= least
 
 
+@pytest.mark.parametrize(("seed", "rate", "rack"), [(85, 0.5, 4), (32, 0.6, 0), (77, 0.6, 0)])
+def test_a_node_that_fails_half_of_its_trainings_and_more_is_no_link_to_a_good_one(
+    seed: int, rate: float, rack: int
+) -> None:
+    assert not play(32, 1, seed, rate=rate, rack=rack, failed=True).innocent
+
+
 def test_after_a_failed_run_nobody_is_cleared_by_few_trainings() -> None:
     healthy = after_a_failed_run(2, 0)
     assert healthy.result is not None and healthy.result.verdict == Verdict.OK
