@@ -19,13 +19,16 @@ from shakedown.text import strip_escapes
 RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not of one node
 _COUNTED = (
     *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
-    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary"),
+    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary", "loaded", "exited"),
 )
 _MAX_HOSTS = 4096
 _MAX_LINE = 4096  # characters that are looked at
 _MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
 
-MARKS = ("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI")
+MARKS = (
+    *("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI"),
+    *("loaded checkpoint from ", "exiting program a"),
+)
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
 _MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
@@ -39,6 +42,9 @@ _GPU = re.compile(r"AMD Instinct (MI\d{3}[AX]?)\b")
 _WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
 _OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
 _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
+# Megatron-LM, megatron/training/checkpointing.py and training.py: where it goes on, and where it was told to stop.
+_LOADED = re.compile(r"\bsuccessfully loaded checkpoint from .{0,2000}? at iteration (\d{1,12})\b")
+_EXITED = re.compile(r"\bexiting program (?:at iteration (\d{1,12})\b|after [\d.]{1,20} minutes)")
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
@@ -61,6 +67,8 @@ class JobShape(BaseModel):
     vocabulary: int | None = None  # entries, with those that fill it up
     precision: str | None = None  # the fastest that it computes in, of peaks.PRECISIONS
     gpu: str | None = None  # the model, as profiles name it
+    loaded: int | None = None  # iteration of the checkpoint that the run goes on from
+    exited: int | None = None  # iteration after which the program was told to exit; 0: after a time
 
     @property
     def token_flops(self) -> float | None:
@@ -141,6 +149,10 @@ class JobShapeReader:
                 self._note(name if name == "nnodes" else "ranks_per_node", int(number))
                 if name == "nnodes":
                     self._note("nodes", int(number))
+        if found := _LOADED.search(line):
+            self._note("loaded", int(found[1]))
+        if found := _EXITED.search(line):
+            self._found["exited"] = int(found[1] or 0)
         if " NCCL " in line and (found := _RANKS.search(line)):
             self._note("world_size", int(found[1]))
             self._note("nodes", int(found[2]))

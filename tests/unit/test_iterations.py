@@ -7,6 +7,7 @@ import math
 import pytest
 
 from shakedown.findings import Verdict
+from shakedown.smoke.gates import judge_log, read_log
 from shakedown.smoke.gates.iterations import (
     GREATEST_LOSS,
     iterations_complete,
@@ -88,7 +89,6 @@ def test_lines_that_count_to_another_number_fail() -> None:
         (range(10, 51, 10), 59, UNKNOWN, 50),
         (range(10, 51, 10), 60, FAIL, 5),
         (range(10, 51, 10), 49, FAIL, 5),
-        (range(20, 51, 10), 50, FAIL, 4),  # the first is missing
         ([10, 20, 40, 50], 50, FAIL, 4),
         ([10, 20, 30, 40], 50, FAIL, 4),
         ([10, 20, 20, 30], 30, FAIL, 3),
@@ -116,6 +116,53 @@ def test_a_log_interval_shows_in_the_lines(numbers, total, expected, actual) -> 
         assert gate.remedy
     if expected is OK:
         assert f"one for {max(numbers[0], numbers[1] if numbers[0] == 1 else 0)} iterations" in gate.evidence
+
+
+@pytest.mark.parametrize("numbers", [range(501, 601), range(510, 601, 10)])
+def test_a_run_that_goes_on_from_a_checkpoint_has_only_the_rest(numbers) -> None:
+    before = numbers[0] - (numbers[1] - numbers[0])
+    total = numbers[-1]
+    found = iterations_complete(lines(numbers, total), loaded=before)
+    assert (found.verdict, found.actual) == (OK, total - before)
+    assert f"went on from a checkpoint of iteration {before}" in found.evidence
+    cut = iterations_complete(lines(numbers, total))
+    assert (cut.verdict, cut.actual) == (UNKNOWN, total - before)
+    assert f"the log begins after iteration {before}" in cut.evidence and cut.remedy
+    assert iterations_complete(lines(numbers, total), total).verdict is FAIL
+    gap = [*numbers[:1], *numbers[2:]]
+    assert iterations_complete(lines(gap, total), loaded=before).verdict is FAIL
+    assert iterations_complete(lines(numbers[:-1], total), loaded=before).verdict is FAIL
+    assert iterations_complete(lines([*numbers, total], total), loaded=before).verdict is FAIL
+
+
+@pytest.mark.parametrize(("said", "exited"), [("at iteration 6", 6), ("after 55.125 minutes", 0)])
+def test_a_program_that_was_told_to_exit_has_ended(said, exited) -> None:
+    found = iterations_complete(lines(range(1, 7), 500), exited=exited)
+    assert (found.verdict, found.wanted, found.actual) == (OK, 6, 6)
+    assert "told to exit, of 500" in found.evidence
+    assert iterations_complete(lines(range(1, 7), 500), 500, exited=exited).verdict is FAIL
+    assert iterations_complete(lines([1, 2, 4, 5, 6], 500), exited=exited).verdict is FAIL
+    assert iterations_complete(lines([1, 2, 3], 500), exited=6).verdict is FAIL
+    run = "".join(
+        f" iteration {at:8d}/     500 | lm loss: {9 - at / 10:.6E} | number of nan iterations:   0 |\n"
+        for at in range(1, 7)
+    )
+
+    def complete(*end: str):
+        gates = judge_log(read_log([run, *end]), {})
+        return next(gate for gate in gates if gate.name == "iterations_complete").verdict
+
+    assert complete(f"[exiting program {said}] datetime: 2026-11-24 07:00:00\n") is OK
+    assert complete("[exiting program after receiving SIGTERM.] datetime: 2026-11-24 07:00:00\n") is FAIL
+    assert complete() is FAIL
+
+
+def test_the_log_says_from_which_checkpoint_a_run_goes_on() -> None:
+    run = [f" iteration {at:8d}/      60 | lm loss: {9 - at / 10:.6E} |\n" for at in range(41, 61)]
+    load = "  successfully loaded checkpoint from /ckpt [ t 1/2, p 1/1 ] at iteration 40\n"
+    for before, expected in ((load, OK), ("", UNKNOWN), (load.replace("40", "0"), UNKNOWN)):
+        gates = judge_log(read_log([before, *run]), {})
+        assert next(gate for gate in gates if gate.name == "iterations_complete").verdict is expected
 
 
 def test_a_damaged_line_makes_a_complete_run_unknown_and_no_better_an_incomplete_one() -> None:

@@ -19,34 +19,65 @@ GREATEST_LOSS = 3.4028235e38  # the largest float32: Megatron computes and avera
 
 @gate(contradicted=Verdict.FAIL)
 def iterations_complete(
-    iterations: Sequence[Iteration], wanted: int | None = None, damaged: Collection[int] = ()
+    iterations: Sequence[Iteration],
+    wanted: int | None = None,
+    damaged: Collection[int] = (),
+    loaded: int | None = None,
+    exited: int | None = None,
 ) -> Outcome:
-    """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say.
+    """The last iteration N/N was seen, and N lines, distinct and in order. N is `wanted`, or what the lines say. A run
+    that goes on from a checkpoint has as many fewer, where the log says so; a beginning that nothing explains is
+    unknown. The end is as well where the program says that it was told to exit.
 
     With a log interval of k, which the lines show by themselves, there are N/k, and perhaps the first before. Where k
     does not divide N, nothing is known of the last iterations: unknown.
     """
-    numbers = [iteration.iteration for iteration in iterations]
-    total = wanted if wanted is not None else max((it.total_iterations for it in iterations), default=None)
+    said = max((it.total_iterations for it in iterations), default=None)
+    total = wanted if wanted is not None else said
+    if wanted is None and exited is not None and iterations:
+        total = exited or iterations[-1].iteration
+    explained = loaded if loaded and iterations and loaded < iterations[0].iteration else 0
+    begin = explained or (_late(iterations, total or 0) if wanted is None else 0)
+    numbers = [iteration.iteration - begin for iteration in iterations]
+    wanted_lines = (total or 0) - begin
     preview = has_preview(iterations)
-    interval = _interval(numbers[1:] if preview else numbers, total or 0)
-    faults = ["no iteration line"] if not numbers else _faults(iterations, total or 0, interval)
-    unlogged = (total or 0) % interval
-    verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if damaged or unlogged else Verdict.OK
+    interval = _interval(numbers[1:] if preview else numbers, wanted_lines)
+    stated = wanted if wanted is not None else said or 0
+    faults = _faults(iterations, total or 0, interval, begin, stated) if numbers else ["no iteration line"]
+    unlogged = wanted_lines % interval
+    unseen = damaged or unlogged or begin != explained
+    verdict = Verdict.FAIL if faults else Verdict.UNKNOWN if unseen else Verdict.OK
     if unlogged:
         faults.append(f"one line for {interval} iterations: nothing is known of the last {unlogged}")
     if damaged:
         faults.append(f"the line of iteration {ranges(damaged)} was cut or mixed with other output")
+    if begin != explained:
+        faults.append(f"the log begins after iteration {begin}: it went on from a checkpoint, or lines are missing")
     every = f", one for {interval} iterations" if interval > 1 else ""
+    ends = [f"the run went on from a checkpoint of iteration {explained}"] if explained else []
+    ends += [f"the program was told to exit, of {said}"] if total != said and wanted is None else []
     return Outcome(
         verdict=verdict,
         wanted=total,
         actual=(len(set(numbers)) - (preview and interval > 1)) * interval,
         unit="iterations",
         evidence="; ".join(faults)
-        or f"{counted(len(numbers), 'line')}{every}, {numbers[0]} to {numbers[-1]} of {total}",
+        or "; ".join([f"{counted(len(numbers), 'line')}{every}, {_ends(iterations)} of {total}", *ends]),
         remedy=None if verdict is Verdict.OK else advice("unfinished"),
     )
+
+
+def _ends(iterations: Sequence[Iteration]) -> str:
+    return f"{iterations[0].iteration} to {iterations[-1].iteration}"
+
+
+def _late(iterations: Sequence[Iteration], total: int) -> int:
+    """Return how many iterations came before the first line, where all lines from there to the end are there."""
+    numbers = [iteration.iteration for iteration in iterations]
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else numbers[0] if numbers == [total] else 0
+    begin = numbers[0] - step if numbers else 0
+    regular = step > 0 and all(number == begin + step * count for count, number in enumerate(numbers, start=1))
+    return begin if regular and begin > 0 and 0 <= total - numbers[-1] < step else 0
 
 
 def _interval(numbers: Sequence[int], total: int) -> int:
@@ -56,28 +87,30 @@ def _interval(numbers: Sequence[int], total: int) -> int:
     return interval if regular and numbers and 0 <= total - numbers[-1] < interval else 1
 
 
-def _faults(iterations: Sequence[Iteration], total: int, interval: int) -> list[str]:
+def _faults(iterations: Sequence[Iteration], total: int, interval: int, begin: int, stated: int) -> list[str]:
+    """Return what is wrong with lines that are to go from behind `begin` to `total`, and to count to `stated`."""
     numbers = [iteration.iteration for iteration in iterations]
     totals = sorted({iteration.total_iterations for iteration in iterations})
     faults = []
-    if totals != [total]:
-        faults.append(f"the lines count to {some(totals)}, not to {total}")
+    if totals != [stated]:
+        faults.append(f"the lines count to {some(totals)}, not to {stated}")
     if interval > 1:
         return faults  # regular to the end, or it would be 1
     seen = sorted(set(numbers))
-    inside = [number for number in seen if 1 <= number <= total]
+    inside = [number for number in seen if begin < number <= total]
     if not inside or inside[-1] != total:
         faults.append(f"the last iteration seen is {seen[-1]} of {total}")
-    if len(inside) < total:
-        first = next((count for count, number in enumerate(inside, start=1) if number != count), len(inside) + 1)
-        faults.append(f"{total - len(inside)} of {total} lines are missing, the first is {first}")
+    if len(inside) < total - begin:
+        expected = enumerate(inside, start=begin + 1)
+        first = next((count for count, number in expected if number != count), begin + len(inside) + 1)
+        faults.append(f"{total - begin - len(inside)} of {total - begin} lines are missing, the first is {first}")
     repeated = [number for number, count in Counter(numbers).items() if count > 1]
     if repeated:
         faults.append(f"iteration {ranges(repeated)} is in the log more than once")
     if not repeated and numbers != seen:
         faults.append("the lines are out of order")
     if len(inside) < len(seen):
-        faults.append(f"there are iterations outside 1 to {total}")
+        faults.append(f"there are iterations outside {begin + 1} to {total}")
     return faults
 
 

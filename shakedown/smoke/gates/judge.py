@@ -109,6 +109,8 @@ def of_logs(
         normed=seen if any(line.grad_norm is not None for line in seen) and not mlperf else None,
         damaged=damaged,
         wanted=iterations,
+        loaded=shape.loaded,
+        exited=shape.exited,
         vocabulary=shape.vocabulary,
         figures=figures,
         timed=judged_lines(seen, warmup)

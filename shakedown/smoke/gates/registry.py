@@ -102,6 +102,8 @@ class Observed:
     normed: Sequence[Iteration] | None = None  # the same, where any of them has the norm of the gradient
     damaged: Collection[int] | None = None  # the numbers of those that were cut or mixed
     wanted: int | None = None  # how many there should be
+    loaded: int | None = None  # iteration of the checkpoint that the run went on from, as the log says
+    exited: int | None = None  # iteration after which the program says that it was told to exit; 0: after a time
     vocabulary: int | None = None  # entries of the job's vocabulary
     figures: Figures | None = None
     timed: Sequence[Iteration] | None = None  # the judged lines, where there is a throughput
