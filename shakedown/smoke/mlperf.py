@@ -79,7 +79,7 @@ class MlperfReader:
             self._statuses.append(printable(str(metadata.get("status", value)), 60))
             self._stopped = at or self._stopped
         elif key == "eval_accuracy" and len(self._accuracies) < _MOST:
-            self._accuracies.append(_number(value))
+            self._accuracies += [_number(each) for each in _values(value)]
         elif key == "tracked_stats" and isinstance(value, dict) and len(self._throughputs) < _MOST:
             self._throughputs += [_number(value["throughput"])] if "throughput" in value else []
 
@@ -98,6 +98,11 @@ class MlperfReader:
             begun_ms=self._begun,
             stopped_ms=self._stopped,
         )
+
+
+def _values(value: Any) -> list[Any]:
+    """Return the values of one evaluation: Mask R-CNN has two, of boxes and of masks."""
+    return (list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value])[:16]
 
 
 def _number(value: Any) -> float:

@@ -20,7 +20,7 @@ def event(key: str, value: object = None, **metadata: object) -> str:
     return f":::MLLOG {json.dumps(body | {'metadata': {'file': '/x.py', 'lineno': 7, **metadata}})}\n"
 
 
-def result(status: str = "success", accuracy: float = 0.91, throughput: float = 2.5) -> list[str]:
+def result(status: str = "success", accuracy: object = 0.91, throughput: float = 2.5) -> list[str]:
     return [
         event("submission_benchmark", "llama2_70b_lora"),
         event("init_stop"),
@@ -50,6 +50,13 @@ def test_a_result_that_reached_its_aim_passes(before: str) -> None:
     [
         (lambda _: result("aborted"), FAIL),
         (lambda _: [*result("aborted"), *result()], FAIL),
+        (lambda _: result("succuss"), UNKNOWN),  # mlcommons/training_results_v0.7 and v1.0, Intel's minigo
+        (lambda _: [*result("succuss"), *result("aborted")], FAIL),
+        # Mask R-CNN: training_results_v2.1 to v3.1
+        (lambda _: result(accuracy={"BBOX": 0.38, "SEGM": 0.34}), OK),
+        (lambda _: result(accuracy={"BBOX": 0.38, "SEGM": float("nan")}), FAIL),
+        (lambda _: result(accuracy=[0.38, 0.34]), OK),
+        (lambda _: result(accuracy="none"), FAIL),
         (lambda lines: lines[:-1], FAIL),
         (lambda _: result(accuracy=float("nan")), FAIL),
         (lambda _: result(throughput=-1.0), FAIL),

@@ -16,16 +16,18 @@ from shakedown.text import counted
 @gate
 def mlperf_run(mlperf: MlperfRun, mlperf_cut: str = "") -> Outcome:
     """Of a log with MLPerf's lines: each run that began has stopped with the status success, and its accuracies and
-    throughputs are numbers. A log without a begin is unknown, and so is one that is not whole and has no end.
+    throughputs are numbers. The status aborted fails; one of another name is unknown, and so is a log without a begin,
+    and one that is not whole and has no end.
     """
-    failed = [f"a run stopped with the status {status}" for status in mlperf.statuses if status != "success"]
+    ended = {status: f"a run stopped with the status {status}" for status in mlperf.statuses if status != "success"}
+    failed = [ended.pop("aborted")] if "aborted" in ended else []
     failed += [
         f"{what} {some([value for value in values if not math.isfinite(value) or value < 0])} is no number above 0"
         for what, values in (("eval_accuracy", mlperf.accuracies), ("throughput", mlperf.throughputs))
         if not all(math.isfinite(value) and value >= 0 for value in values)
     ]
     open_ended = bool(mlperf.starts) and not mlperf.statuses
-    doubtful = [] if mlperf.starts else ["no line says that a run began"]
+    doubtful = list(ended.values()) + ([] if mlperf.starts else ["no line says that a run began"])
     if open_ended:
         (doubtful if mlperf_cut or mlperf.damaged else failed).append("a run began, and no line says that it stopped")
     if mlperf.damaged and (open_ended or not mlperf.starts):
