@@ -54,6 +54,7 @@ class Entry(BaseModel):
     role: Role | None = None
     symptom: bool = False
     common: bool = False
+    survivable: bool = False
     late_s: float = 0.0
     rdma: bool = False
     cause: str = Field(min_length=1)

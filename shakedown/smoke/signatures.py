@@ -102,6 +102,17 @@ _CERTAIN = re.compile(
 _NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
 _CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
 _OPTIONAL = re.compile(r"^(?:ModuleNotFoundError|ImportError|(?:importlib\.metadata\.)?PackageNotFoundError)\b")
+# What stands before an exception that ends no process: of another thread than the main one, of Python's own clean-up at
+# the exit, of a logger; and where multiprocessing's helper raises one.
+_OF_BACKGROUND = ("Exception in thread ", "Error in atexit._run_exitfuncs", "--- Logging error ---")
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_OF_TRACEBACKS = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
+_HELPER = re.compile(r'^\s{0,8}File "[^"]{0,300}multiprocessing/resource_tracker\.py", line \d{1,6}, in main')
+# What a shell or one of its tools says, and a step of Slurm: before the training begins, the script has gone on.
+_TOOL = re.compile(
+    r"(?:\S{0,80}/)?(?:rm|mkdir|cp|mv|ln|chmod|chown|touch|cat|ls|tar|mount|umount|sysctl|modprobe|ldconfig|bash|sh): |"
+    r"\S{1,80}: line \d{1,6}: |srun: error: .{1,200} [Ee]xited with exit code "
+)
 _HOST = re.compile(
     r"^([a-z0-9][\w.-]{0,80}): (?=(?:\[[^\[\]]{1,40}\]:? ?|\d{1,5}: ?){0,4}(?:Traceback|\s{1,8}File \"))"
 )
@@ -144,8 +155,9 @@ class FailureScanner:
     A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
     is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
     has a signature is reported as that.
-    Tracebacks of several ranks may be mixed. A failed import, and what a logger wrote behind words of its own, are held
-    back until the next failure or the end: a program that trains afterwards has handled them (`went_on`).
+    Tracebacks of several ranks may be mixed. A failed import, what a logger wrote behind words of its own, and what a
+    shell's tool said are held back until the next failure or the end: a program that trains afterwards has handled them
+    (`went_on`). Exceptions that end no process are passed over once it trains, unless hardware is at fault.
     """
 
     def __init__(self, every: bool = False) -> None:
@@ -156,13 +168,16 @@ class FailureScanner:
         self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
         self._seen: set[str] = set()
         self._signatures = entries("job")
-        self._marks = _marks((_TRACEBACK, FRAME, _IGNORED, _EXIT_BARRIER, *_texts(self._signatures)))
+        self._marks = _marks((FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(self._signatures)))
         self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
         self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
         self._held: list[Match] = []
+        self._trains = False
         self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
         self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
-        self._ignored: dict[str, int] = {}  # rank prefix -> where Python said that it ignores the next exception
+        # rank prefix -> where a line said that the next exception ends no process, and whether Python ignores it
+        self._background: dict[str, tuple[int, bool]] = {}
+        self._ended: dict[str, bool] = {}  # the same of the last one that came, which may have a chained one
 
     @property
     def first(self) -> Match | None:
@@ -205,7 +220,7 @@ class FailureScanner:
             self._pass_over("torchrun's exit barrier, which met a master that was through: no failure", line)
         if self._harmless and line.startswith(self._harmless):
             return None
-        if self._pending or _TRACEBACK in line or FRAME in line or _IGNORED in line:
+        if self._pending or self._background or FRAME in line or any(text in line for text in _OF_TRACEBACKS):
             return self._in_traceback(strip_escapes(line))
         return self._settle(line)
 
@@ -220,6 +235,7 @@ class FailureScanner:
 
     def went_on(self) -> None:
         """Take what is held back for handled: the program trains."""
+        self._trains = True
         for match in self._held:
             self._seen.discard(match.name)
             self._pass_over(f"{match.name}, which the program has handled", match.line)
@@ -247,11 +263,12 @@ class FailureScanner:
         if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
             stale = self.lines - _STALE
             self._pending = {by: each for by, each in self._pending.items() if not each.headless or each.began > stale}
-        if _IGNORED in text:
-            if len(self._ignored) < _MAX_PENDING:
-                self._ignored[rank] = self.lines
+        if self._announces_no_end(rank, text):
             return None
+        begun = self._background.get(rank, (-3, False))[0]
         if _TRACEBACK in text or (rank not in self._pending and begins(text)):
+            if self.lines - begun > 2:
+                self._background.pop(rank, None)
             return self._begin(rank, text, line)
         traceback = self._pending.get(rank)
         if traceback is None or not (_CERTAIN if traceback.headless else _EXCEPTION).match(text):
@@ -259,9 +276,24 @@ class FailureScanner:
                 return None
             if traceback is not None and traceback.headless:
                 del self._pending[rank]
-            return self._settle(line)
+            flushed = self.lines - begun == 1 and _EXCEPTION.match(text)  # of a stream, at the exit
+            return None if flushed else self._settle(line)
         del self._pending[rank]
         return self._end(traceback, rank, text, line)
+
+    def _announces_no_end(self, rank: str, text: str) -> bool:
+        """Note what a line says of the exceptions that follow; return whether the line holds nothing else."""
+        if _IGNORED in text or text.startswith(_OF_BACKGROUND):
+            if len(self._background) < _MAX_PENDING:
+                self._background[rank] = (self.lines, _IGNORED in text)
+            return True
+        if text.startswith(_CHAINED):
+            if rank in self._ended:
+                self._background[rank] = (self.lines, self._ended[rank])
+            return True
+        if _HELPER.match(text) and (rank in self._pending or begins(text)):
+            self._background[rank] = (self.lines, True)
+        return False
 
     def _begin(self, rank: str, text: str, line: str) -> Match | None:
         """A traceback begins: at its head, or at a frame whose head is not in the log."""
@@ -275,9 +307,6 @@ class FailureScanner:
         if _CLEAN_STOP.search(text):
             self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
             return None
-        if traceback.began - self._ignored.pop(rank, -3) <= 2:
-            self._pass_over("an exception that Python ignored: no failure", line)
-            return None
         handled = traceback.behind_words or _OPTIONAL.match(text) is not None
         text = traceback.words(text)
         signature = self._signature_of(line, text)
@@ -285,6 +314,14 @@ class FailureScanner:
         echo = place is not None and place.role == "echo"
         if signature is None or signature.general or (echo and signature.frames):
             signature = place or signature or unknown_exception()
+        if rank in self._background:
+            self._ended = {rank: self._background.pop(rank)[1]}
+            if self._ended[rank]:
+                self._pass_over("an exception that Python ignored: no failure", line)
+                return None
+            if self._trains and (signature.general or signature.role == "echo" or signature.part == "program"):
+                self._pass_over("an exception that ends no process: no failure", line)
+                return None
         return self._found(signature, line, handled)
 
     def _pass_over(self, what: str, line: str) -> None:
@@ -300,8 +337,14 @@ class FailureScanner:
         return next((known for known in tried if known.matches(line) or known.matches(own)), None)
 
     def _settle(self, line: str) -> Match | None:
-        found = self._signature_of(line, unprefixed(line))
-        return self._found(found, line) if found and not _mild(line) else None
+        own = unprefixed(line)
+        found = self._signature_of(line, own)
+        if not found or _mild(line):
+            return None
+        if self._trains and found.survivable:
+            self._pass_over(f"{found.name}, which the program has survived", line)
+            return None
+        return self._found(found, line, handled=not self._trains and _TOOL.match(own) is not None)
 
     def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
         seen = signature.name in self._seen and not self._every
@@ -325,7 +368,7 @@ class FailureScanner:
 
 def marks() -> tuple[str, ...]:
     """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
-    return (_TRACEBACK, FRAME, _IGNORED, _EXIT_BARRIER, *_texts(entries("job")), *_texts(entries("rccl")))
+    return (FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
 
 
 def first_failure(lines: Iterable[str]) -> Match | None:
