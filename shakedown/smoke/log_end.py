@@ -11,6 +11,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,31 +47,38 @@ class Ending:
     pattern: re.Pattern[str]
     shows: tuple[str, ...]
     shows_not: tuple[str, ...]
+    sure: bool  # False: it leaves open how the job ended
 
 
 @cache
 def endings() -> tuple[Ending, ...]:
     """Return the forms of `log_end.toml`."""
     return tuple(
-        Ending(each["what"], re.compile(each["pattern"]), tuple(each["shows"]), tuple(each.get("shows_not", ())))
+        Ending(
+            each["what"],
+            re.compile(each["pattern"]),
+            tuple(each["shows"]),
+            tuple(each.get("shows_not", ())),
+            each.get("sure", True),
+        )
         for each in _data()["ending"]
     )
 
 
 @cache
-def _harmless() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(each["pattern"]) for each in _data()["harmless"])
+def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(each["pattern"]) for each in _data()["harmless"] if each.get("wins", False) is wins)
 
 
 @cache
-def _data() -> dict[str, list[dict[str, str]]]:
+def _data() -> dict[str, list[dict[str, Any]]]:
     text = resources.files("shakedown.smoke").joinpath("log_end.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
-def ended_badly(line: str) -> str:
-    """Return what a line without prefixes says of an end; empty: nothing bad."""
-    return next((ending.what for ending in endings() if ending.pattern.search(line)), "")
+def ended_badly(line: str, sure: bool = True) -> str:
+    """Return what a line without prefixes says of an end; empty: nothing bad. `sure` False: what leaves it open."""
+    return next((ending.what for ending in endings() if ending.sure is sure and ending.pattern.search(line)), "")
 
 
 class EndReader:
@@ -103,20 +111,30 @@ class EndReader:
         failed = doubtful = ""
         in_traceback = False
         for raw in lines:
-            line = unprefixed(strip_escapes(raw[:_LONGEST])).rstrip()
-            if not failed and (what := ended_badly(line)) and not _passed_over(line):
+            whole = strip_escapes(raw[:_LONGEST]).rstrip()
+            line = unprefixed(whole)
+            # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
+            if not failed and (what := ended_badly(line) or ended_badly(whole)) and not _passed_over(line):
                 failed = f"{what}: {_quoted(line)}"
             if _TRACEBACK in line:
                 in_traceback = True
             elif in_traceback:
                 in_traceback = not _EXCEPTION.match(line)
-            elif self._begun and not doubtful and alarming(line, "job") and not _passed_over(line):
+            elif self._begun and not doubtful and _alarming(line) and not _passed_over(line):
                 doubtful = _quoted(line)
         return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
 
 
+def _alarming(line: str) -> bool:
+    return alarming(line, "job") or bool(ended_badly(line, sure=False))
+
+
 def _passed_over(line: str) -> bool:
-    return _EXIT_BARRIER in line or (not ended_badly(line) and any(each.search(line) for each in _harmless()))
+    return (
+        _EXIT_BARRIER in line
+        or any(each.search(line) for each in _harmless(wins=True))
+        or (not ended_badly(line) and any(each.search(line) for each in _harmless(wins=False)))
+    )
 
 
 def _quoted(line: str) -> str:
