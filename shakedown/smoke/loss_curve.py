@@ -39,6 +39,7 @@ Word = Literal[
     "plateau",
     "flat",
     "spike at its end",
+    "rise at its end",
 ]
 BAD: frozenset[Word] = frozenset(
     {"negative", "no cross-entropy", "zero", "constant", "oscillates", "rises", "jumps", "above its start", "plateau"}
@@ -176,13 +177,16 @@ def _levels(points: Sequence[Point]) -> _Levels:
 
 
 def _swings(losses: Sequence[float], levels: _Levels) -> bool:
-    """Return whether the last quarter scatters widely, and far more than the calmest quarter."""
-    quarter = max(6, len(losses) // 4)
-    if len(losses) < 2 * quarter:
+    """Return whether the last quarter or eighth scatters widely, and far more than the calmest part of that length."""
+    return any(_swing(losses, levels, max(6, len(losses) // share)) for share in (4, 8))
+
+
+def _swing(losses: Sequence[float], levels: _Levels, length: int) -> bool:
+    if len(losses) < 2 * length:
         return False
-    starts = range(0, len(losses) - 2 * quarter + 1, max(1, quarter // 2))
-    calm = min(_scatter(losses[start : start + quarter], levels.resolution) for start in starts)
-    late = _scatter(losses[-quarter:], levels.resolution)
+    starts = range(0, len(losses) - 2 * length + 1, max(1, length // 2))
+    calm = min(_scatter(losses[start : start + length], levels.resolution) for start in starts)
+    late = _scatter(losses[-length:], levels.resolution)
     return late > threshold("loss.swing") * levels.end.loss and late > 4 * calm
 
 
@@ -248,7 +252,7 @@ def _pairs(count: int) -> int:
 
 
 def _ends_in_spike(levels: _Levels) -> Word | None:
-    """Return what the last loss does that the level at the end does not show."""
+    """Return what the last losses do that the level at the end does not show."""
     last, end = levels.points[-1].loss, levels.end.loss
     beyond = last - end > 8 * levels.scatter
     if beyond and last > levels.start.loss:
@@ -257,6 +261,10 @@ def _ends_in_spike(levels: _Levels) -> Word | None:
     above_best = len(levels.points) >= _FEW and last - levels.best.loss > 6 * levels.scatter
     if (beyond and last > far * end) or (above_best and last > far * levels.best.loss):
         return "spike at its end"
+    latest = _median(levels.points[-3:]).loss
+    higher = latest - levels.best.loss > threshold("loss.end_scatter") * levels.scatter
+    if len(levels.points) >= _FEW and higher and latest > (1 + threshold("loss.end_rise")) * levels.best.loss:
+        return "rise at its end"
     return None
 
 
@@ -274,6 +282,7 @@ _SENTENCES: dict[Word, str] = {
     "plateau": "the loss stays at the level of random weights",
     "flat": "the loss does not fall by more than its scatter",
     "spike at its end": "the log ends in a spike, and does not show whether the loss comes back",
+    "rise at its end": "the log ends in a rise, and does not show whether the loss comes back",
 }
 
 

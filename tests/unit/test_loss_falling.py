@@ -28,6 +28,31 @@ def judged(losses: list[float | None], rate: float | None = None, vocabulary: in
     return loss_falling(lines, vocabulary=vocabulary)
 
 
+def trained(count: int, seed: int = 3) -> list[float]:
+    """The losses of a run from random weights."""
+    draw = random.Random(seed)
+    return [3 + 8 * math.exp(-at / (count / 4)) + draw.gauss(0, 0.03) for at in range(count)]
+
+
+@pytest.mark.parametrize("count", [60, 160])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_that_only_begins_to_go_wrong_is_not_ok(count: int, seed: int) -> None:
+    healthy = trained(count, seed)
+    assert judged(healthy).verdict is OK
+    last = count // 10
+    rising = healthy[:-last] + [loss * (1 + 0.15 * at / last) for at, loss in enumerate(healthy[-last:], start=1)]
+    assert judged(rising).verdict is UNKNOWN
+    assert "rise" in judged(rising).evidence
+    swinging = healthy[:-last] + [loss * (1.6 if at % 2 else 0.4) for at, loss in enumerate(healthy[-last:])]
+    assert judged(swinging).verdict is not OK
+    spike = [
+        *healthy[: -2 * last],
+        *(loss + 2 for loss in healthy[-2 * last : -2 * last + 3]),
+        *healthy[-2 * last + 3 :],
+    ]
+    assert judged(spike).verdict is OK  # it comes back
+
+
 def of_run(run: Run) -> Gate:
     return loss_falling(run.iterations())
 

@@ -22,8 +22,8 @@ def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None)
 
     A rise or a jump that does not come back, an oscillation, a plateau of random weights, the same value on every line
     and values that are no cross-entropy fail, each in its own words. Too few losses, lines too coarse to show a fall,
-    a flat loss of a model that was trained before, and a spike on the last line are unknown. So is a curve with a loss
-    that is missing or not finite; the iterations that the search for a loss scale skipped are none of the curve.
+    a flat loss of a model that was trained before, and a spike or a rise on the last lines are unknown. So is a curve
+    with a loss that is missing or not finite; the iterations that the search for a loss scale skipped are none of it.
     """
     points = [
         Point(line.iteration, line.lm_loss, line.learning_rate)
