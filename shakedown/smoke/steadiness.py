@@ -49,16 +49,27 @@ def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
     """Return the times of the judged lines; None where fewer than `steady.least` have one.
 
     Where lines have no time, the inverse of tokens/s or TFLOP/s stands for it: the work of an iteration is the same.
+    Where the batch grows, a line is compared with those of its own batch.
     """
     lines = judged_lines(iterations, warmup)
     for field in ("elapsed_ms", "tokens_per_gpu_per_s", "tflops_per_gpu"):
-        values = [(line.iteration, value) for line in lines if (value := getattr(line, field)) and 0 < value < 1e15]
+        values = [(line, value) for line in lines if (value := getattr(line, field)) and 0 < value < 1e15]
         if len(values) >= threshold("steady.least"):
-            times = tuple(value if field == "elapsed_ms" else 1 / value for _, value in values)
-            numbers = [number for number, _ in values]
-            span = (numbers[-1] - numbers[0]) // (len(numbers) - 1)
-            return Paces(times, numbers[0], max(1, span))
+            times = [value if field == "elapsed_ms" else 1 / value for _, value in values]
+            if field == "elapsed_ms":
+                times = _of_one_batch([line.global_batch_size for line, _ in values], times)
+            first, last = values[0][0].iteration, values[-1][0].iteration
+            return Paces(tuple(times), first, max(1, (last - first) // (len(values) - 1)))
     return None
+
+
+def _of_one_batch(batches: Sequence[int | None], times: Sequence[float]) -> list[float]:
+    """Return the times as if all lines were of the last batch, which takes its median time."""
+    usual = {
+        batch: statistics.median_low([time for each, time in zip(batches, times, strict=True) if each == batch])
+        for batch in dict.fromkeys(batches)
+    }
+    return [time * (usual[batches[-1]] / usual[batch]) for batch, time in zip(batches, times, strict=True)]
 
 
 def steadiness(given: Paces) -> Steadiness:
@@ -71,7 +82,9 @@ def steadiness(given: Paces) -> Steadiness:
     usual, mean = median / fastest, statistics.fmean(times) / median
     share = sum(slow) / len(times)
     stretch = max(threshold("steady.stretch_lines"), threshold("steady.stretch") * len(times))
-    bad = share > threshold("steady.share") or longest >= stretch
+    costly = share > threshold("steady.costly") and sum(slow) >= threshold("steady.costly_lines")
+    costly = costly and mean >= threshold("steady.costly_mean")
+    bad = share > threshold("steady.share") or costly or longest >= stretch
     word: Word = "even"
     if usual > threshold("steady.usual"):
         word = "slow most of the time"

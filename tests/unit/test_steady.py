@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from bench.steady import EVEN, UNEVEN, corpus, table
@@ -118,3 +121,31 @@ def test_runs_of_before_without_means_are_compared_by_their_medians() -> None:
     alone = Alone(share=0.9, nodes={"a": OneAlone(runs=["r"], ranks=8, figures={"throughput_per_gpu": 400})})
     (gate,) = judge(Observed(figures=measure(run([1000.0] * 20)), alone=alone, ranks=8))
     assert gate.verdict is OK
+
+
+@pytest.mark.parametrize(("share", "factor"), [(0.2, 2.5), (0.2, 10), (0.14, 10)])
+@pytest.mark.parametrize("count", [53, 203])
+def test_fewer_slow_iterations_fail_where_they_cost_as_much(share: float, factor: float, count: int) -> None:
+    draw = random.Random(4)
+    slow_ones = set(draw.sample(range(2, count - 1), round(share * (count - 3))))
+    times = [1000.0 * (factor if at in slow_ones else draw.gauss(1, 0.01)) for at in range(count)]
+    assert judged(times)["steady"].verdict is FAIL
+    checkpoints = [1000.0 * (1.5 if at % 6 == 5 else 1) for at in range(count)]
+    assert judged(checkpoints)["steady"].verdict is OK
+
+
+def test_a_batch_that_grows_is_no_slow_stretch_and_a_slow_stretch_within_it_is() -> None:
+    def of_batches(factor: float) -> Gate:
+        lines = [
+            replace(
+                line,
+                global_batch_size=16 * (1 + at // 50),
+                elapsed_ms=(300.0 + 300 * (at // 50)) * (factor if 160 <= at < 182 else 1),
+            )
+            for at, line in enumerate(run([1000.0] * 200))
+        ]
+        gates = judge_log(NodeLog(lines=200, iterations=tuple(lines)), {})
+        return next(gate for gate in gates if gate.name == "steady")
+
+    assert of_batches(1.0).verdict is OK
+    assert of_batches(1.5).verdict is not OK
