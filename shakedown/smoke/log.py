@@ -40,6 +40,8 @@ class Iteration:
     elapsed_ms: float | None = None
     tflops_per_gpu: float | None = None
     tokens_per_gpu_per_s: float | None = None
+    tokens_per_s: float | None = None  # of all GPUs, as samples_per_s
+    samples_per_s: float | None = None
     memory_fraction: float | None = None  # of the GPU of the rank that printed the line, 0 to 1
     learning_rate: float | None = None
     global_batch_size: int | None = None  # samples

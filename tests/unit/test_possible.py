@@ -80,6 +80,35 @@ def test_tokens_are_converted_where_the_log_states_the_model(tokens: float, verd
     assert derived is not None and derived.verdict is verdict
 
 
+@pytest.mark.parametrize(("field", "value", "verdict"), [("tokens/s", 96_000, OK), ("tokens/s", 1_600_000, FAIL)])
+def test_what_lines_tell_of_all_gpus_is_converted(field: str, value: float, verdict: Verdict) -> None:
+    size = [
+        "  world_size ...................................... 8",
+        "  seq_length ...................................... 8192",
+    ]
+    for name, told in ((field, value), ("samples per second", value / 8192)):
+        gate = judged(log(told, *MODEL, *size, field=name), gpu="mi300x", iterations=20)
+        assert gate is not None and gate.verdict is verdict, gate
+        assert (f"{value / 8:.6g} tokens/s/GPU" in gate.evidence) is (verdict is FAIL)
+
+
+@pytest.mark.parametrize("time", ["0.0", "-650.0", "nan", "inf"])
+def test_an_iteration_takes_time(time: str) -> None:
+    lines = [
+        f" iteration {at:8d}/      20 | elapsed time per iteration (ms): {time if at == 7 else 650.0} |"
+        f" lm loss: {9 - at / 10:.6E} | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        for at in range(1, 21)
+    ]
+    gate = judged(read_log(lines))
+    assert gate is not None and gate.verdict is FAIL and "ms at iteration 7" in gate.evidence
+
+
+@pytest.mark.parametrize("tflops", ["nan", "-5.0"])
+def test_a_throughput_is_a_number_above_0(tflops: str) -> None:
+    gate = judged(log(tflops))
+    assert gate is not None and gate.verdict is FAIL and "TFLOP/s/GPU at iteration 3" in gate.evidence
+
+
 def test_a_token_costs_less_than_any_formula_says() -> None:
     llama_8b = JobShape(layers=32, hidden_size=4096, ffn_hidden_size=14336, vocabulary=128256)
     assert 0.3 * 6 * 8.03e9 < (llama_8b.token_flops or 0) < 6 * 8.03e9

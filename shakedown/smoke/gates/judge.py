@@ -8,9 +8,10 @@ from typing import Any
 
 from shakedown.catalogue import advice
 from shakedown.findings import Verdict
-from shakedown.smoke.figures import WARMUP, judged_lines, measure
+from shakedown.smoke.figures import WARMUP, judged_lines, measure, tokens_told
 from shakedown.smoke.gates.model import Gate, Outcome, ranges, some
 from shakedown.smoke.gates.node_log import NodeLog, logs_of
+from shakedown.smoke.gates.possible import impossible
 from shakedown.smoke.gates.registry import OF_LINES, Observed, Rule, called, rules
 from shakedown.smoke.job_shape import shape_of
 from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
@@ -97,7 +98,9 @@ def of_logs(
     mlperf = next((log for log in logs.values() if log and log.mlperf), None)
     shape = shape_of([log.shape for log in logs.values() if log])
     figures = measure(seen, warmup, seq_length, world_size, global_batch, summary_of(logs))
-    throughput = any(line.tflops_per_gpu is not None for line in seen)
+    timed = judged_lines(seen, warmup)
+    told = tokens_told(timed, seq_length, world_size)
+    throughput = any(line.tflops_per_gpu is not None for line in seen) or bool(impossible(timed))
     return Observed(
         logs=logs,
         unlogged=unlogged or None,
@@ -113,9 +116,8 @@ def of_logs(
         exited=shape.exited,
         vocabulary=shape.vocabulary,
         figures=figures,
-        timed=judged_lines(seen, warmup)
-        if figures.throughput_per_gpu or figures.tokens_per_gpu or throughput
-        else None,
+        timed=timed if figures.throughput_per_gpu or figures.tokens_per_gpu or throughput or told else None,
+        told_tokens=told,
         gpus=gpus or ([shape.gpu] if shape.gpu else []),
         precision=shape.precision,
         token_flops=shape.token_flops,

@@ -7,11 +7,13 @@ from collections.abc import Collection, Sequence
 from shakedown.catalogue import advice
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import Figures
-from shakedown.smoke.gates.model import Outcome, ranges
+from shakedown.smoke.gates.model import Outcome, ranges, some
 from shakedown.smoke.gates.registry import gate
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.peaks import peak
 
+_ON_LINES = ("elapsed_time_per_iteration", "throughput_per_gpu", "tokens_per_gpu")
 _ROUNDING = 1.001  # throughputs are printed with one decimal
 
 
@@ -22,9 +24,11 @@ def possible_throughput(
     gpus: Collection[str] = (),
     precision: str | None = None,
     token_flops: float | None = None,
+    told_tokens: float | None = None,
 ) -> Outcome:
-    """No judged line has more TFLOP/s per GPU than the GPU's dense peak in the job's precision; tokens/s count as well
-    where the log states the model. Of an unknown GPU or precision the highest peak counts. Statistic: each line.
+    """No judged line has more TFLOP/s per GPU than the GPU's dense peak in the job's precision; tokens/s, and samples/s
+    of all GPUs, count as well where the log states the model. Of an unknown GPU or precision the highest peak counts.
+    Neither has a line a time or a throughput that is no number, negative, or no time at all. Statistic: each line.
     """
     known = peak(gpus, precision)
     most = known.tflops * _ROUNDING
@@ -36,14 +40,28 @@ def possible_throughput(
     tokens = figures.tokens_per_gpu
     if tokens is not None and token_flops:
         highest.append((max(tokens.value, tokens.mean) * token_flops / 1e12, f"by {tokens.mean:.6g} tokens/s/GPU"))
+    if told_tokens is not None and token_flops:
+        highest.append((told_tokens * token_flops / 1e12, f"by {told_tokens:.6g} tokens/s/GPU, of all GPUs' number"))
     top, whence = max(highest, default=(0.0, "in no line"))
-    failed = bool(beyond) or top > most
+    lies = impossible(timed)
+    failed = bool(beyond) or bool(lies) or top > most
     where = f", at iteration {ranges(beyond)}" if beyond else ""
+    evidence = f"{top:.6g} TFLOP/s/GPU {whence}{where}; at most {known}"
     return Outcome(
         verdict=Verdict.FAIL if failed else Verdict.OK,
         wanted=known.tflops,
         actual=top,
         unit="TFLOP/s/GPU",
-        evidence=f"{top:.6g} TFLOP/s/GPU {whence}{where}; at most {known}",
+        evidence="; ".join([*([f"no machine has {some(lies)}"] if lies else []), evidence]),
         remedy=advice("impossible") if failed else None,
     )
+
+
+def impossible(lines: Sequence[Iteration]) -> list[str]:
+    """Return the times and throughputs of these lines that cannot be, each with its iteration."""
+    return [
+        f"{value:g} {METRICS[name].unit} at iteration {line.iteration}"
+        for name in _ON_LINES
+        for line in lines
+        if (value := getattr(line, METRICS[name].source)) is not None and not METRICS[name].possible(value)
+    ]

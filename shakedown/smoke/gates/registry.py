@@ -109,6 +109,7 @@ class Observed:
     timed: Sequence[Iteration] | None = None  # the judged lines, where there is a throughput
     gpus: Collection[str] | None = None  # models, as the profiles name them
     precision: str | None = None  # the fastest that the job computes in
+    told_tokens: float | None = None  # tokens/s/GPU, by what lines tell of all GPUs
     token_flops: float | None = None  # that a token costs at least
     paces: Paces | None = None  # the time of each judged line, where there are enough to judge how even they are
     expect: Mapping[str, float] = field(default_factory=dict)  # metric -> its bound
