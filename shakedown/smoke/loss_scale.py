@@ -2,7 +2,8 @@
 
 Dynamic loss scaling starts with a scale that is far too high (2^32 in Megatron-LM) and halves it at every overflow;
 each such iteration is skipped, and Megatron leaves the loss out of its line. That is how it is meant to be, as long as
-it happens at the start, in one stretch, and the scale falls by half at every skip. What is skipped later is a fault.
+it happens at the start, in one stretch, and the scale falls by half at every skip. What is skipped later is a fault,
+but where the scale had grown: after 1,000 good iterations the scaler doubles it, and takes that back at an overflow.
 
 What the lines show (DynamicGradScaler of megatron/core/optimizer/grad_scaler.py, Megatron-Core 0.16; DeepSpeed's
 DynamicLossScaler does the same): the scale that is printed is the one after the update; with the default hysteresis of
@@ -32,13 +33,16 @@ class LossScale:
     ended: bool = True  # an iteration went well after it
     scale: float | None = None  # where it stood last
     later: tuple[int, ...] = ()  # lines that tell, or show, of a skip that belongs to no search
+    taken_back: int = 0  # lines on which a scale that had grown overflowed
 
     def text(self) -> str:
         """The search, for evidence; empty where there was none."""
+        grown = f"{self.taken_back} skipped where the loss scale had grown" if self.taken_back else ""
         if not self.lines:
-            return ""
+            return grown
         how = f"{self.skipped} skipped at the start while the loss scale fell to {self.scale:g}"
-        return how if self.ended else f"{how}: the search for it did not end"
+        how = how if self.ended else f"{how}: the search for it did not end"
+        return f"{how}; {grown}" if grown else how
 
 
 def loss_scale(iterations: Sequence[Iteration]) -> LossScale:
@@ -65,14 +69,31 @@ def _loss_scale(iterations: Sequence[Iteration]) -> LossScale:
         lines, over = index + 1, skipped < span and not unseen
         if line.lm_loss is None and line.skipped_iterations and not over:
             barren.add(line.iteration)
+    grown = _taken_back(iterations, skips, lines)
+    barren |= {iterations[at].iteration for at in grown if iterations[at].lm_loss is None}
     return LossScale(
         lines=lines,
-        skipped=sum(skips[:lines]),
+        skipped=sum(skips[:lines]) + sum(skips[at] for at in grown),
+        taken_back=len(grown),
         barren=frozenset(barren),
         ended=over or lines == 0 or lines < len(iterations),
         scale=iterations[lines - 1].loss_scale if lines else None,
-        later=tuple(line.iteration for line, skipped in zip(iterations[lines:], skips[lines:], strict=True) if skipped),
+        later=tuple(iterations[at].iteration for at in range(lines, len(skips)) if skips[at] and at not in grown),
     )
+
+
+def _taken_back(iterations: Sequence[Iteration], skips: Sequence[int], begin: int) -> list[int]:
+    """Return the lines of single skips between lines that went well, at a scale that had grown and falls by half."""
+    found: list[int] = []
+    lowest = math.inf
+    for at in range(max(begin, 1), len(iterations) - 1):
+        before, line = iterations[at - 1], iterations[at]
+        scale = before.loss_scale or 0.0
+        lowest = min(lowest, scale)
+        alone = skips[at] == 1 and not skips[at - 1] and not skips[at + 1] and not line.nan_iterations
+        if alone and scale > lowest and _halvings(scale, line.loss_scale or 0.0) in (0, 1):
+            found.append(at)
+    return found
 
 
 def _is_step(before: Iteration | None, line: Iteration, skipped: int, span: int) -> bool:

@@ -31,8 +31,10 @@ def call(*argv: object, stdin: bytes | None = None) -> Result:
 def test_parse_prints_one_object_per_iteration_with_exactly_the_documented_fields() -> None:
     lines = [json.loads(line) for line in call("parse", LOGS / "rocm.log").stdout.splitlines()]
     assert len(lines) == 20
-    fields = "iteration total_iterations consumed_samples elapsed_ms tflops_per_gpu tokens_per_gpu_per_s tokens_per_s samples_per_s "
-    fields += "memory_fraction learning_rate global_batch_size lm_loss loss_scale grad_norm skipped_iterations"
+    fields = "iteration total_iterations consumed_samples elapsed_ms tflops_per_gpu tokens_per_gpu_per_s tokens_per_s "
+    fields += (
+        "samples_per_s memory_fraction learning_rate global_batch_size lm_loss loss_scale grad_norm skipped_iterations"
+    )
     assert list(lines[0]) == [*fields.split(), "nan_iterations"]
 
 

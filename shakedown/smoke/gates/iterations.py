@@ -122,7 +122,7 @@ def is_loss(value: float | None) -> bool:
 @gate(stands=True)
 def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) -> Outcome:
     """Every line has a finite loss. Megatron leaves a NaN loss out of its line, so a missing one fails, but for the
-    iterations that the search for a loss scale skipped.
+    iterations that the loss scaler skipped in its search, or at a scale that had grown.
 
     Where no line has a loss, its absence is no proof of NaN: the form may be one that is not known. That fails where
     the lines tell of NaN in another way, and is unknown otherwise.
@@ -153,7 +153,7 @@ def loss_finite(iterations: Sequence[Iteration], damaged: Collection[int] = ()) 
     good = wanted - len(silent) - len(infinite)
     if not said and not wanted:
         verdict, said = Verdict.FAIL, ["every iteration was skipped"]
-    skipped = f"; {counted(len(barren), 'line')} without one, as the loss scale was still searched" if barren else ""
+    skipped = f"; {counted(len(barren), 'line')} without one, which the loss scaler skipped" if barren else ""
     return Outcome(
         verdict=verdict,
         wanted=wanted,
@@ -171,8 +171,8 @@ def _tells_of_nan(line: Iteration) -> bool:
 
 @gate(stands=True)
 def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
-    """No iteration was skipped by the loss scaler, but in the search for a loss scale, or counted as NaN; unknown
-    where lines do not say. A scale that falls is a skip, whatever the line counts."""
+    """No iteration was skipped by the loss scaler, but in the search for a loss scale and at one that had grown, or
+    counted as NaN; unknown where lines do not say. A scale that falls is a skip, whatever the line counts."""
     scale = loss_scale(iterations)
     skipped = sum(it.skipped_iterations or 0 for it in iterations)
     nan = sum(it.nan_iterations or 0 for it in iterations)
@@ -183,7 +183,7 @@ def no_skipped_or_nan(iterations: Sequence[Iteration]) -> Outcome:
         said = ["no iteration line"]
     elif bad:
         said.append(f"at iteration {ranges(bad)}")
-    if scale.lines:
+    if scale.text():
         said.append(scale.text())
     if silent:
         said.append(f"the line of iteration {ranges(silent)} does not say")
