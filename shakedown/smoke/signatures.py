@@ -276,8 +276,11 @@ class FailureScanner:
                 return None
             if traceback is not None and traceback.headless:
                 del self._pending[rank]
-            flushed = self.lines - begun == 1 and _EXCEPTION.match(text)  # of a stream, at the exit
-            return None if flushed else self._settle(line)
+            if self.lines - begun == 1 and _EXCEPTION.match(text):
+                del self._background[rank]
+                self._pass_over("a stream that Python could not flush at its exit: no failure", line)
+                return None
+            return self._settle(line)
         del self._pending[rank]
         return self._end(traceback, rank, text, line)
 

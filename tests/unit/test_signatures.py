@@ -386,3 +386,102 @@ def test_a_stack_of_a_rank_that_says_no_more_is_not_waited_for() -> None:
     assert scanner.open
     scanner.batch([f"[rank0]: iteration {at}\n" for at in range(10_000)])
     assert not scanner.open and not scanner.matches
+
+
+BACKGROUND = {
+    "a thread's": [
+        "Exception in thread QueueFeederThread:\n",
+        *(
+            'Traceback (most recent call last):\n  File "queues.py", line 9, in _feed\n',
+            "OSError: [Errno 9] Bad file descriptor\n",
+        ),
+        *("\n", "During handling of the above exception, another exception occurred:\n", "\n"),
+        *(
+            'Traceback (most recent call last):\n  File "threading.py", line 9, in run\n',
+            "BrokenPipeError: [Errno 32] Broken pipe\n",
+        ),
+    ],
+    "a loader's thread": [
+        "Exception in thread Thread-4 (_pin_memory_loop):\n",
+        *(
+            'Traceback (most recent call last):\n  File "x.py", line 9, in run\n',
+            "ConnectionResetError: [Errno 104] Connection reset by peer\n",
+        ),
+    ],
+    "at the exit": [
+        "Error in atexit._run_exitfuncs:\n",
+        *(
+            'Traceback (most recent call last):\n  File "x.py", line 9, in close\n',
+            "ConnectionResetError: Connection lost\n",
+        ),
+    ],
+    "a logger's": [
+        "--- Logging error ---\n",
+        *(
+            'Traceback (most recent call last):\n  File "x.py", line 9, in emit\n',
+            "ValueError: I/O operation on closed file.\n",
+        ),
+    ],
+    "the tracker's": [
+        "Traceback (most recent call last):\n",
+        *(
+            '  File "/usr/lib/python3.10/multiprocessing/resource_tracker.py", line 209, in main\n',
+            "KeyError: '/psm_1'\n",
+        ),
+    ],
+    "a stream's": [
+        "Exception ignored in: <_io.TextIOWrapper name='<stdout>'>\n",
+        "BrokenPipeError: [Errno 32] Broken pipe\n",
+    ],
+    "wandb's": ["wandb: ERROR Error while calling W&B API: run not found (<Response [404]>)\n"],
+}
+
+
+def scanned(before: list[str], after: list[str], trains: bool = True) -> FailureScanner:
+    scanner = FailureScanner()
+    for line in "".join(before).splitlines(keepends=True):
+        scanner.line(line)
+    if trains:
+        scanner.went_on()
+    for line in "".join(after).splitlines(keepends=True):
+        scanner.line(line)
+    scanner.close()
+    return scanner
+
+
+@pytest.mark.parametrize("rank", ["", "[rank3]: "])
+@pytest.mark.parametrize("lines", BACKGROUND.values(), ids=BACKGROUND)
+def test_an_exception_that_ends_no_process_is_no_failure_once_the_program_trains(lines: list[str], rank: str) -> None:
+    given = [rank + line for line in "".join(lines).splitlines(keepends=True)]
+    scanner = scanned([], given)
+    assert not scanner.matches and scanner.harmless
+    assert scanned(
+        [], [*given, *(rank + line for line in ("Traceback (most recent call last):\n", "RuntimeError: x\n"))]
+    ).matches
+
+
+@pytest.mark.parametrize("lines", [BACKGROUND[name] for name in ("a thread's", "at the exit", "a logger's", "wandb's")])
+def test_the_same_before_the_training_explains_why_there_is_none(lines: list[str]) -> None:
+    assert scanned(lines, [], trains=False).matches
+
+
+def test_a_thread_that_meets_a_fault_of_the_gpu_is_a_failure() -> None:
+    fault = [
+        "Exception in thread Thread-4:\n",
+        "Traceback (most recent call last):\n",
+        "RuntimeError: HIP error: an illegal memory access was encountered\n",
+    ]
+    assert scanned([], fault).matches
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: error: node2: task 0: Exited with exit code 1\n",  # training_results_v4.0, a step before the run
+        "rm: cannot remove '/usr/local/cuda/compat/lib': Read-only file system\n",  # training_results_v0.7
+    ],
+)
+def test_what_a_tool_said_before_the_training_was_handled(line: str) -> None:
+    assert not scanned([line], []).matches
+    assert scanned([line], [], trains=False).matches
+    assert scanned([], [line]).matches
