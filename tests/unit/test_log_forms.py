@@ -104,6 +104,7 @@ def known(iteration: Iteration) -> dict[str, float]:
                 "elapsed_ms": 15232.8,
                 "tflops_per_gpu": 25.55,
                 "tokens_per_gpu_per_s": 537.788,
+                "samples_per_s": 1.05,
                 "learning_rate": 6e-7,
                 "global_batch_size": 16,
                 "lm_loss": 11.83278,
@@ -249,7 +250,7 @@ def test_a_run_of_nemo_is_complete_whether_it_counts_from_0_or_from_1(first) -> 
     assert measure(read_log(nemo(30, first=first)).iterations).elapsed_time_per_iteration.count == 27
 
 
-@pytest.mark.parametrize("missing", [0, 1, 14, 29])
+@pytest.mark.parametrize("missing", [1, 14, 29])
 def test_a_run_of_nemo_that_lacks_a_line_is_not_complete(missing) -> None:
     lines = nemo(30)
     gate = judged(lines[:missing] + lines[missing + 1 :])["iterations_complete"]

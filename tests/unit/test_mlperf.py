@@ -88,6 +88,15 @@ def test_a_figure_that_is_expected_of_a_result_is_unknown() -> None:
     assert gates["throughput_per_gpu"].verdict is UNKNOWN
 
 
+@pytest.mark.parametrize("name", ["ms-swift", "verl", "NeMo (progress bar)"])
+def test_a_program_that_trains_with_megatron_and_prints_other_lines_is_unknown(name: str) -> None:
+    shown = next(form.shows for form in forms() if form.name == name)
+    megatron = ["using world size: 8, data-parallel size: 8\n", "  micro_batch_size .............. 1\n"]
+    gate = judged([*megatron, *(line + "\n" for line in shown)])["iterations_complete"]
+    assert gate.verdict is UNKNOWN and name in gate.evidence
+    assert judged(megatron)["iterations_complete"].verdict is FAIL
+
+
 def test_every_form_is_known_by_what_it_shows() -> None:
     for form in forms():
         for shown in form.shows:
