@@ -27,7 +27,7 @@ _MAX_LINES = 200_000  # that may say something: a job says what it is at its beg
 
 MARKS = (
     *("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI"),
-    *("loaded checkpoint from ", "exiting program a"),
+    *("loaded checkpoint from ", "exiting program a", "| rl/"),
 )
 """A line that says something holds one of these, but for the host that every line of RCCL names."""
 _RCCL = b" NCCL "
@@ -45,6 +45,7 @@ _HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d
 # Megatron-LM, megatron/training/checkpointing.py and training.py: where it goes on, and where it was told to stop.
 _LOADED = re.compile(r"\bsuccessfully loaded checkpoint from .{0,2000}? at iteration (\d{1,12})\b")
 _EXITED = re.compile(r"\bexiting program (?:at iteration (\d{1,12})\b|after [\d.]{1,20} minutes)")
+_REINFORCED = re.compile(r"\| rl/\w|\bperform_rl_step \.{3,80} True\b")  # Megatron-LM's megatron/rl
 _RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
 
 
@@ -68,6 +69,7 @@ class JobShape(BaseModel):
     precision: str | None = None  # the fastest that it computes in, of peaks.PRECISIONS
     gpu: str | None = None  # the model, as profiles name it
     loaded: int | None = None  # iteration of the checkpoint that the run goes on from
+    reinforced: bool = False  # whether it learns by reinforcement: its loss is no cross-entropy
     exited: int | None = None  # iteration after which the program was told to exit; 0: after a time
 
     @property
@@ -102,6 +104,7 @@ class JobShapeReader:
         self._gpus: set[str] = set()
         self._beginnings: set[bytes] = set()
         self._looked_at = 0
+        self._reinforced = False
 
     def line(self, line: str) -> None:
         """A line that may hold one of MARKS."""
@@ -129,7 +132,14 @@ class JobShapeReader:
         numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
         gpu = next(iter(self._gpus)) if len(self._gpus) == 1 else None
         precision = next((each for each in PRECISIONS if each in self._precisions), None)
-        return JobShape(**numbers, whole=whole, hosts=frozenset(self._hosts), precision=precision, gpu=gpu)
+        return JobShape(
+            **numbers,
+            whole=whole,
+            hosts=frozenset(self._hosts),
+            precision=precision,
+            gpu=gpu,
+            reinforced=self._reinforced,
+        )
 
     def _line(self, line: str) -> None:
         if found := _ARGUMENT.search(line):
@@ -149,6 +159,7 @@ class JobShapeReader:
                 self._note(name if name == "nnodes" else "ranks_per_node", int(number))
                 if name == "nnodes":
                     self._note("nodes", int(number))
+        self._reinforced = self._reinforced or _REINFORCED.search(line) is not None
         if found := _LOADED.search(line):
             self._note("loaded", int(found[1]))
         if found := _EXITED.search(line):
@@ -192,4 +203,5 @@ def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
         hosts=frozenset().union(*(each.hosts for each in every)),
         precision=next((name for name in PRECISIONS if any(each.precision == name for each in every)), None),
         gpu=gpus.pop() if len(gpus) == 1 else None,
+        reinforced=any(each.reinforced for each in every),
     )

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -80,6 +82,7 @@ _MAX_FORMS = 8  # of lines, that are learned of one log
 _HEADER = re.compile(
     r"(?:\bTraining epoch (\d{1,9}), )?\biteration\s{1,20}(\d{1,18})\s{0,20}/\s{0,20}(\d{1,18})\s{0,20}\|"
 )
+_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)\] {1,4}iteration ")
 # Megatron-Bridge prints the throughput on a line of its own, before the iteration line.
 _STEP_TIME = re.compile(
     rf"\bStep Time ?: ({NUMBER})s\b[^|]{{0,60}}?\bGPU utilization: ({NUMBER}) ?(?:MODEL_)?TFLOP/s/GPU"
@@ -208,6 +211,7 @@ class LogReader:
     def __init__(self) -> None:
         self.summary = Summary()
         self.damaged: list[int] = []
+        self.stamps: list[tuple[int, float]] = []  # iteration, and the time that its line has, in seconds
         self._splitter = LineSplitter()
         self._layouts: list[Layout] = []
         self._forms = 0  # lines whose form was looked at
@@ -232,14 +236,24 @@ class LogReader:
                 self._summarise(line)
             return []
         if (known := self._read_alike(line)) is not None:
+            self._stamp(line, known)
             return [self._with_step(known)]
         records = list(_records(line))
         if not records and any(hint in line for hint in _HINTS):  # docker compose puts "trainer-1  | " before it
             self._summarise(line)
         self._learn(records)
+        if records:
+            self._stamp(line, records[0].iteration)
         if len(self.damaged) < MAX_ITERATIONS:
             self.damaged += [record.iteration.iteration for record in records if record.damaged]
         return [self._with_step(record.iteration) for record in records]
+
+    def _stamp(self, line: str, iteration: Iteration) -> None:
+        found = _STAMP.search(line)
+        if found is None or len(self.stamps) >= MAX_ITERATIONS:
+            return
+        with suppress(ValueError):
+            self.stamps.append((iteration.iteration, datetime.fromisoformat(found[1] + "+00:00").timestamp()))
 
     def _read_alike(self, line: str) -> Iteration | None:
         """The one iteration of a line that looks like one before it."""

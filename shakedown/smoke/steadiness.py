@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Literal
 
 from shakedown.smoke.figures import judged_lines
@@ -109,3 +109,24 @@ def _longest(slow: Sequence[bool]) -> tuple[int, int]:
             best = (at, length)
         at += length
     return best
+
+
+def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) -> str:
+    """Return how the times that lines have contradict the time of an iteration that they tell; empty: they do not.
+
+    The clock's resolution is a second; evaluations and checkpoints come between some lines, and not between most.
+    """
+    told = {line.iteration: line.elapsed_ms for line in iterations}
+    apart = [(after - before, at, later - at) for (at, before), (later, after) in pairwise(stamps)]
+    if back := [at for wall, at, _ in apart if wall < -1 and abs(wall + 3600) > threshold("clock.summer_time")]:
+        return f"the time of the line goes back behind iteration {back[0]}"
+    pairs = [(wall, steps * ms / 1000) for wall, at, steps in apart if steps > 0 and (ms := told.get(at + steps))]
+    if len(pairs) < threshold("steady.least"):
+        return ""
+    wall = statistics.median_low([wall for wall, _ in pairs])
+    work = statistics.median_low([work for _, work in pairs])
+    if wall == 0:  # a clock that stands still shows nothing
+        return ""
+    if work * (1 - threshold("clock.share")) - 1 <= wall <= work * (1 + threshold("clock.share")) + 1:
+        return ""
+    return f"a line comes every {wall:.6g} s by its own time, and tells of {work:.6g} s"

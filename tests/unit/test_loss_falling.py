@@ -10,7 +10,7 @@ import pytest
 
 from bench.corpus import CURVES, Run, runs
 from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate
+from shakedown.smoke.gates import Gate, judge_log, read_log
 from shakedown.smoke.gates.iterations import GREATEST_LOSS
 from shakedown.smoke.gates.loss_falling import loss_falling
 from shakedown.smoke.log import Iteration
@@ -219,3 +219,18 @@ def test_the_number_of_the_first_iteration_changes_nothing(first: int) -> None:
 def test_every_threshold_has_a_reason_and_a_source() -> None:
     for entry in thresholds().values():
         assert entry.why and entry.source and entry.unit, entry.name
+
+
+def test_the_loss_of_reinforcement_learning_is_no_cross_entropy() -> None:
+    """Megatron-LM's functional tests of GRPO print policy losses around 0."""
+    lines = [
+        f" iteration {at:8d}/      30 | lm loss: {0.01 * (-1) ** at:.6E} |{term} loss scale: 1.0 |\n"
+        for term in (" rl/kl_term: 1.0E-03 |", "")
+        for at in range(1, 31)
+    ]
+    found = [
+        next(gate for gate in judge_log(read_log(part), {}) if gate.name == "loss_falling")
+        for part in (lines[:30], lines[30:])
+    ]
+    assert [gate.verdict for gate in found] == [UNKNOWN, FAIL]
+    assert "reinforcement" in found[0].evidence

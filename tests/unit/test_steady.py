@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 
 from bench.steady import EVEN, UNEVEN, corpus, table
 from shakedown.findings import Verdict
 from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import Gate, NodeLog, Observed, judge, judge_log
+from shakedown.smoke.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.scaling import Alone, OneAlone
 from shakedown.smoke.steadiness import BAD, Paces, paces, steadiness
@@ -149,3 +150,28 @@ def test_a_batch_that_grows_is_no_slow_stretch_and_a_slow_stretch_within_it_is()
 
     assert of_batches(1.0).verdict is OK
     assert of_batches(1.5).verdict is not OK
+
+
+def stamped(every: float, back: float = 0.0) -> Gate:
+    lines = []
+    for at in range(1, 61):
+        seconds = at * every - (back if at > 30 else 0)
+        time = datetime(2026, 11, 24, 7) + timedelta(seconds=seconds)
+        lines.append(
+            f" [{time:%Y-%m-%d %H:%M:%S}] iteration {at:8d}/      60 | elapsed time per iteration (ms): 2000.0 |"
+            f" lm loss: {9 - at / 10:.6E} |\n"
+        )
+    return next(gate for gate in judge_log(read_log(lines), {}) if gate.name == "steady")
+
+
+@pytest.mark.parametrize("every", [1.9, 2.0, 2.9, 0.0])
+def test_lines_that_come_as_they_tell_are_even(every: float) -> None:
+    assert stamped(every).verdict is OK
+
+
+def test_lines_that_come_at_other_times_than_they_tell_are_unknown() -> None:
+    for every in (60.0, 5.0):
+        assert stamped(every).verdict is UNKNOWN and f"every {every:g} s by its own time" in stamped(every).evidence
+    assert "goes back behind iteration 30" in stamped(2.0, back=40.0).evidence
+    assert stamped(2.0, back=40.0).verdict is UNKNOWN
+    assert stamped(2.0, back=3600.0).verdict is OK  # the end of summer time

@@ -18,7 +18,7 @@ from shakedown.smoke.log import MAX_ITERATIONS, Iteration, Summary
 from shakedown.smoke.log_form import is_read
 from shakedown.smoke.loss_scale import loss_scale
 from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.steadiness import paces
+from shakedown.smoke.steadiness import clock, paces
 
 
 def judge(job: Observed) -> list[Gate]:
@@ -115,6 +115,8 @@ def of_logs(
         loaded=shape.loaded,
         exited=shape.exited,
         vocabulary=shape.vocabulary,
+        reinforced=shape.reinforced,
+        clock=clock(seen, _fullest(logs).stamps),
         figures=figures,
         timed=timed if figures.throughput_per_gpu or figures.tokens_per_gpu or throughput or told else None,
         told_tokens=told,

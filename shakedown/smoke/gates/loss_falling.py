@@ -16,7 +16,7 @@ from shakedown.text import counted
 
 
 @gate
-def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None) -> Outcome:
+def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None, reinforced: bool = False) -> Outcome:
     """The loss falls by more than its scatter and stays down. Statistic: levels, each the median of an eighth of the
     losses (3 at least; of fewer than 8 losses each one), at the start, the best and at the end.
 
@@ -31,6 +31,13 @@ def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None)
         if line.lm_loss is not None and is_loss(line.lm_loss)
     ]
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
+    if reinforced:
+        return Outcome(
+            verdict=Verdict.UNKNOWN,
+            wanted="a loss that falls",
+            evidence="the job learns by reinforcement: its loss is no cross-entropy, and need not fall",
+            remedy=advice("flat_loss"),
+        )
     if len({point.iteration for point in points}) < len(points):
         return Outcome(
             verdict=Verdict.UNKNOWN,

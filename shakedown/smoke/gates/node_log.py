@@ -47,6 +47,7 @@ class NodeLog(BaseModel):
     iterations: tuple[Iteration, ...] = ()
     beyond: int = 0
     damaged: tuple[int, ...] = ()
+    stamps: tuple[tuple[int, float], ...] = ()  # iteration, and the time that its line has, in seconds
     summary: Summary = Summary()
     failure: Match | None = None  # that explains the others best
     failures: tuple[Match, ...] = ()  # every failure signature where it first stood, in their order
@@ -117,6 +118,7 @@ def read_log(source: Path | Iterable[bytes | str]) -> NodeLog:
         iterations=tuple(iterations),
         beyond=beyond,
         damaged=tuple(reader.damaged),
+        stamps=tuple(reader.stamps),
         summary=reader.summary,
         failure=failure.root,
         failures=tuple(failure.matches),

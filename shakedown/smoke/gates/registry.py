@@ -105,6 +105,8 @@ class Observed:
     loaded: int | None = None  # iteration of the checkpoint that the run went on from, as the log says
     exited: int | None = None  # iteration after which the program says that it was told to exit; 0: after a time
     vocabulary: int | None = None  # entries of the job's vocabulary
+    reinforced: bool = False  # whether the job learns by reinforcement
+    clock: str = ""  # how the times of the lines contradict what they tell of the time of an iteration
     figures: Figures | None = None
     timed: Sequence[Iteration] | None = None  # the judged lines, where there is a throughput
     gpus: Collection[str] | None = None  # models, as the profiles name them

@@ -12,12 +12,12 @@ from shakedown.text import counted
 
 
 @gate
-def steady(paces: Paces) -> Outcome:
+def steady(paces: Paces, clock: str = "") -> Outcome:
     """The judged iterations follow each other evenly. Statistic: the share of lines that take more than 1.33 times the
     median, the longest stretch of them in a row, and the median over the slowest of the fastest tenth.
 
     A run with fewer judged lines than `steady.least` is not asked. Times that scatter on the fast side as well, as of
-    sequences of unequal length, are unknown.
+    sequences of unequal length, are unknown, and so are those that the times at which the lines came contradict.
     """
     seen = steadiness(paces)
     said = [
@@ -27,7 +27,9 @@ def steady(paces: Paces) -> Outcome:
     if seen.at is not None and seen.longest > paces.interval:
         said.append(f"the longest slow stretch is {counted(seen.longest, 'iteration')} from {seen.at} on")
     said.append(f"the mean is {seen.mean:.3g} x the median, the median {seen.usual:.3g} x the fastest tenth")
-    verdict = Verdict.FAIL if seen.word in BAD else Verdict.OK if seen.word == "even" else Verdict.UNKNOWN
+    said += [clock] if clock else []
+    even = seen.word == "even" and not clock
+    verdict = Verdict.FAIL if seen.word in BAD else Verdict.OK if even else Verdict.UNKNOWN
     return Outcome(
         verdict=verdict,
         wanted=f"at most {threshold('steady.share'):.0%} slow",
