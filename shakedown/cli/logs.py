@@ -111,7 +111,7 @@ def judge(
     except ValueError as error:
         unusable(str(error))
     verdict = gates.verdict(judged.gates)
-    died_of = of_logs(nodes) if verdict != Verdict.OK else None
+    died_of = of_logs(nodes, None if asked.merged else asked.nodes) if verdict != Verdict.OK else None
     _finish(judged.gates, verdict, form, output, [*notes, *twice], judged.recorded, show_all, died_of)
 
 

@@ -59,6 +59,8 @@ def common_fault(
 def _is_shared(role: str, group: Sequence[Sign], by_all: bool) -> bool:
     """Return whether signs that most nodes show alike are one common fault."""
     sign = group[0]
+    if sign.name == "hang":  # one account of the job as a whole, with a sign for each node in question
+        return False
     if role == "origin":
         return sign.common or _is_kind(sign) or (_none_is_first(group) and (by_all or not sign.symptom))
     return by_all and (sign.common if role == "echo" else sign.name != "exit")

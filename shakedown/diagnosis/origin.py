@@ -34,6 +34,7 @@ _FIRST = "it was the first, by more than the times are uncertain"
 _ALIKE = "each of them shows the same fault of its own"
 _TOGETHER = "they failed so shortly after one another that nobody can say which was first"
 _OPEN = "a node ended without success and without an explanation, so nobody can say where it began"
+_EITHER = "others lost a node as well and do not say which, so each of them may have waited for another"
 _OF_RECORDS = "what the ranks left behind leads there, and no further"
 
 
@@ -99,7 +100,7 @@ class _Case:
         self.first = ordered[0]
         echoes: dict[str | None, list[Sign]] = defaultdict(list)
         for sign in self.near:
-            if sign.role == "echo" and not sign.symptom and entry(sign.name):
+            if _tells_of_another(sign) or _ended_by_scheduler(sign):
                 echoes[sign.node].append(sign)
         self.roles = {id(sign): _role(sign, echoes[sign.node]) for sign in self.near}
 
@@ -158,9 +159,19 @@ def _role(sign: Sign, echoes: Sequence[Sign]) -> Role:
     """What the sign proves, where it could be either: who has lost another one often ends with an error of its own."""
     known = entry(sign.name)
     says_no_more = known is not None and known.general and sign.symptom  # RCCL names its last error behind its own
-    if sign.role == "either" and any(says_no_more or _comes_before(echo, sign) for echo in echoes):
+    if sign.role == "either" and any(
+        (says_no_more and not echo.symptom) or _comes_before(echo, sign) for echo in echoes
+    ):
+        return "echo"
+    if sign.symptom and any(_ended_by_scheduler(echo) and _comes_before(echo, sign) for echo in echoes):
         return "echo"
     return sign.role
+
+
+def _ended_by_scheduler(sign: Sign) -> bool:
+    """Return whether the scheduler ended the node's part: what ends behind that, the scheduler may have ended."""
+    known = entry(sign.name)
+    return sign.role == "echo" and known is not None and known.part == "scheduler"
 
 
 def _comes_before(one: Sign, other: Sign) -> bool:
@@ -176,11 +187,15 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
         by_node[sign.node or ""].append(sign)
     first = _first(by_node)
     cause = _cause([sign for node in first for sign in by_node[node]])
+    waited = _may_have_waited(case, by_node)
+    if waited:
+        return case.found(cause, "undecided", among={*by_node, *waited}, why=_EITHER)
     alike = [node for node, its in by_node.items() if any(sign.name == cause.name for sign in its)]
     if cause.common and set(first) <= set(alike):
         others = len(by_node) > len(alike)
         why = _FIRST if others else _ALIKE if len(alike) > 1 else _ONLY
-        return case.found(cause, "likely" if others else "certain", alike, why=why)
+        sure = not others and case.roles[id(cause)] == "origin"
+        return case.found(cause, "certain" if sure else "likely", alike, why=why)
     if len(first) > 1:
         why = _OF_RECORDS if cause.name == "hang" else _TOGETHER
         return case.found(cause, "undecided", among=first, why=why)
@@ -191,6 +206,23 @@ def _of_origins(case: _Case, shown: Sequence[Sign]) -> Diagnosis:
         and not _weak(by_node[first[0]], case.near)
     )
     return case.found(cause, "certain" if sure else "likely", first, why=_ONLY if len(by_node) == 1 else _FIRST)
+
+
+def _may_have_waited(case: _Case, by_node: Mapping[str, Sequence[Sign]]) -> set[str]:
+    """Return the nodes that lost another one, not for certain after all signs here, and do not say that it was one of
+    these: a sign that may be an origin or an echo is the echo then, of a failure that no line explains."""
+    signs = [sign for its in by_node.values() for sign in its]
+    if any(case.roles[id(sign)] == "origin" for sign in signs):
+        return set()
+    came = min(map(_when, signs))
+    lost = [sign for sign in case.near if sign.node not in (None, *by_node) and _tells_of_another(sign)]
+    explained = {sign.node for sign in lost if set(sign.blames) & set(by_node)}
+    early = {sign.node for sign in lost if sign.since is None or sign.since < came}
+    return {node for node in early - explained if node}
+
+
+def _tells_of_another(sign: Sign) -> bool:
+    return sign.role == "echo" and not sign.symptom and entry(sign.name) is not None
 
 
 def _first(by_node: Mapping[str, Sequence[Sign]]) -> list[str]:
@@ -222,7 +254,7 @@ def _of_blame(case: _Case) -> Diagnosis | None:
     say so of anybody, and what it says is held against itself as well."""
     blamed = {node: sign for sign in reversed(case.near) for node in sign.blames if node != sign.node}
     accusers = {node: {sign.node for sign in case.near if node in sign.blames and sign.node != node} for node in blamed}
-    lost_another = {sign.node for sign in case.near if any(node != sign.node for node in sign.blames)}
+    lost_another = {sign.node for sign in case.near if _tells_of_another(sign) or sign.blames}
     if not blamed:
         return None
     named = sorted(node for node in blamed if node not in lost_another)

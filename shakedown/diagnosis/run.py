@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -10,9 +9,11 @@ from pathlib import PurePath
 from typing import Protocol
 
 from shakedown import copies
+from shakedown.catalogue import entry
 from shakedown.diagnosis.common import of_jobs
 from shakedown.diagnosis.first import STOOD_STILL
 from shakedown.diagnosis.model import Diagnosis, Sign
+from shakedown.diagnosis.names import known_names, names_in
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.signs import not_running, not_used, of_failure, of_hang, of_match
 from shakedown.findings import Verdict
@@ -26,13 +27,14 @@ from shakedown.smoke.gates import Gate, NodeLog
 from shakedown.smoke.gates import verdict as verdict_of
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.smoke.kernel_lines import kernel_log
-from shakedown.smoke.signatures import MISMATCH
+from shakedown.smoke.signatures import MISMATCH, Match
 from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.kernel import READ_LIMIT, read
 from shakedown.telemetry.timing import NodeClock
 from shakedown.text import printable
 
 _PROBLEMS = 8  # of files that are told
+_UNSEEN = "a node without a log"
 _HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
 
 
@@ -85,7 +87,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
     then without times."""
     nodes = job.plan.nodes if job.plan else []
-    addresses = {host: node.name for node in nodes for host in (node.name, node.address)}
+    addresses = names_in(job.plan)
     files = {node: names[0] for node, names in job.logs.items() if names}
     links = {node.name: node.links or None for node in nodes}
     for failure in evidence.failures:
@@ -170,31 +172,42 @@ def ranks_left(
     return found
 
 
-def of_logs(logs: Mapping[str, NodeLog]) -> Diagnosis | None:
-    """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first."""
-    addresses = _speakers(logs)
-    signs = [of_match(match, name, name, addresses) for name, log in logs.items() for match in log.failures]
-    return decide(signs, nodes=logs, unexplained=_silent(logs))
+def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
+    """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first.
+    `nodes`: of the job, where there may be more than logs."""
+    names = _speakers(logs)
+    signs = [of_match(match, name, name, names) for name, log in logs.items() for match in log.failures]
+    missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
+    unexplained = {*_silent(logs), *([_UNSEEN] if missing else [])}
+    return decide(signs, nodes=[*logs, *missing], unexplained=unexplained)
 
 
 def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
-    """Return the log that each host has written: a host of the name that the log has, or that RCCL's lines name in one
-    log alone."""
-    written: dict[str, set[str]] = defaultdict(set)
-    for name, log in logs.items():
-        for host in {*log.shape.hosts, name, PurePath(name).stem}:
-            written[host].add(name)
-    return {host: names.pop() for host, names in written.items() if len(names) == 1}
+    """Return the log that each host has written: a host of the name that the log or its folder has, or that RCCL's
+    lines name in one log alone."""
+    return known_names(
+        (host, name)
+        for name, log in logs.items()
+        for host in {*log.shape.hosts, name, PurePath(name).stem, *PurePath(name).parts}
+    )
 
 
 def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
-    """Return the logs that end without success and without an explanation: no line that shows a failure, and not the
-    last iteration of the job."""
+    """Return the logs that end without success and without an explanation: no line says why, and the last iteration of
+    the job is not there, or what stands behind it is doubtful."""
     last = max((each.iteration for log in logs.values() if log for each in log.iterations[-1:]), default=0)
     silent = set()
     for name, log in logs.items():
         own = log.iterations[-1] if log and log.iterations else None
         whole = own is not None and own.iteration == last and last >= own.total_iterations
-        if log is None or not (log.failures or log.end.failed or whole):
+        if log is None or not (
+            any(map(_explains, log.failures)) or (whole and not (log.end.failed or log.end.doubtful))
+        ):
             silent.add(name)
     return silent
+
+
+def _explains(match: Match) -> bool:
+    """Return whether a line says more than that something ended."""
+    known = entry(match.name)
+    return known is not None and (known.role == "origin" or not known.symptom)

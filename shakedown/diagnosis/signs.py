@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from shakedown.catalogue import Role, entry
 from shakedown.diagnosis.model import Sign
+from shakedown.diagnosis.names import named, of_another
 from shakedown.hangs.model import Hang
 from shakedown.smoke.job import Failure
 from shakedown.smoke.signatures import Match
@@ -91,12 +92,6 @@ _EXITED = _Seen(
     "read the lines of that node's log before its end",
 )
 _UNKNOWN = _Seen("either", True, "something that has no entry of its own failed", "read the text and the node's log")
-# A peer is an address, or a name with a port: "[10.0.0.2]:61583" (gloo), "10.0.0.2<45678>" and "node2<45678>" (RCCL),
-# "(node1, 29500)" and "[node1]:29500" (the store).
-_PEER = re.compile(
-    r"(?<![\w.-])(?:(\d{1,3}(?:\.\d{1,3}){3})(?![\w-])"
-    r"|([A-Za-z0-9][\w.-]{0,252})\]?(?:[:<]\d{1,5}(?![\w.])|, \d{1,5}\)))"
-)
 
 
 # Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
@@ -110,7 +105,7 @@ _PLACE = re.compile(
 
 def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
     """Return the node that a line says the failure was on; None: it names none of these."""
-    places = (addresses.get(name.rstrip(".")) for found in _PLACE.finditer(line) for name in found.groups() if name)
+    places = (addresses.get(name.rstrip(".").lower()) for found in _PLACE.finditer(line) for name in found.groups() if name)
     return next((node for node in places if node is not None), None)
 
 
@@ -119,12 +114,6 @@ def seen(failure: Failure) -> _Seen:
     if failure.kind == "exit":
         return _SIGNALLED if "signal" in failure.text else _EXITED
     return _KINDS.get(failure.kind, _UNKNOWN)
-
-
-def blamed(line: str, addresses: Mapping[str, str], speaker: str | None = None) -> tuple[str, ...]:
-    """Return the nodes whose addresses (address or name -> node) a line names as the peer that the speaker lost."""
-    peers = (addresses.get(address or name) for address, name in _PEER.findall(line))
-    return tuple(dict.fromkeys(node for node in peers if node is not None and node != speaker))
 
 
 def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
@@ -163,11 +152,13 @@ def _of_signature(
     assert known is not None and known.role is not None
     place = place_of(line, addresses)
     repeated = place is not None and node is not None and place != node  # another node's line: no failure of its own
-    lost = blamed(line, addresses, node) if known.role == "echo" else ()
+    role, blames = known.role, named(line, addresses, node)
+    if repeated or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
+        role = "echo"  # whatever stands there, the line speaks of another node
     return Sign(
         node=node,
         name=name,
-        role="echo" if repeated else known.role,
+        role=role,
         symptom=known.symptom,
         common=known.common,
         text=line,
@@ -175,7 +166,7 @@ def _of_signature(
         line_number=number,
         cause=known.cause,
         remedy=known.remedy,
-        blames=(place,) if repeated and place else lost,
+        blames=(place,) if repeated and place else blames if role == "echo" else (),
     )
 
 

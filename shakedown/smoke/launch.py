@@ -37,6 +37,7 @@ class NodePlan(_Part):
     node_rank: int
     ranks: int  # processes on this node
     address: str  # IPv4 of the interface below
+    names: list[str] = []  # its host name and its other addresses, as lines of other nodes' logs may name it
     interface: str  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
     hca: list[str] = []  # ACTIVE RDMA devices in PCI order; empty: sockets
     gid_index: int | None = None

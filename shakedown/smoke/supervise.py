@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shakedown.diagnosis.first import first, may_be_echo, with_culprit
+from shakedown.diagnosis.names import names_in
 from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Outcome, Timeouts
 from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
@@ -111,7 +112,7 @@ class _Supervisor:
             )
             for node in plan.nodes
         ]
-        self._addresses = {host: node.name for node in plan.nodes for host in (node.name, node.address)}
+        self._addresses = names_in(plan)
         self._names = [node.name for node in plan.nodes]
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt

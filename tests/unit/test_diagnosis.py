@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from shakedown.catalogue.load import read_data
 from shakedown.diagnosis import words
 from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.diagnosis.model import Diagnosis
+from shakedown.diagnosis.names import known_names, names_in
+from shakedown.diagnosis.names import named as names_of_line
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, ranks_left, signs_of
-from shakedown.diagnosis.signs import blamed, not_running, of_failure, of_match
+from shakedown.diagnosis.signs import not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
@@ -443,7 +446,35 @@ WAITING = [
     TRACE + "RuntimeError: the peer is gone",
     "E torch api.py:869] failed (exitcode: -6) local_rank: 0 (pid: 904) of binary: python",
     "srun: error: node2: task 1: Killed",
+    "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\nKilled",
+    "slurmstepd: error: *** STEP 4242.0 ON node0 CANCELLED AT 2026-11-24T09:43:55 ***",
+    "mpirun noticed that process rank 2 with PID 811 on node node2 exited on signal 9 (Killed).",
+    "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD",
+    "[1700000000.123456] [node9:811  :0]  ucp_ep.c:1500 UCX  ERROR ep 0x7f: error 'Connection reset by remote peer'",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    TRACE
+    + "RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error",
+    TRACE + "OSError: [Errno 107] Transport endpoint is not connected",
+    TRACE + "EOFError: Ran out of input",
+    TRACE + "RuntimeError: cannot go on without rank 2",
+    TRACE + "KeyError: 'rank2'",
+    TRACE
+    + "ConnectionResetError: [Errno 104] Connection reset by peer\n\nThe above exception was the direct cause of the"
+    " following exception:\n\n" + TRACE + "RuntimeError: cannot save metrics",
+    "free(): invalid pointer",
 ]
+CULPRITS = {
+    "unknown": "xpu core 7 went out for lunch\n",
+    "unknown, with an exit code": "xpu core 7 went out for lunch\n"
+    "E torch api.py:869] failed (exitcode: 1) local_rank: 0 (pid: 904) of binary: python\n",
+    "unknown, and the launcher's end": "xpu core 7 went out\nsrun: error: node2: task 2: Exited with exit code 1\n",
+    "unknown, behind the last iteration": " [2026-09-24 09:43:42] iteration 5/ 5 | elapsed time per iteration (ms):"
+    " 9.5 | lm loss: 1.2E+01 |\nERROR: xpu core 7 went out for lunch\n",
+    "empty": "",
+    "cut": "fine",
+    "missing": None,
+    "like an echo": TRACE + "RuntimeError: Socket Timeout\n",
+}
 
 
 @pytest.mark.parametrize("waiting", WAITING, ids=lambda text: text.splitlines()[-1][:40])
@@ -451,6 +482,21 @@ def test_who_waits_for_a_node_with_an_unknown_failure_is_not_named(waiting: str)
     culprit = read_log(["fine\n", "xpu core 7 went out for lunch\n"])
     found = of_logs({"culprit.log": culprit, "waits.log": read_log([f"fine\n{waiting}\n"])})
     assert found is not None and (found.confidence, found.origin, found.common) == ("undecided", (), ())
+
+
+@pytest.mark.parametrize("waiting", WAITING, ids=lambda text: text.splitlines()[-1][:40])
+def test_no_node_of_several_that_wait_is_named(waiting: str) -> None:
+    """Whatever the log of the culprit, the third of four, shows."""
+    for what, text in CULPRITS.items():
+        for others in ([waiting] * 3, [waiting, WAITING[0], WAITING[1]]):
+            logs = {f"{n}.log": read_log([f"fine\n{each}\n"]) for n, each in zip((0, 1, 3), others, strict=True)}
+            logs |= {} if text is None else {"2.log": read_log([text])}
+            found = of_logs(logs, 4)
+            assert found is not None
+            if what == "like an echo" and found.name == "killed":
+                continue  # of all that is shown, it says the most
+            assert found.confidence == "undecided" or found.common or found.origin == ("2.log",), (what, found)
+            assert not set(found.common) or len(found.common) == 4, (what, found)
 
 
 def test_what_only_the_node_itself_can_have_is_named_beside_a_log_that_explains_nothing() -> None:
@@ -480,11 +526,60 @@ def test_a_log_with_the_last_iteration_of_the_job_leaves_nothing_open() -> None:
         ("remote=[::ffff:10.0.0.2]:29500): Connection reset by peer", ("node2",)),
         ("node1:811:911 [0] NCCL WARN Call to recv from 10.0.0.2<4242> failed : Broken pipe", ("node2",)),
         ("the version is 10.0.0.25, of node22:1 and my-node2", ()),
+        ("connect [fd00::2]:29500: Connection refused", ("node2",)),
+        ("Connect to fd00::2<50055> failed : Connection refused", ("node2",)),
+        ("status=12 (Recv) localGid ::ffff:10.0.0.1 remoteGids::ffff:10.0.0.2 hca bnxt_re0", ("node2",)),
+        ("rgid 0000:0000:0000:0000:0000:ffff:0a00:0002", ("node2",)),
+        ("Connect to node2.rack.example<4567> failed", ("node2",)),
+        ("trying to connect to (NODE2, 29500)", ("node2",)),
+        ("Connect to node10:29500 failed", ("node10",)),
+        ("Connect to node10.rack.example:29500 failed", ("node10",)),
+        ("Connect to 10.9.9.9<4567> failed", ()),
+        ("Connect to 192.168.0.1<4567> failed", ()),  # two nodes have it
+        ("Connect to shared:4567 failed", ()),
+        ("Connect to 127.0.0.1<4567> failed", ()),
+        ("connect [::1]:35719: Connection refused", ()),
+        ("at 09:43:42, c10::Error of 0000:c1:00.0 aa:bb:cc:dd:ee:ff", ()),
+        ("[1700000000.123456] [node3:811  :0] tcp_ep.c:1201 UCX  ERROR recv failed: reset by 10.0.0.2", ("node2",)),
+        ("[node3:00811] *** Process received signal ***", ()),
+        *((line, ("node2",)) for form in read_data("names.toml")["launcher"] for line in form["shows"]),
+        *((line, ()) for form in read_data("names.toml")["speaker"] for line in form["shows"]),
     ],
 )
 def test_a_line_accuses_whom_it_names_and_never_the_speaker(line: str, accused: tuple[str, ...]) -> None:
-    known = {**ADDRESSES, **{node: node for node in ADDRESSES.values()}}
-    assert blamed(line, known, "node1") == accused
+    pairs = [*ADDRESSES.items(), *((node, node) for node in ADDRESSES.values()), ("fd00::2", "node2")]
+    pairs = [pair for pair in pairs if pair[0] != "10.0.0.7"] + [("node10.rack.example", "node10")]
+    twice = [(name, node) for name in ("192.168.0.1", "shared", "127.0.0.1", "::1") for node in ("node2", "node3")]
+    assert names_of_line(line, known_names([*pairs, *twice, ("127.0.0.1", "node4")]), "node1") == accused
+
+
+def test_a_job_knows_its_nodes_by_all_their_names() -> None:
+    plan = launch_plan({"a": ["true"], "b": ["true"]})
+    nodes = [node.model_copy(update={"names": [f"gpu-{node.name}", "172.17.0.1", f"fd00::{n}"]})
+             for n, node in enumerate(plan.nodes, 1)]  # fmt: skip
+    names = names_in(plan.model_copy(update={"nodes": nodes}))
+    assert names == {"a": "a", "b": "b", "gpu-a": "a", "gpu-b": "b", "fd00::1": "a", "fd00::2": "b"}
+
+
+def test_an_exception_that_names_another_node_is_no_fault_of_the_one_that_has_it() -> None:
+    line = "RuntimeError: nothing came from 10.0.0.2:4242"
+    one = failure("traceback", node="node1", line=line, line_number=4)
+    assert named(one) == ("undecided", "traceback", "node1?", "node2?")
+    assert named(one, failure("traceback", 0.1, node="node3", line=line, line_number=4)) == (
+        "likely", "traceback", "node2",
+    )  # fmt: skip
+
+
+def test_an_exception_beside_an_echo_that_may_be_older_is_undecided() -> None:
+    mine = failure("traceback", 5, node="node1", line="ValueError: x", line_number=4)
+    lost = failure("peer_lost", 5.2, node="node2", line="RuntimeError: Connection reset by peer", line_number=4)
+    assert named(mine, lost) == ("undecided", "traceback", "node1?", "node2?")
+    assert named(mine, lost.model_copy(update={"since": mine.at})) == ("likely", "traceback", "node1")
+
+
+def test_a_node_that_lost_an_unnamed_one_is_not_named_by_the_others() -> None:
+    waits = failure("store_timeout", 0.3, node="node2", line="RuntimeError: Socket Timeout", line_number=3)
+    assert named(lost(1, 2), lost(3, 2, 0.1), waits)[0] == "undecided"
 
 
 def test_a_start_that_was_refused_is_reported_without_a_diagnosis() -> None:

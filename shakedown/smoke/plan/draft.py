@@ -79,6 +79,7 @@ class NodeAssignment:
     name: str
     node_rank: int
     address: str
+    names: list[str]
     interface: str
     hca: list[str]
     gid_index: int | None

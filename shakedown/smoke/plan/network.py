@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_interface
 
 from shakedown.desired.models import Rdma
 from shakedown.desired.problems import Problem
@@ -260,6 +260,7 @@ def assignment_of(
         name=name,
         node_rank=rank,
         address=endpoint.address,
+        names=_names(draft.states[name], endpoint.address),
         interface=endpoint.interface,
         hca=hcas[name].names,
         gid_index=hcas[name].gid_index,
@@ -268,6 +269,16 @@ def assignment_of(
         state=draft.states[name],
         equipment=equipment.get(name, Equipment()),
     )
+
+
+def _names(state: NodeState, address: str) -> list[str]:
+    """Return the host name of a node and its addresses but for `address`: those of RDMA ports are in GIDs."""
+    found = [state.system.hostname, *(str(own.ip) for _, own in _addresses(state))]
+    for interface in () if is_unreadable(state.interfaces) else state.interfaces:
+        for text in interface.ipv6 if interface.up else ():
+            own = ip_interface(text.partition("%")[0]).ip
+            found += [] if own.is_link_local or own.is_loopback else [str(own)]
+    return [name for name in dict.fromkeys(found) if name != address]
 
 
 def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:

@@ -139,6 +139,7 @@ def _node_plan(
         node_rank=node.node_rank,
         ranks=job.ranks,
         address=node.address,
+        names=node.names,
         interface=node.interface,
         hca=node.hca,
         gid_index=node.gid_index,
