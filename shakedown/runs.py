@@ -91,12 +91,18 @@ class RunNode(BaseModel):
     verdict: Verdict  # of its worst finding, and of its part in the job
     part: Literal["trained", "measured", "excluded", "unreached", "examined"]
     why: str = ""  # why it was excluded, or how its part in the job ended
+    stopped: bool = False  # its part ended since the failure began on another node: no failure of this one
     node_rank: int | None = None
     exit_code: int | None = None  # of the job's leader on this node; None: it gave none, or the controller stopped it
     changes: list[str] = []  # operations that changed something, in order
     logs: list[str] = []  # relative to the run directory; the job's own output first
     new_host_key: str = ""  # its SSH host key, where it was taken for the first time in this run
     notes: list[str] = []  # what is left on the node, logs that could not be fetched
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the node was lost, or its part ended badly on the node itself."""
+        return self.part in ("excluded", "unreached") or bool(self.why and not self.stopped)
 
     @field_validator("part", mode="before")
     @classmethod

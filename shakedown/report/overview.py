@@ -141,9 +141,9 @@ def _of_run(document: Run) -> Overview:
         lost = [node.name for node in record.nodes if node.part == part]
         if lost:
             parts.append(f"{counted(len(lost), 'node')} {'was' if len(lost) == 1 else 'were'} {part}")
-    broken = [node for node in record.nodes if node.why and node.part not in ("excluded", "unreached")]
+    broken = [node for node in record.nodes if node.failed and node.part not in ("excluded", "unreached")]
     if broken:
-        parts.append(f"an operation failed on {counted(len(broken), 'node')}")
+        parts.append(f"{counted(len(broken), 'node')} failed")
     parts += _differing(record.findings, len(record.nodes))
     searched = record.isolation and masked_model(record.isolation, more=document.secrets)
     result = searched.result if searched else None
@@ -272,7 +272,7 @@ def _differing(findings: Sequence[Finding], total: int) -> Iterator[str]:
 def _of_nodes(nodes: Sequence[RunNode]) -> Iterator[Action]:
     alike: dict[tuple[str, str], list[str]] = {}
     for node in nodes:
-        if node.why or node.part in ("excluded", "unreached"):
+        if node.failed:
             alike.setdefault((node.part, node.why), []).append(node.name)
     for (part, why), names in alike.items():
         what = part if part in ("excluded", "unreached") else "failed"

@@ -285,6 +285,7 @@ class Session:
             verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
             part=part,
             why=self.run_of(name).failure or self.run_of(name).excluded or (ended[1] if ended else ""),
+            stopped=self.run_of(name).kind in (None, "stopped") and ended is not None and ended[0] == Verdict.OK,
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
             changes=self.changed(name),

@@ -282,15 +282,17 @@ def shortfall(current: Session, node: str) -> str:
 
 
 def elsewhere(current: Session, node: str) -> str:
-    """Return how the part of a node ended that did not pass since the failure began on another one; empty otherwise."""
+    """Return how the part of a node ended that did not pass since the failure began on another one, or was no node's;
+    empty otherwise."""
     found = current.record.diagnosis if current.record else None
-    if node in current.excluded or found is None or not found.origin or node in found.origin:
+    began = (*found.origin, *found.common) if found else ()
+    if node in current.excluded or found is None or found.confidence == "undecided" or node in began:
         return ""
     verdict, text = current.parts().get(node, (Verdict.UNKNOWN, ""))
     own = [gate for gate in current.record.gates if gate.node == node] if current.record else []
     if verdict != Verdict.OK or not text or any(gate.verdict != Verdict.OK for gate in own):
         return ""
-    return f"{text}: the failure began on {named(found.origin)}"
+    return f"{text}: the failure began on {named(began)}" if began else f"{text}: {found.cause}"
 
 
 def _counters_after(current: Session, jobs: Sequence[Job]) -> None:

@@ -27,26 +27,39 @@ def lab(rack: RackMaker) -> Rack:
     return rack(2)
 
 
-def test_a_rank_killed_in_the_middle_stops_all_and_names_the_node(lab: Rack, product: Product) -> None:
+def test_a_rank_killed_in_the_middle_stops_all_and_every_view_names_the_node(rack: RackMaker, product: Product) -> None:
+    lab = rack(3)
     inventory = lab.inventory(product.folder / "lab.py", smoke(**LONG))
     process = product.start("pyinfra", inventory, PROJECT / "deploy/megatron.py", "-y")
-    first, last = lab
     until_it_trains(lab.nodes)
-    first.exec(f"kill -9 {one_rank(first)}")
-    until(lambda: not first.processes() and not last.processes(), 60)
+    lab["node2"].exec(f"kill -9 {one_rank(lab['node2'])}")
+    until(lambda: not any(node.processes() for node in lab), 60)
     code, text = finish(process, 60)
     assert code == 1, text
     record = product.record()
     assert record["verdict"] == "fail"
     gates = {gate["name"]: gate for gate in record["gates"]}
     assert gates["ran_to_its_end"]["verdict"] == "fail"
-    assert all(word in gates["ran_to_its_end"]["evidence"] for word in (first.name, "-9"))
+    assert all(word in gates["ran_to_its_end"]["evidence"] for word in ("node2", "-9"))
+    assert not re.search(r"node[13] ended with", gates["exit_codes"]["evidence"])
     found = record["diagnosis"]
-    assert (found["confidence"], found["name"], found["origin"]) == ("certain", "killed", [first.name]), found
-    assert "diagnosis: " + first.name in text and found["evidence"][0]["file"].endswith("leader.log")
+    assert (found["confidence"], found["name"], found["origin"]) == ("certain", "killed", ["node2"]), found
+    assert "diagnosis: node2 (certain: " in text and found["evidence"][0]["file"].endswith("leader.log")
     for node in record["nodes"]:
         assert (product.folder / "runs/latest" / node["logs"][0]).stat().st_size, "every node's log is kept"
-    assert not first.exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
+    assert not lab["node2"].exec("ls /root/.cache/shakedown/runs", check=False).stdout.strip()
+    assert "\n  failed: node2: " in text
+    assert "\n  stopped: node1, node3: stopped by the controller: the failure began on node2\n" in text
+    stopped, killed = "stopped by the controller", f"failed: {found['cause']}"
+    assert [(each["verdict"], each["why"]) for each in record["nodes"]] == [
+        ("ok", stopped), ("fail", killed), ("ok", stopped),
+    ]  # fmt: skip
+    shown = product.run("shakedown", "report", "latest").out
+    assert re.search(rf"^node\[1,3\] +ok +trained: {stopped} ", shown, re.MULTILINE)
+    assert re.search(rf"^node2 +fail +trained: {re.escape(killed)} ", shown, re.MULTILINE)
+    for name, verdict, why in (("node1", "ok", stopped), ("node2", "fail", killed)):
+        past = product.run("shakedown", "history", "--node", name).out
+        assert re.search(rf" {name} +{verdict} ", past) and f"trained: {why}" in past
 
 
 def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Product) -> None:
@@ -60,6 +73,9 @@ def test_ctrl_c_stops_the_job_everywhere_and_is_no_pass(lab: Rack, product: Prod
     record = product.record()
     assert record["finished_at"] is not None
     assert record["verdict"] == "fail"
+    assert "\n  failed: " not in text, "no node has failed"
+    assert {node["verdict"] for node in record["nodes"]} == {"ok"}
+    assert re.search(r"\n  stopped: \S+, \S+: stopped by the controller: the run was stopped from outside\n", text)
 
 
 @pytest.mark.parametrize("command", ["pyinfra", "shakedown"])

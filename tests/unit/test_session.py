@@ -135,6 +135,8 @@ def test_of_a_failed_training_every_view_marks_the_node_where_the_failure_began(
     assert rows["n2"] == ("fail", "failed: a rank was killed") and rows["n1"] == ("ok", "stopped by the controller")
     assert elsewhere(current, "n2") == ""
     assert elsewhere(current, "n1") == "stopped by the controller: the failure began on n2"
-    record.diagnosis = record.diagnosis.model_copy(update={"origin": (), "among": ("n2", "n3")})
+    update = {"confidence": "undecided", "origin": (), "among": ("n2", "n3")}
+    record.diagnosis = record.diagnosis.model_copy(update=update)
     assert [elsewhere(current, node) for node in NODES] == ["", "", ""], "while that is open every node has failed"
     assert current.parts()["n2"] == (Verdict.UNKNOWN, "ended with -9")
+    assert current.parts()["n1"] == (Verdict.UNKNOWN, "stopped by the controller")

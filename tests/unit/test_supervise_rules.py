@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -11,59 +10,12 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.job import Event, JobResult, Timeouts
-from shakedown.smoke.supervise import run_job
-from tests.nodes import launch_plan
-from tests.turns import PIECE, Rack, Script, Turns
+from shakedown.smoke.job import Event, JobResult
+from tests.plays import LINE, PHASES, TIMEOUTS, TORCHRUN, WAITS, Play, after, trains
+from tests.turns import PIECE, Script, Turns
 
-TIMEOUTS = Timeouts()  # the defaults, in seconds: polls 1, unreachable 20, prepare 300, last exit 30, stop 60, echo 1.5
 SLACK = 1.4  # a poll, and a look at what it brought
 MOMENT = 0.125  # between two looks
-LINE = "[2026-09-24 09:43:42] iteration {i}/5 | elapsed time per iteration (ms): 9.5 | lm loss: 1.250274E+01 |\n"
-WAITS = Script()
-
-
-def trains(*at: float, exits: float | None = None) -> Script:
-    """A node that prints an iteration at each of these times."""
-    lines = [(when, LINE.format(i=i + 1)) for i, when in enumerate(at)]
-    return Script(says=lines, exits=None if exits is None else (exits, 0))
-
-
-class Play:
-    """One job, to its end."""
-
-    def __init__(self, turns: Turns, folder: Path) -> None:
-        self.turns, self.folder = turns, folder
-        self.events: list[Event] = []
-        self.phases: list[tuple[str, float]] = []
-        self.at: dict[str, float] = {}  # kind of event -> when it came last, after the beginning
-        self.interrupted: Callable[[], str | None] = lambda: None
-
-    def __call__(self, timeouts: Timeouts = TIMEOUTS, plan: dict[str, Any] | None = None, **nodes: Script) -> JobResult:
-        self.rack = Rack(self.turns, **nodes)
-        self.folder, self.events, self.phases, self.at = self.folder / "play", [], [], {}
-        self.began = self.turns.now
-        result = run_job(
-            launch_plan({name: ["true"] for name in nodes}, **(plan or {})),
-            self.rack,
-            self.folder / "logs",
-            on_event=self._on_event,
-            interrupted=lambda: self.interrupted(),
-            scheduler=self.turns,
-            timeouts=timeouts,
-        )
-        self.took = self.turns.now - self.began
-        return result
-
-    def _on_event(self, event: Event) -> None:
-        self.events.append(event)
-        self.at[event.kind] = self.turns.now - self.began
-        self.phases.append((event.text, self.turns.now - self.began))
-
-    @property
-    def started(self) -> float:
-        """When the job started, after the beginning: the leaders a moment later."""
-        return next(at for text, at in self.phases if text.endswith("starting"))
 
 
 @pytest.fixture
@@ -187,11 +139,6 @@ def test_an_answer_of_no_node_starts_nothing(play: Play) -> None:
     assert "may be busy" in result.nodes[1].left[0]
 
 
-def more(**fields: Any) -> Callable[[float], dict[str, Any]]:
-    """These fields in each status from the second second on."""
-    return lambda since: fields if since >= 2 else {}
-
-
 @pytest.mark.parametrize(
     ("fields", "kind"),
     [
@@ -205,7 +152,7 @@ def more(**fields: Any) -> Callable[[float], dict[str, Any]]:
     ],
 )
 def test_what_a_status_says(play: Play, fields: dict[str, Any], kind: str | None) -> None:
-    node = Script(more=more(**fields), exits=(6, 0))
+    node = Script(more=after(2, **fields), exits=(6, 0))
     result = play(a=trains(1, exits=6), b=node)
     assert result.completed is (kind is None), result
     if kind:
@@ -247,9 +194,6 @@ def test_an_echo_waits_for_what_was_first_and_no_longer(play: Play) -> None:
     assert play.at["failure"] == failed(alone)[2] + play.started + TIMEOUTS.echo_s + TIMEOUTS.poll_s
 
 
-TORCHRUN = "E torch api.py:1002] failed (exitcode: -9) local_rank: 0\n"  # it notices a tenth of a second after the peer
-
-
 @pytest.mark.parametrize(
     ("dead", "kind"),
     [(Script(exits=(4.2, -9)), "exit"), (Script(says=[(4.0, TORCHRUN)], exits=(4.2, 1)), "killed")],
@@ -271,31 +215,6 @@ def test_a_cause_waits_for_an_answer_of_the_others_and_no_longer(play: Play) -> 
     play(a=Script(says=says), b=Script(lost=[(2.5, 1e9)]))
     most = TIMEOUTS.echo_s + TIMEOUTS.poll_timeout_s + TIMEOUTS.poll_s
     assert play.at["failure"] - play.started <= 3 + most + 2 * SLACK
-
-
-def setup_fails(text: str) -> Callable[[float], Script]:
-    """A node whose preparation fails."""
-    return lambda at: Script(ready_s=1e9, more=lambda _since: {"setup_error": text})
-
-
-def prints(text: str, code: int = 1) -> Callable[[float], Script]:
-    """A node whose leader prints that at a time, and ends."""
-    return lambda at: Script(says=[(at, text + "\n")], exits=(at + 0.25, code))
-
-
-STORE = "RendezvousConnectionError: The connection to the C10d store has failed."
-PHASES: dict[str, Callable[[float], Script]] = {
-    "connect": lambda at: Script(lost_from_the_beginning=True),
-    "image": setup_fails("image registry.example/train:1 is not there"),
-    "venv": prints("shakedown: cannot start /opt/x/bin/python: No such file or directory", 127),
-    "torch": prints("ModuleNotFoundError: No module named 'torch'"),
-    "mount": prints("FileNotFoundError: [Errno 2] No such file or directory: '/data/c4_text_document.idx'"),
-    "token": prints("OSError: You are trying to access a gated repo."),
-    "port": prints("DistNetworkError: The server socket has failed to listen: EADDRINUSE, Address already in use"),
-    "rendezvous": prints(f"torch.distributed.elastic.rendezvous.api.{STORE}"),
-    "an exception without an entry": prints("Traceback (most recent call last):\nValueError: no rank 7"),
-    "first iteration": prints("torch.OutOfMemoryError: HIP out of memory."),
-}
 
 
 @pytest.mark.parametrize("phase", PHASES)

@@ -39,8 +39,7 @@ def _suites(shown: Overview) -> str:
     whole = JUnitXml(_text(f"shakedown {shown.title}"))
     suites = {"verdict": [_case("verdict", shown.title, shown.verdict, shown.sentence)]}
     for node in shown.nodes:
-        lost = node.part in ("excluded", "unreached") or bool(node.why)
-        verdict = Verdict.FAIL if lost else Verdict.OK
+        verdict = Verdict.FAIL if node.failed else Verdict.OK
         suites.setdefault("nodes", []).append(_case(node.name, "nodes", verdict, f"{node.part}: {node.why}"))
     for gate in shown.gates:
         suites.setdefault(f"gates {gate.job}", []).append(_of_gate(gate))

@@ -29,6 +29,7 @@ NAMES = {
     "shakedown_run_info": "the run that these metrics are of",
     "shakedown_finished_timestamp_seconds": "when the run, or the check, ended: seconds since 1970, UTC",
     "shakedown_nodes": "nodes, by what they did",
+    "shakedown_node_verdict": "1 for the verdict on each node and its part in the run",
     "shakedown_findings": "findings of a node, by verdict",
     "shakedown_finding_not_ok": "1 for each finding that is not ok",
     "shakedown_gate_verdict": "1 for the verdict of each gate",
@@ -39,6 +40,7 @@ LABELS = {
     "shakedown_run_info": ("inventory", "run_id"),
     "shakedown_finished_timestamp_seconds": ("inventory",),
     "shakedown_nodes": ("part",),
+    "shakedown_node_verdict": ("node", "part", "verdict"),
     "shakedown_findings": ("node", "verdict"),
     "shakedown_finding_not_ok": ("node", "finding", "verdict"),
     "shakedown_gate_verdict": ("job", "gate", "verdict"),
@@ -94,6 +96,9 @@ def _metrics(shown: Overview, nodes: int | None = None) -> str:
     parts = Counter(node.part for node in shown.nodes) if nodes is None else {"examined": nodes}
     for part, count in parts.items():
         gauges.set("shakedown_nodes", count, part=part)
+    for run in shown.nodes:
+        part = "stopped" if run.stopped else run.part
+        gauges.set("shakedown_node_verdict", 1, node=run.name, part=part, verdict=run.verdict.value)
     counts = Counter((finding.node, finding.verdict) for finding in shown.findings)
     for node in shown.names:
         for verdict in COUNTED:
