@@ -51,6 +51,7 @@ def watch(state: State) -> None:
     look_on(state, lambda line: out.print(f"    {line}", markup=False, highlight=False, soft_wrap=True))
     for host in state.inventory:
         host.log_styled = _keep_reason(host)  # type: ignore[method-assign]
+    state.fail_hosts = _keep_failure(state)  # type: ignore[method-assign]
 
 
 def _keep_reason(host: Host) -> Callable[..., None]:
@@ -63,6 +64,20 @@ def _keep_reason(host: Host) -> Callable[..., None]:
         say(printable(message, lines=True), *args, **kwargs)
 
     return log_styled
+
+
+def _keep_failure(state: State) -> Callable[..., None]:
+    """Note it of hosts that pyinfra fails outside an operation, as where a fact cannot be read."""
+    fail: Callable[..., None] = state.fail_hosts
+
+    def fail_hosts(hosts: set[Host], *args: Any, **kwargs: Any) -> None:
+        for host in hosts or ():
+            run = progress(state).hosts[host.name]
+            if run.kind is None:
+                run.settle("failed", run.message or "pyinfra gave no reason")
+        fail(hosts, *args, **kwargs)
+
+    return fail_hosts
 
 
 class _Callbacks(BaseStateCallback):
@@ -160,8 +175,6 @@ def outcomes(state: State, examination: Examination | None, interrupted: bool) -
 
 def _outcome(state: State, host: Host, examination: Examination | None, interrupted: bool) -> HostOutcome:
     run = progress(state).hosts[host.name]
-    if host in state.failed_hosts and run.kind is None:
-        run.settle("failed", run.message)
     if examination is None:
         ended = "the run ended before it was judged" if invocation.error else ""
         judged = not ended and host in state.active_hosts
@@ -192,7 +205,9 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
         verdict=verdict,
         outcomes=outcomes(state, examination, invocation.interrupted),
         changed=changed,
-        restored={host.name: host.connector_data.get(RESTORES, []) for host in hosts if host not in state.failed_hosts},
+        restored={
+            host.name: host.connector_data.get(RESTORES, []) for host in hosts if not kept.hosts[host.name].fails
+        },
         unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,

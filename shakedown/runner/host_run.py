@@ -65,6 +65,11 @@ class HostRun:
         self.settle("excluded", self.excluded)
 
     @property
+    def fails(self) -> bool:
+        """Return whether the run cannot pass with such a host."""
+        return self.kind in ("failed", "unreached", "excluded")
+
+    @property
     def lost(self) -> str:
         """Why the host does not answer; empty: it does, or failed later on."""
         return self.reason if self.kind == "unreached" else ""

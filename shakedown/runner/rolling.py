@@ -217,7 +217,6 @@ class _Rolling:
         turn = self.record.turn(name)
         turn.status, turn.why, turn.run, turn.verdict = "failed", why, self.run, Verdict.FAIL
         self.current.exclude(name, why, Verdict.FAIL)
-        self.state.failed_hosts.add(self.current.host(name))
 
     def bring_up(self, names: list[str]) -> None:
         """One batch: read again, since hours may have passed; changed, checked."""

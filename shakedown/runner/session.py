@@ -74,7 +74,6 @@ class Session:
     declared: set[tuple[str, str, str]] = field(default_factory=set)  # node, finding, operation
     latest: dict[str, NodeState] = field(default_factory=dict)  # of nodes that have run a job: as they were after it
     states_kept: set[str] = field(default_factory=set)  # nodes whose state before the run is in its directory
-    left_out: dict[str, str] = field(default_factory=dict)  # of them, by wish: suspects of an earlier search
     directory: RunDirectory | None = None
     notes: Notes | None = None  # for those who watch
     quota: LogQuota = field(default_factory=LogQuota)  # for the logs of all jobs of this run
@@ -256,8 +255,8 @@ class Session:
         if self.record and self.record.isolation:
             result = self.record.isolation.result
             verdicts.append(result.verdict if result else Verdict.UNKNOWN)
-        verdicts += [self.run_of(host.name).verdict or Verdict.FAIL for host in self.state.failed_hosts]
-        verdicts += [Verdict.UNKNOWN for _ in self.left_out]
+        runs = [self.run_of(host.name) for host in self.hosts]
+        verdicts += [run.verdict or Verdict.FAIL for run in runs if run.fails]
         if self.record and self.record.rolling and not self.record.rolling.complete:
             verdicts.append(Verdict.FAIL)
         judged = {gate.job for gate in self.record.gates} if self.record else set()
@@ -270,7 +269,7 @@ class Session:
         plans = [job.plan for job in self.record.jobs if job.plan] if self.record else []
         ranks = [node.node_rank for plan in plans for node in plan.nodes if node.name == name]
         outcomes = [node for node in self.outcomes() if node.name == name]
-        ended = self.parts().get(name)
+        ended, run = self.parts().get(name), self.run_of(name)
         part = "examined"
         if name not in self.examination.states:
             part = "unreached"
@@ -284,8 +283,8 @@ class Session:
             name=name,
             verdict=worst([self.examination.verdict_of(name), *([ended[0]] if ended else [])]),
             part=part,
-            why=self.run_of(name).failure or self.run_of(name).excluded or (ended[1] if ended else ""),
-            stopped=self.run_of(name).kind in (None, "stopped") and ended is not None and ended[0] == Verdict.OK,
+            why=run.failure or run.excluded or run.lost or (ended[1] if ended else ""),
+            stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
             changes=self.changed(name),

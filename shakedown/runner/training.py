@@ -112,8 +112,7 @@ def start_run(current: Session) -> None:
     """Make the jobs that the smoke operation runs. Plans are made when they start, from the nodes as they are then."""
     if not invocation.dry:
         current.open_run()
-    current.left_out = left_out(current.examination)
-    for name, why in current.left_out.items():
+    for name, why in left_out(current.examination).items():
         current.exclude(name, why, Verdict.UNKNOWN)
     nodes = jobs_of(current.examination)
     each = ProgressOfEach()

@@ -6,10 +6,13 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from pyinfra.api import Config, Inventory, State
 
 from shakedown.findings import Verdict
 from shakedown.report.summary import HostOutcome
+from shakedown.runner.ending import watch
 from shakedown.runner.host_run import HostRun
+from shakedown.runner.progress import progress
 
 
 def fail(run: HostRun) -> None:
@@ -85,3 +88,21 @@ def test_an_operation_that_begins_again_is_the_same_one() -> None:
     run.message = "later"
     run.fail("Third")
     assert (run.unfinished, run.failure) == ("Other", 'in "Other": it gave no reason')
+
+
+def test_a_host_that_pyinfra_fails_outside_an_operation_is_noted_there() -> None:
+    state = State()
+    state.init(Inventory((["n1", "n2", "n3"], {})), Config())
+    watch(state)
+    hosts = {host.name: host for host in state.inventory}
+    for host in hosts.values():
+        state.activate_host(host)
+    runs = progress(state).hosts
+    runs["n1"].message = "no such fact"
+    runs["n2"].exclude("not ready", Verdict.UNKNOWN)
+    state.fail_hosts({hosts["n1"], hosts["n2"]}, activated_count=3)
+    assert state.failed_hosts == {hosts["n1"], hosts["n2"]}
+    assert [(runs[name].kind, runs[name].reason) for name in ("n1", "n2")] == [
+        ("failed", "no such fact"), ("excluded", "not ready"),
+    ]  # fmt: skip
+    assert [runs[name].fails for name in hosts] == [True, True, False]
