@@ -148,8 +148,8 @@ class Member:
         if self._node.known:
             return (
                 f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s after the"
-                " controller's last poll, or its guardian where the watchdog is stopped, some seconds later;"
-                f" {self._node.run_dir} stays"
+                " controller's last poll, or its guardian where the watchdog is stopped, some seconds later (where both"
+                f" are stopped or killed, the next run is refused and names what to end); {self._node.run_dir} stays"
             )
         return (
             f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"

@@ -286,6 +286,37 @@ def test_without_its_watchdog_and_its_controller_a_node_frees_itself(
     make(run_id="another")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="of an ordinary user's lock the kernel names the holder")
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGKILL, "which is gone: kill -9 "), (signal.SIGSTOP, "which is stopped: kill -CONT ")]
+)
+def test_a_node_that_no_watchdog_and_no_guardian_frees_says_what_does(
+    make: MakeNode, nodes: LocalNodes, number: signal.Signals, said: str
+) -> None:
+    node = make(["sh", "-c", "trap '' TERM; setsid sleep 600 & sleep 600"], lease_s=2)
+    wait(node, "ready")
+    node.go()
+    wait(node, "running")
+    watchdog = watchdog_of(nodes)
+    guardian = int(Path(f"/proc/{watchdog}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guardian, number)
+    os.kill(watchdog, number)
+    try:
+        until(lambda: number == signal.SIGSTOP or not alive(watchdog))
+        with pytest.raises(Refused, match=said) as refused:
+            make(run_id="another")
+        _, _, command = str(refused.value).partition("kill ")
+        option, *pids = command.partition(" lets ")[0].partition(" ends ")[0].split()
+        time.sleep(2.5)  # the lease
+        for pid in pids:
+            os.kill(int(pid), {"-9": signal.SIGKILL, "-CONT": signal.SIGCONT}[option])
+        until(lambda: marked(RUN, "n") == [], 30)
+        make(run_id="another")
+    finally:
+        if number == signal.SIGSTOP:
+            os.kill(guardian, signal.SIGCONT)
+
+
 def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes: LocalNodes) -> None:
     """It is continued once, and stopped again each time: as one that waits for a file system that is gone."""
     node = make(lease_s=1, cleanup=[["touch", "{run_dir}/cleaned"]])

@@ -102,7 +102,7 @@ def _take_as_root(run_id: str) -> Lock:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(held)
-        raise Busy(_roots_run(record)) from None
+        raise Busy(_roots_run(record) + _remedy(path, record)) from None
     except OSError:
         os.close(held)
         raise
@@ -144,6 +144,16 @@ def _roots_run(record: str) -> str:
     if not all(isinstance(about.get(key), (str, int)) for key in ("run_id", "since", "pid")):
         return "a run of root holds this node"
     return "run %(run_id)s of user root holds this node since %(since)s UTC (watchdog pid %(pid)s)" % about
+
+
+def _remedy(path: str, record: str) -> str:
+    """What frees a node whose run has no watchdog at work: that one was stopped or killed, and so was its guardian."""
+    watchdog = folder.read_document(record).get("pid")
+    process = processes.read(watchdog) if isinstance(watchdog, int) else None
+    if process is not None and process.state not in "ZX":
+        return ", which is stopped: kill -CONT %d lets it end the run" % process.pid if process.state == "T" else ""
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_open(pid, {path})]
+    return ", which is gone: kill -9 %s ends what the run has left" % " ".join(left) if left else ""
 
 
 def _root_holds() -> Optional[str]:
@@ -214,8 +224,8 @@ def _hidden_holder() -> Optional[str]:
         return None
     if not found:
         return None
-    inodes = {words[6] for words in found}  # who waits in the queue is listed by the same name
-    holders = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_socket(pid, inodes)]
+    sockets = {"socket:[%s]" % words[6] for words in found}  # who waits in the queue is listed by the same name
+    holders = [pid for pid in os.listdir("/proc") if pid.isdigit() and _has_open(pid, sockets)]
     if not holders:
         return "a process that does not listen (as root: ss -xap | grep %s shows the process)" % name
     return "process %s%s" % (holders[0], _of_user(holders[0]))
@@ -230,9 +240,8 @@ def _of_user(pid: str) -> str:
         return ""
 
 
-def _has_socket(pid: str, inodes: Set[str]) -> bool:
-    sockets = {"socket:[%s]" % inode for inode in inodes}
+def _has_open(pid: str, files: Set[str]) -> bool:
     try:
-        return any(os.readlink("/proc/%s/fd/%s" % (pid, name)) in sockets for name in os.listdir("/proc/%s/fd" % pid))
+        return any(os.readlink("/proc/%s/fd/%s" % (pid, name)) in files for name in os.listdir("/proc/%s/fd" % pid))
     except OSError:
         return False  # gone, or another user's
