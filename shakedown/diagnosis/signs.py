@@ -105,7 +105,9 @@ _PLACE = re.compile(
 
 def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
     """Return the node that a line says the failure was on; None: it names none of these."""
-    places = (addresses.get(name.rstrip(".").lower()) for found in _PLACE.finditer(line) for name in found.groups() if name)
+    places = (
+        addresses.get(name.rstrip(".").lower()) for found in _PLACE.finditer(line) for name in found.groups() if name
+    )
     return next((node for node in places if node is not None), None)
 
 
