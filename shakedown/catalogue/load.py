@@ -65,6 +65,8 @@ def _tables(log: Log) -> Iterator[dict[str, Any]]:
         common = {"log": log, **{key: value for key, value in document.items() if key != "entry"}}
         for table in document["entry"]:
             given = common | table
+            if "unless" in common and "unless" in table:
+                given["unless"] = f"{common['unless']}|{table['unless']}"
             harmless = given.get("severity") == "noise"
             yield ({"remedy": _HARMLESS} if harmless else {}) | _role(log, given) | given
 

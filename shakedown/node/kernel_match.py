@@ -40,7 +40,7 @@ class Matcher:
         for form in sorted(self._search(text)):
             index, pieces = self._forms[form]
             entry = self.entries[index]
-            if _holds(text, pieces, entry["drivers"]) and _allows(entry, message, priority):
+            if _holds(text, pieces, entry) and _allows(entry, message, priority):
                 return entry
         return None
 
@@ -87,9 +87,18 @@ def severity(entry: Entry, message: str) -> str:
     return str(entry["severity"]) if status is None else bank_severity(status, entry["bank"])
 
 
-def _holds(text: str, pieces: Sequence[str], drivers: Sequence[str]) -> bool:
-    """Return whether the text has the pieces in their order, and a driver's name before the end of the first one."""
-    at = 0
+def _holds(text: str, pieces: Sequence[str], entry: Entry) -> bool:
+    """Return whether the text has the pieces in their order, and a driver's name before the end of the first one.
+
+    A piece of noise begins a word: "ast_" is no part of "fast_teardown".
+    """
+    drivers, at = entry["drivers"], 0
+    if entry["severity"] == "noise" and pieces[0][0].isalnum():
+        at = text.find(pieces[0])
+        while at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_"):
+            at = text.find(pieces[0], at + 1)
+        if at < 0:
+            return False
     for piece in pieces:
         at = text.find(piece, at)
         if at < 0:

@@ -82,8 +82,11 @@ def test_a_text_has_literal_pieces_between_asterisks() -> None:
     assert pieces(r"\*ERROR\* in *, at") == ("*ERROR* in ", ", at")
 
 
+_OPTIONAL = ("pattern", "unless", "level")
+
+
 def one(**fields: object) -> Matcher:
-    given = {"name": "x", "drivers": [], "pattern": None, "unless": None, "level": None, "forms": [["x"]], **fields}
+    given = {"name": "x", "severity": "error", "drivers": [], "forms": [["x"]], **dict.fromkeys(_OPTIONAL), **fields}
     return Matcher([given])
 
 
@@ -101,6 +104,36 @@ def one(**fields: object) -> Matcher:
 )
 def test_a_driver_stands_as_a_word_before_the_text(line: str, matches: bool) -> None:
     assert bool(one(forms=[["gone"]], drivers=["nvme"]).match(line)) is matches
+
+
+@pytest.mark.parametrize(
+    ("line", "noise", "error"),
+    [
+        ("ast_mode: failed", True, True),
+        ("[drm] ast_mode: failed", True, True),
+        ("mlx5_fast_teardown: failed", False, True),
+        ("fast_ast_mode: failed", False, True),
+        ("last_status: ast_mode", True, True),
+    ],
+)
+def test_a_text_of_noise_begins_a_word(line: str, noise: bool, error: bool) -> None:
+    assert bool(one(severity="noise", forms=[["ast_"]]).match(line)) is noise
+    assert bool(one(forms=[["ast_"]]).match(line)) is error
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("Kernel panic - not syncing: panic_on_warn set ...", "kernel_panic"),
+        ("Kernel panic - not syncing: Out of memory: system-wide panic_on_oom is enabled", "kernel_panic"),
+        ("snd_hda_intel 0000:c1:00.1: Unable to change power state, device inaccessible", "pcie_device_inaccessible"),
+        ("ast 0000:03:00.0: [drm] *ERROR* AST DP init failed", "noise_usb_and_consoles"),
+        ("BUG: unable to handle page fault for address: ffffb2c3c0a81000 (ast_mode_set)", "kernel_oops"),
+    ],
+)
+def test_noise_does_not_cover_a_line_that_is_fatal_whoever_wrote_it(line: str, name: str) -> None:
+    found = matcher().match(line)
+    assert found is not None and found["name"] == name
 
 
 def test_pieces_stand_in_their_order_and_do_not_overlap() -> None:
