@@ -63,7 +63,7 @@ def _matters(entry: Entry) -> bool:
 
 _FIELDS = {
     *("name", "part", "severity", "pattern", "unless", "level"),
-    *("link", "bank", "group", "detail", "general", "remedy"),
+    *("link", "bank", "group", "detail", "begins", "general", "remedy"),
 }
 
 

@@ -51,6 +51,7 @@ class Entry(BaseModel):
     bank: Literal["aca", "mce"] | None = None
     group: str | None = None
     detail: bool = False
+    begins: bool = False
     role: Role | None = None
     symptom: bool = False
     common: bool = False

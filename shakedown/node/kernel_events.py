@@ -55,6 +55,7 @@ class Events:
         self._matcher = matcher
         self._stated: Dict[str, Event] = {}  # group -> the last line that stated a severity
         self._details: Dict[str, List[Event]] = {}  # group -> lines that wait for one
+        self._lines: Dict[str, List[Event]] = {}  # group -> the lines of the event so far
         self._down: Dict[str, List[Event]] = {}  # device -> lines that say that the link went down
 
     def take(self, number: int, message: str, priority: Optional[int] = None) -> Optional[Event]:
@@ -80,10 +81,19 @@ class Events:
                 earlier.severity = "corrected"
 
     def _group(self, event: Event, group: str) -> None:
+        if event.entry["begins"]:
+            for known in (self._stated, self._details, self._lines):
+                known.pop(group, None)
+        lines = self._lines.setdefault(group, [])
+        lines.append(event)
+        del lines[:-NEAR]
         waiting = self._details.setdefault(group, [])
         if event.entry["detail"]:
             stated = self._stated.get(group)
             if stated is not None and event.number - stated.number <= NEAR:
+                if event.part != stated.entry["part"]:  # the line names the part of the whole event
+                    for each in lines:
+                        each.part = event.part
                 _follow(event, stated)
             else:
                 waiting.append(event)

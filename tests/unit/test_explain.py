@@ -162,7 +162,7 @@ GHES = """\
 {{1}}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
 {{1}}[Hardware Error]: event severity: {severity}
 {{1}}[Hardware Error]:  Error 0, type: {severity}
-{{1}}[Hardware Error]:   section_type: memory error
+{{1}}[Hardware Error]:   section_type: {section}
 """
 OOM = """\
 python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
@@ -184,8 +184,14 @@ GROUPS = {
         ),
         {("PCIe", "fatal")},
     ),
-    "GHES, corrected": (GHES.format(severity="corrected"), {("memory", "corrected")}),
-    "GHES, fatal": (GHES.format(severity="fatal"), {("memory", "fatal")}),
+    "GHES, corrected": (GHES.format(severity="corrected", section="memory error"), {("memory", "corrected")}),
+    "GHES, fatal": (GHES.format(severity="fatal", section="memory error"), {("memory", "fatal")}),
+    "GHES, PCIe": (GHES.format(severity="fatal", section="PCIe error"), {("PCIe", "fatal")}),
+    "GHES, CPU": (
+        GHES.format(severity="recoverable", section="general processor error")
+        + "{1}[Hardware Error]:   processor_type: 0, IA32/X64\n",
+        {("CPU", "error")},
+    ),
     "OOM of the host": (
         OOM.format(constraint="CONSTRAINT_NONE", scope="global_oom,task_memcg=/", killed="Out of memory"),
         {("memory", "error")},
@@ -206,6 +212,16 @@ def test_the_lines_of_one_event_have_one_severity(text: str, wanted: set[tuple[s
     found = explained(text)
     assert {(each["part"], each["severity"]) for each in found["lines"]} == wanted
     assert found["unknown"] == []
+
+
+def test_one_record_of_the_firmware_says_nothing_of_the_next() -> None:
+    records = [("recoverable", "PCIe error"), ("corrected", "memory error"), ("corrected", "general processor error")]
+    found = explained("".join(GHES.format(severity=severity, section=section) for severity, section in records))
+    assert [(each["part"], each["severity"]) for each in found["lines"]] == [
+        *[("PCIe", "error")] * 4,
+        *[("memory", "corrected")] * 4,
+        *[("CPU", "corrected")] * 4,
+    ]
 
 
 def test_events_far_apart_do_not_mix() -> None:
