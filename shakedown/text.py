@@ -22,6 +22,7 @@ _CONTROLS = re.compile(
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _INCOMING = re.compile(_CONTROLS.pattern.replace("\x00-\x1f", "\x00-\x08\x0a-\x1f"))  # all of them but the tab
+_BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _SAFE_NAME = re.compile(r"[A-Za-z0-9@_][A-Za-z0-9@._-]{0,99}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]")
 
@@ -35,6 +36,13 @@ def incoming(line: str) -> str:
     """A line as it may come in from a node: no escape sequences, each control character but the tab as U+FFFD, which
     is also what stands for bytes that are no UTF-8. A line end of the other kind (CR LF) goes."""
     return _INCOMING.sub("\ufffd", strip_escapes(line.rstrip("\r\n")))
+
+
+def unhidden(line: str) -> str:
+    """The line as a reader of words sees it: no escape sequences, no characters that are not seen, and ordinary blanks;
+    a page or a chat puts such characters into a log that somebody copies from it."""
+    line = strip_escapes(line)
+    return line if line.isascii() else _BLANKS.sub(" ", _INCOMING.sub("", line))
 
 
 def printable(text: str, limit: int | None = None, *, lines: bool = False) -> str:

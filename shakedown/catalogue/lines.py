@@ -1,7 +1,8 @@
 """Lines of a kernel's log in all the forms in which tools print them: the message, and the priority where there is one.
 
 dmesg (plain, -T, -e, -x, --time-format iso, --json), /dev/kmsg, journalctl (short forms, json, json-pretty, export,
-cat), syslog files, a console with or without priorities, and any of these behind a host name of pdsh.
+cat), syslog files, a console with or without priorities, Talos, and any of these behind a host name of pdsh, a file
+name of grep, or the mark of a quotation.
 """
 
 from __future__ import annotations
@@ -11,36 +12,44 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from shakedown.text import strip_escapes
+from shakedown.text import unhidden
 
 LONGEST = 16_384  # characters of a line that are looked at
 _BLOCK_LINES, _BLOCK_SIZE = 200, 65_536  # of a record over several lines
 _LEVELS = {"emerg": 0, "alert": 1, "crit": 2, "err": 3, "warn": 4, "notice": 5, "info": 6, "debug": 7}
+_LEVELS |= {"panic": 0, "error": 3, "warning": 4}
 _PRIORITY = re.compile(r"\s{0,20}<(\d{1,4})>(?:1 (?=\d{4}-))?")  # RFC 5424 has its version behind the priority
 _KMSG = re.compile(r"(\d{1,4}),(\d{1,19}),(\d{1,19}),[^;]{0,100};")
-_DECODED = re.compile(
-    r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|res\d|local\d)\s{0,9}:(\w{3,6})\s{0,9}: ?"
-)
+_FACILITY = r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|res\d|local\d)"
+_DECODED = re.compile(rf"{_FACILITY}\s{{0,9}}:\s{{0,9}}(\w{{3,7}})\s{{0,9}}: ?")
+_DOTTED = re.compile(rf"{_FACILITY}\.(\w{{3,7}})")  # of syslogd and of a container's: kern.err
 _CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?"
 _ISO = rf"\d{{4}}-\d{{2}}-\d{{2}}[T ]{_CLOCK}(?: ?(?:Z|UTC|[+-]\d{{2}}:?\d{{2}}))?"
-_DAY = r"[A-Z][a-z]{2} (?:[ \d]\d|\d(?!\d))"
-_DATE = rf"(?:[A-Z][a-z]{{2}} )?(?:{_DAY} {_CLOCK}|{_ISO}(?: [A-Z]{{2,5}})?|\d{{9,10}}\.\d{{1,9}})"
+_MONTH = r"(?:[A-Z][^\W\d_]{1,3}\.?|[^\W\d_]{3,5}\.|\d{1,2}月)"  # as "Nov", "Okt", "nov." and "11月"
+_NAME = r"(?:\d{1,2}月|[^\W\d_]{1,5}\.?)"  # of a month or a weekday, where the brackets of dmesg -T are around
+_DAY = r"(?:[ \d]\d|\d(?!\d))"
+_DATE = rf"(?:{_MONTH} )?(?:{_MONTH} {_DAY} {_CLOCK}|{_ISO}(?: [A-Z]{{2,5}})?|\d{{9,10}}\.\d{{1,9}})"
 _SECONDS = r"\d{1,12}\.\d{1,9}"
 _CALLER = r"\[\s{0,10}[TC]\d{1,10}\]"  # CONFIG_PRINTK_CALLER: the task or the CPU
 _TIME = re.compile(
-    rf"\[\s{{0,20}}(?:[+<]?\s{{0,20}}{_SECONDS}>?|[A-Z][a-z]{{2}} {_DAY} {_CLOCK} \d{{4}}|{_DAY}[ ]\d{{2}}:\d{{2}}|"
-    rf"[A-Z][a-z]{{2}}\d{{1,2}} \d{{2}}:\d{{2}})(?:\s{{0,5}}[<@,][^\]]{{0,40}})?\](?:\s{{0,3}}{_CALLER})?:? ?"
+    rf"\[\s{{0,20}}(?:[+<]?\s{{0,20}}{_SECONDS}>?|{_NAME} {_NAME} {_DAY} {_CLOCK} \d{{4}}|"
+    rf"{_NAME} {_DAY} \d{{2}}:\d{{2}}|{_NAME}\d{{1,2}} \d{{2}}:\d{{2}})"
+    rf"(?:\s{{0,5}}[<@,][^\]]{{0,40}})?\](?:\s{{0,3}}{_CALLER})?:? ?"
 )
+_STAMP = re.compile(rf"\[(?:{_ISO}|{_CLOCK})\]:? {{0,3}}")  # of who records a console; a job's log has it, too
 _COMMA = _CLOCK.replace("[.,]", ",")
 _BARE_ISO = re.compile(rf"\d{{4}}-\d{{2}}-\d{{2}}T{_COMMA}[+-]\d{{2}}:?\d{{2}} ")  # dmesg --time-format iso
 _PROGRAM = r"([\w./@-]{1,64}(?:\([\w-]{1,32}\))?)"  # sshd(pam_unix)[812]
-_TAGGED = re.compile(rf"{_DATE} (\S{{1,255}}) {_PROGRAM}(?:\[[^\]]{{1,40}}\])?:(?:\s|$)")
+_TAGGED = re.compile(rf"{_DATE} (\S{{1,255}}) (?:{_FACILITY}\.\w{{3,7}} )?{_PROGRAM}(?:\[[^\]]{{1,40}}\])?:(?:\s|$)")
 _MONOTONIC = re.compile(rf"\[\s{{0,20}}\d{{1,12}}\.\d{{1,9}}\] (\S{{1,255}}) (?:(kernel)|{_PROGRAM}\[\d{{1,10}}\]): ")
 _RFC5424 = re.compile(rf"{_ISO} (\S{{1,255}}) (\S{{1,48}}) \S{{1,128}} \S{{1,32}} (?:-|\[[^\]]{{0,400}}\]) ?")
 _HOST = re.compile(
-    r"[A-Za-z0-9][\w.-]{0,63}: (?=<\d{1,4}>|\d{1,4},\d{1,19},\d|\[\s{0,20}[\d+<A-Z]|(?:kern|user|daemon) {0,9}:\w)"
+    r"[A-Za-z0-9][\w.-]{0,63}: "
+    r"(?=<\d{1,4}>|\d{1,4},\d{1,19},\d|\[\s{0,20}[\d+<A-Z]|(?:kern|user|daemon) {0,9}:\s{0,9}\w)"
 )
-_QUOTED = re.compile(r"\s{0,20}(?:>\s{1,4}){1,3}")
+_QUOTED = re.compile(r"\s{0,20}(?:>\s{1,4}){1,3}|[\s>|*`-]{1,20}(?=\[\s{0,20}\d)")
+_FOUND = re.compile(rf"(?:[\w./-]{{1,200}}:){{1,2}}(?=\[\s{{0,20}}\d|{_DATE} \S)")  # by grep, in a file, on a line
+_BARE = re.compile(r"(?:\S{1,255} )?kernel: ?")
 _FIELD = re.compile(r"\s{0,8}([A-Z_][A-Z0-9_]{1,63})=(.*)")
 
 
@@ -60,7 +69,7 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
     block: list[str] = []
     begin, size = "", 0
     for number, raw in enumerate(lines, 1):
-        line = strip_escapes(raw.rstrip("\r\n")) if len(raw) <= 4 * LONGEST else strip_escapes(raw[: 4 * LONGEST])
+        line = unhidden(raw[: 4 * LONGEST].rstrip("\r\n"))
         mark = _opens(line, block)
         if mark and not block:
             begin, block, size = mark, [line], len(line)
@@ -157,7 +166,7 @@ def read(line: str, number: int = 0) -> Record:
         return found._replace(line=line)
     if match := _QUOTED.match(text):
         text = text[match.end() :]
-    if match := _HOST.match(text):
+    if match := _HOST.match(text) or _FOUND.match(text):
         text = text[match.end() :]
     priority, kernel, program = None, False, ""
     if match := _KMSG.match(text):
@@ -172,14 +181,19 @@ def read(line: str, number: int = 0) -> Record:
         kernel, text = True, text[iso.end() :]
     elif match := _TAGGED.match(text) or _RFC5424.match(text) or _MONOTONIC.match(text):
         writer = match[match.lastindex or 2]
+        if level := _DOTTED.search(text[: match.end()]):
+            priority = _LEVELS.get(level[2], priority)
         text = text[match.end() :]
         if writer != "kernel":
             return Record(number, line, text, priority, False, writer)
         kernel = True
-    elif text.startswith("kernel: "):
-        kernel, text = True, text[8:]
+    elif match := _BARE.match(text):
+        kernel, text = True, text[match.end() :]
+    if (match := _STAMP.match(text)) and (kernel or _TIME.match(text, match.end())):
+        text = text[match.end() :]
     if match := _TIME.match(text):
         kernel, text = True, text[match.end() :]
+        text = text.removeprefix("kernel: ")
         if second := _PRIORITY.match(text):
             priority, text = int(second[1]) & 7, text[second.end() :]
         elif second := _TIME.match(text):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
     Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
 
@@ -15,7 +17,7 @@ LONGEST = 2000  # characters of a message that are looked at; the kernel writes 
 class Matcher:
     """Finds the entry of a message. `entries` stand in the order in which they are tried.
 
-    `search` returns the indexes of the anchors that a text holds; without it each anchor is looked for in turn.
+    `search` returns the indexes of the anchors and drivers that a text holds; without it each is looked for in turn.
     """
 
     def __init__(
@@ -27,7 +29,8 @@ class Matcher:
         self._forms: List[Tuple[int, Sequence[str]]] = []  # index of the entry, pieces
         for index, entry in enumerate(entries):
             self._forms += [(index, pieces) for pieces in entry["forms"]]
-        self._anchors = [max(pieces, key=len) for _, pieces in self._forms]
+        self._drivers = sorted({driver for entry in entries for driver in entry["drivers"]})
+        self._anchors = [max(pieces, key=len) for _, pieces in self._forms] + self._drivers
         self._search = search(self._anchors) if search else self._in_turn
 
     def _in_turn(self, text: str) -> Iterable[int]:
@@ -37,10 +40,12 @@ class Matcher:
         """Return the first entry that names the message, or None. `priority`: the record's, 0 to 7, where known."""
         message = message[:LONGEST]
         text = message.lower()
-        for form in sorted(self._search(text)):
+        found, forms = sorted(self._search(text)), len(self._forms)
+        drivers = {self._drivers[index - forms] for index in found if index >= forms}
+        for form in found[: bisect_left(found, forms)]:
             index, pieces = self._forms[form]
             entry = self.entries[index]
-            if _holds(text, pieces, entry) and _allows(entry, message, priority):
+            if _holds(text, pieces, entry, drivers) and _allows(entry, message, priority):
                 return entry
         return None
 
@@ -87,12 +92,12 @@ def severity(entry: Entry, message: str) -> str:
     return str(entry["severity"]) if status is None else bank_severity(status, entry["bank"])
 
 
-def _holds(text: str, pieces: Sequence[str], entry: Entry) -> bool:
+def _holds(text: str, pieces: Sequence[str], entry: Entry, drivers: Set[str]) -> bool:
     """Return whether the text has the pieces in their order, and a driver's name before the end of the first one.
 
-    A piece of noise begins a word: "ast_" is no part of "fast_teardown".
+    A piece of noise begins a word: "ast_" is no part of "fast_teardown". `drivers`: those whose names the text holds.
     """
-    drivers, at = entry["drivers"], 0
+    at = 0
     if entry["severity"] == "noise" and pieces[0][0].isalnum():
         at = text.find(pieces[0])
         while at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_"):
@@ -104,10 +109,10 @@ def _holds(text: str, pieces: Sequence[str], entry: Entry) -> bool:
         if at < 0:
             return False
         at += len(piece)
-    if not drivers:
+    if not entry["drivers"]:
         return True
     head = text[: text.find(pieces[0]) + len(pieces[0])]
-    return any(_names(head, driver) for driver in drivers)
+    return any(_names(head, driver) for driver in drivers.intersection(entry["drivers"]))
 
 
 def _names(head: str, driver: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from shakedown.catalogue.lines import read
 from shakedown.cli import main
 from shakedown.smoke import explain as explaining
 from shakedown.smoke.explain import explain
@@ -65,6 +66,18 @@ FORMS = {
         {"MESSAGE": "MESSAGE", "PRIORITY": "3", "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel"}, indent=1
     ),
     "journalctl -o export": "__CURSOR=s=1\nPRIORITY=3\n_TRANSPORT=kernel\nSYSLOG_IDENTIFIER=kernel\nMESSAGE=MESSAGE\n",
+    "Talos": "192.0.2.21: kern:     err: [2026-11-23T10:11:12.656944804Z]: MESSAGE",
+    "syslogd with its facility": "Nov 23 10:11:12 node1 kern.err kernel: [ 1234.567890] MESSAGE",
+    "a container's syslog": "2026-11-23 10:11:12 +0000 UTC kern.err kernel: MESSAGE",
+    "wall": "kernel:[ 1234.567890] MESSAGE",
+    "without a date": "node1 kernel: [ 1234.567890] MESSAGE",
+    "dmesg -T, German": "[Mo Nov 23 10:11:12 2026] MESSAGE",
+    "dmesg -T, Chinese": "[一 11月 23 10:11:12 2026] MESSAGE",
+    "journalctl, French": "nov. 23 10:11:12 node1 kernel: MESSAGE",
+    "grep over files": "/var/log/kern.log:Nov 23 10:11:12 node1 kernel: MESSAGE",
+    "grep -n": "4711:[ 1234.567890] MESSAGE",
+    "a recorded console": "[2026-11-23 10:11:12] [ 1234.567890] MESSAGE",
+    "a quotation": "| [ 1234.567890] MESSAGE",
     "serial console": "\x1b[0;33m[ 1234.567890] MESSAGE\x1b[0m",
     "carriage returns": "[ 1234.567890] MESSAGE\r",
 }
@@ -85,6 +98,19 @@ def test_an_unknown_line_is_told_in_each_form(form: str) -> None:
     found = json.loads(result.stdout)
     assert (found["lines"], len(found["unknown"]), result.exit_code) == ([], 1, 4)
     assert "calibration failed" in found["unknown"][0]["line"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-11-23 10:11:12] frobnicator: failed",
+        "[10:11:12] frobnicator: failed",
+        "epoch 12 10:11:12 rank0 trainer: failed",
+        "train.py:12: failed",
+    ],
+)
+def test_a_line_of_a_job_is_not_taken_for_the_kernels(line: str) -> None:
+    assert not read(line).kernel and read(line).message == line
 
 
 @pytest.mark.parametrize(
@@ -281,6 +307,8 @@ HARD = {
     "gzip": gzip.compress(f"[ 1.0] {LOST}\n".encode()),
     "UTF-16": f"[ 1.0] {LOST}\n".encode("utf-16"),
     "bytes that are no UTF-8": b"[ 0.5] \xff\xfe\x80 noise \x00\x00\n" + f"[ 1.0] {LOST}\n".encode(),
+    "characters that are not seen": f"[ 1.0] {LOST}".replace(" is ", "\u200b is\u2060 ").encode(),
+    "blanks of a web page": f"[ 1.0] {LOST}".replace(" ", "\u00a0").encode(),
     "no end of line": f"[ 1.0] {LOST}".encode(),
     "DOS": f"[ 0.5] fine\r\n[ 1.0] {LOST}\r\n".encode(),
     "a line of a megabyte": b"[ 0.5] " + b"x" * (1 << 20) + f"\n[ 1.0] {LOST}\n".encode(),
