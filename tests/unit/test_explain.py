@@ -240,6 +240,13 @@ def test_the_lines_of_one_event_have_one_severity(text: str, wanted: set[tuple[s
     assert found["unknown"] == []
 
 
+def test_a_detail_before_two_events_belongs_to_the_first_one() -> None:
+    corrected = AER.format(head="Corrected", severity="Corrected", status="1/0", bit=" 0", what="RxErr").splitlines()
+    fatal = AER.format(head="Uncorrected (Fatal)", severity="x", status="20/0", bit=" 5", what="SDES").splitlines()
+    found = explained("\n".join([corrected[3], corrected[0], fatal[0], ""]))
+    assert [each["severity"] for each in found["lines"]] == ["corrected", "corrected", "fatal"]
+
+
 def test_one_record_of_the_firmware_says_nothing_of_the_next() -> None:
     records = [("recoverable", "PCIe error"), ("corrected", "memory error"), ("corrected", "general processor error")]
     found = explained("".join(GHES.format(severity=severity, section=section) for severity, section in records))
@@ -263,6 +270,7 @@ def test_events_far_apart_do_not_mix() -> None:
         ("0x9c2040000000011b", "corrected", "corrected"),
         ("0xbea0000000000108", "fatal", "uncorrected"),
         ("0xbc00200000000111", "fatal", "uncorrected"),
+        ("0x9c80000000000111", "fatal", "task context corrupt"),
         ("0x9c00080000000111", "error", "poison"),
         ("0x9c00100000000111", "error", "deferred"),
     ],

@@ -28,6 +28,7 @@ from shakedown.transport import bundle
 from tests.states import desired, healthy, unreadable, with_
 
 STRANGE = "frobnicator 0000:7a:00.0: cannot spin up: -5"
+OTHER = "amdgpu 0000:05:00.0: amdgpu: frobnicating the ring failed (-22)"  # of a general entry
 RESET = "amdgpu 0000:05:00.0: amdgpu: GPU reset begin!"
 
 
@@ -55,6 +56,9 @@ def seen(
         ("EDAC MC0: 0 UE page, 0 CE", 6, "ok"),
         ("amdgpu 0000:05:00.0: amdgpu: 0 uncorrectable hardware errors detected in umc block", 6, "ok"),
         ("mce: CPU0: Thermal monitoring enabled (TM1)", 6, "ok"),
+        ("RIP: 0010:amdgpu_vm_bo_update+0x134/0x7b0 [amdgpu]", 2, "ok"),
+        (OTHER, 2, "fail"),
+        (OTHER, 3, "warn"),
         ("Memory cgroup out of memory: Killed process 904 (python) total-vm:1kB, anon-rss:1kB", 3, "ok"),
     ],
 )
@@ -125,6 +129,9 @@ def window(*lines: str, before: str | None = None) -> KernelWindow:
         (f"<3>[    5.000000] {STRANGE}", None, "unknown"),
         (f"<3>[    5.000000] {STRANGE}", form(STRANGE), "warn"),
         (f"<4>[    5.000000] {STRANGE}", "", "ok"),
+        (f"<3>[    5.000000] {OTHER}", "", "unknown"),
+        (f"<3>[    5.000000] {OTHER}", form(OTHER), "warn"),
+        (f"[    5.000000] {OTHER}", "", "warn"),
         (f"<4>[    5.000000] {RESET}", form(RESET), "fail"),
         ("<4>[    5.000000] " + down("eno1"), "", "ok"),
         ("<4>[    5.000000] " + down("ens1"), "", "fail"),
@@ -175,6 +182,7 @@ def test_an_unknown_error_line_that_no_peer_has_is_unknown() -> None:
     assert not own([STRANGE], [], [], []), "three other nodes are too few"
     assert not own([STRANGE], [], [], [], None), "a log that nobody could read is no peer's"
     assert not own([STRANGE], [], [], [], [], groups={"node0": "a"}), "another group"
+    assert set(own([OTHER], [], [], [], [])) == {"node0"}, "an entry of any message of a driver explains nothing"
     assert not own([RESET], [], [], [], []), "a known fault fails in its own finding"
     assert set(own([STRANGE], [STRANGE], *[[]] * 19)) == {"node0", "node1"}, "one of 20 is less than a tenth"
     assert not own(*[[STRANGE]] * 3, *[[]] * 18), "two of 20 are a tenth"
