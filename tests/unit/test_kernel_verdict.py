@@ -203,9 +203,9 @@ def test_each_line_that_matters_is_a_candidate_at_any_priority() -> None:
 
 
 def test_ordinary_lines_stay_on_the_node_and_error_lines_do_not() -> None:
-    text = kmsg((6, "usb 1-1: new high-speed device number 2"), (3, STRANGE), (6, RESET))
-    assert [each.message for each in candidates(text, words())[0]] == [STRANGE, RESET]
-    assert len(candidates(text, None)[0]) == 3
+    text = kmsg((6, "usb 1-1: new high-speed device number 2"), (3, "qq 7"), (4, "qq 8"), (6, RESET))
+    assert [each.message for each in candidates(text, words())[0]] == ["qq 7", RESET]
+    assert len(candidates(text, None)[0]) == 4
 
 
 def test_what_a_node_sends_is_bounded_and_a_storm_hides_nothing() -> None:
@@ -213,6 +213,7 @@ def test_what_a_node_sends_is_bounded_and_a_storm_hides_nothing() -> None:
     kept, left_out = candidates(kmsg((2, STRANGE), *storm, (6, RESET)), words())
     assert len(kept) == FIRST + LAST + 2 and left_out == 5000 - FIRST - LAST
     assert kept[0].message == STRANGE and kept[-1].message == RESET and kept == sorted(kept)
+    assert [each.number for each in kept[1:-1]] == [*range(1, FIRST + 1), *range(5001 - LAST, 5001)]
     many = [(3 if number == 5 else 6, f"error of kind {'x' * number}") for number in range(KEPT + 50)]
     kept, left_out = candidates(kmsg(*many), words())
     assert len(kept) == KEPT and left_out == 50 and kept[0].number == 5
