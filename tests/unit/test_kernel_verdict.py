@@ -28,6 +28,7 @@ from shakedown.transport import bundle
 from tests.states import desired, healthy, unreadable, with_
 
 STRANGE = "frobnicator 0000:7a:00.0: cannot spin up: -5"
+CORRECTED = "EDAC MC4: 1 CE on mc#4csrow#1channel#2 (csrow:1 channel:2 page:0x1b7a20 offset:0x600 grain:64)"
 OTHER = "amdgpu 0000:05:00.0: amdgpu: frobnicating the ring failed (-22)"  # of a general entry
 RESET = "amdgpu 0000:05:00.0: amdgpu: GPU reset begin!"
 
@@ -96,6 +97,7 @@ def test_only_a_link_of_the_fabric_counts_and_only_while_it_is_down() -> None:
     assert seen(record(down(name), 4), changes=dead).verdict == "fail"
     assert seen(record(down(name), 4), record(down(name).replace("Down", "Up"), 6, 9), changes=dead).verdict == "ok"
     assert seen(record(down(name), 4)).verdict == "ok", "the link is up now"
+    assert seen(record(down(name), 4), changes={"interfaces": []}).verdict == "ok", "the RDMA port is active"
     for other in (
         down("eno1"),
         down("eno1", "igb"),
@@ -154,18 +156,32 @@ def test_the_worst_line_decides() -> None:
     assert no_kernel_fault({"a": window(*lines), "b": window()}).verdict is Verdict.FAIL
 
 
+def test_each_form_of_a_general_entry_is_a_kind_of_its_own() -> None:
+    lines = [f"<2>[    {at}.000000] {line}" for at, line in enumerate([OTHER, OTHER.replace("ring", "pipe"), OTHER])]
+    assert no_kernel_fault({"a": window(*lines)}).actual == 2
+
+
+def test_a_log_that_nobody_saw_is_unknown_where_it_is_wanted() -> None:
+    assert no_kernel_fault({"a": None}).verdict is Verdict.OK
+    assert no_kernel_fault({"a": None}, kernel_wanted=True).verdict is Verdict.UNKNOWN
+
+
 def test_a_fault_while_the_job_ran_raises_the_counter_of_faults() -> None:
     before = watched_counters(desired(), healthy())
     after = watched_counters(desired(), with_(healthy(), {"kernel_log": {"records": [record(RESET, 4)]}}))
     assert (before["kernel_log/newest_fault"], after["kernel_log/newest_fault"]) == (0, 8)
 
 
-def own(*logs: list[str] | None, groups: dict[str, str] | None = None) -> dict[str, Finding]:
+def _record(line: str | tuple[str, int]) -> dict[str, Any]:
+    return record(line) if isinstance(line, str) else record(*line)
+
+
+def own(*logs: list[str | tuple[str, int]] | None, groups: dict[str, str] | None = None) -> dict[str, Finding]:
     """Return the findings of `fleet.kernel_log`, by node; None: a log that could not be read."""
     states = {
         f"node{at}": with_(
             healthy(),
-            {"kernel_log": {"records": unreadable("failed") if log is None else [record(line) for line in log]}},
+            {"kernel_log": {"records": unreadable("failed") if log is None else [_record(line) for line in log]}},
         )
         for at, log in enumerate(logs)
     }
@@ -183,6 +199,8 @@ def test_an_unknown_error_line_that_no_peer_has_is_unknown() -> None:
     assert not own([STRANGE], [], [], [], None), "a log that nobody could read is no peer's"
     assert not own([STRANGE], [], [], [], [], groups={"node0": "a"}), "another group"
     assert set(own([OTHER], [], [], [], [])) == {"node0"}, "an entry of any message of a driver explains nothing"
+    assert not own([(STRANGE, 2)], [], [], [], []), "what fails alone needs no peers"
+    assert not own([CORRECTED], [], [], [], []), "a known line that warns is explained"
     assert not own([RESET], [], [], [], []), "a known fault fails in its own finding"
     assert set(own([STRANGE], [STRANGE], *[[]] * 19)) == {"node0", "node1"}, "one of 20 is less than a tenth"
     assert not own(*[[STRANGE]] * 3, *[[]] * 18), "two of 20 are a tenth"
