@@ -23,7 +23,8 @@ def entries(log: Log) -> tuple[Entry, ...]:
 
 
 def _rank(entry: Entry) -> int:
-    return 2 if entry.general else int(entry.log != "kernel" or entry.severity != "noise")
+    harmless = entry.log == "kernel" and entry.severity == "noise"
+    return 2 * entry.general + (not harmless)
 
 
 @cache

@@ -121,6 +121,11 @@ def test_a_text_of_noise_begins_a_word(line: str, noise: bool, error: bool) -> N
     assert bool(one(forms=[["ast_"]]).match(line)) is error
 
 
+def test_a_list_of_modules_is_no_error_of_one_of_them() -> None:
+    found = matcher().match("Modules linked in: net_failover rpcrdma failover sunrpc lpfc amdgpu")
+    assert found is not None and found["name"] == "noise_trace"
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
