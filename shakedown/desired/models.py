@@ -515,7 +515,7 @@ class Smoke(Section):
     not_secret: list[Text] = key(
         [],
         "variables and options that are shown and kept, though their names look like a secret's",
-        ["SORT_KEY"],
+        ["ROUTING_KEY"],
     )
     expect: dict[Text, float] = key(
         {},

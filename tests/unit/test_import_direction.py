@@ -38,7 +38,7 @@ LEVELS = (
     ("shakedown.desired",),
     ("shakedown.hca", "shakedown.verbs", "shakedown.rolling"),
     ("shakedown.telemetry", "shakedown.stragglers"),
-    ("shakedown.smoke.lines", "shakedown.smoke.marks", "shakedown.smoke.log_fields"),
+    ("shakedown.smoke.lines", "shakedown.smoke.marks", "shakedown.smoke.log_fields", "shakedown.smoke.frames"),
     ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.log_layout", "shakedown.smoke.signatures"),
     ("shakedown.smoke.log",),
     ("shakedown.smoke.job",),
