@@ -205,12 +205,17 @@ def _root_port(tree: Tree, bdf: str, numa: int) -> None:
     tree.link(f"/sys/bus/pci/devices/{port.name}", str(port))
 
 
+def serial_number(host: int, index: int) -> int:
+    """Return the serial number of a GPU: no two of a rack are equal."""
+    return 0x1000 + 0x100 * host + index
+
+
 def _gpu(tree: Tree, index: int) -> None:
     bdf, numa = tree.gpu_bdf(index), tree.numa(index)
     _root_port(tree, bdf, numa)
     folder = _function(tree, bdf, f"1002:{tree.gpu.device}", "120000", "amdgpu", numa, pci_config())
     files: dict[str, str | bytes | int] = {
-        "product_name": tree.gpu.name, "unique_id": f"{0x1000 + index:016x}",
+        "product_name": tree.gpu.name, "unique_id": f"{serial_number(tree.host, index):016x}",
         "mem_info_vram_total": tree.gpu.vram, "mem_info_vram_used": 297 << 20,
         "current_compute_partition": "SPX", "current_memory_partition": "NPS1", "pcie_replay_count": 0,
         "ras/umc_err_count": "ue: 0\nce: 0", f"hwmon/hwmon{index}/temp2_input": 41000 + index * 500,
@@ -235,7 +240,7 @@ def _nic(tree: Tree, index: int) -> None:
     device = f"{folder}/infiniband/{name}"
     port = f"{device}/ports/1"
     files: dict[str, str | bytes | int] = {
-        f"{device}/fw_ver": nic.firmware, f"{device}/node_guid": f"b83f:d203:0000:{index + 1:04x}",
+        f"{device}/fw_ver": nic.firmware, f"{device}/node_guid": f"b83f:d203:{tree.host:04x}:{index + 1:04x}",
         f"{device}/node_type": "1: CA", f"{port}/state": "4: ACTIVE",
         f"{port}/phys_state": "5: LinkUp", f"{port}/rate": "400 Gb/sec (4X NDR)", f"{port}/link_layer": "Ethernet",
     }  # fmt: skip
@@ -255,7 +260,11 @@ def _nic(tree: Tree, index: int) -> None:
 def _drive(tree: Tree) -> None:
     folder = "/sys/devices/pci0000:e0/0000:e0:03.1/0000:e1:00.0/nvme/nvme0"
     tree.device("nvme", "nvme0", folder, "DEVNAME=nvme0")
-    for name, value in {"model": "Trial NVMe 3.84TB", "serial": "TR8N0042", "firmware_rev": "1.2.0"}.items():
+    for name, value in {
+        "model": "Trial NVMe 3.84TB",
+        "serial": f"TR8N{41 + tree.host:04d}",
+        "firmware_rev": "1.2.0",
+    }.items():
         tree.write(f"{folder}/{name}", value)
 
 

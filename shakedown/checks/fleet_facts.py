@@ -206,9 +206,9 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
         facts.texts["nic_interfaces"] = f"{sum(each.up for each in fabric)} of {len(devices)} up"
     default = _default_route(state, facts)
     others = [interface for interface in node_interfaces(interfaces) if interface.name not in order]
-    facts.tables["link"] = {interface.name: "up" if interface.up else "down" for interface in others}
     for interface in others:
-        name = interface.name
+        name = interface.name  # on other nodes the same interface may have another one: what they lack is not compared
+        facts.texts[f"link.{name}"] = "up" if interface.up else "down"
         facts.texts[f"mtu.{name}"] = interface.mtu.running
         facts.texts[f"speed.{name}"] = _or_none(_text(interface.speed_mbps))
         role = "" if name == default else f".{name}"

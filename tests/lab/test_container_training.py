@@ -202,8 +202,8 @@ def test_a_node_that_reboots_in_mid_run_is_no_pass_and_trains_again(
     failed_run(product, text)
     gates = {gate["name"]: gate for gate in product.record()["gates"]}
     assert gates["ran_to_its_end"]["verdict"] == "fail"
-    ended = gates["exit_codes"]  # the other node may have ended of the lost connection, or been stopped
-    assert ended["verdict"] != "ok" and f"no exit code of {last.name}" in ended["evidence"], ended
+    ended = gates["exit_codes"]  # a node has none where it ended by the reboot or was stopped for it
+    assert ended["verdict"] != "ok" and last.name in ended["evidence"], ended
     assert last.exec("docker ps --quiet").stdout == "", "the engine starts nothing of ours at boot"
     code, text = finish(running(iterations=8, expect=IN_TIME), END_S)
     assert code == 0, text

@@ -28,7 +28,7 @@ from tests.lab.namespaces import Rack
 from tests.lab.node_spec import NodeSpec
 from tests.lab.rootfs import Device
 from tests.libamd_smi.build import build
-from tests.node_trees import GPUS, KFD_MAJOR, make_tree
+from tests.node_trees import GPUS, KFD_MAJOR, make_tree, serial_number
 
 PROC = ("cmdline", "cpuinfo", "devices", "meminfo", "modules", "sys/kernel/numa_balancing", "sys/kernel/osrelease")
 """What of the tree's /proc is bound over a node's; the rest belongs to processes and namespaces, and is theirs."""
@@ -68,7 +68,10 @@ def spec(
     _show_modules(root)
     said = [line for fault in faults for line in LIBRARY_SAYS.get(fault, ())]
     own = dict(_files(root))
-    own |= _library(gpu, [*said, *library]) | {BOOT: _boot_script(root), "etc/group": _groups(root)}
+    own |= _library(gpu, [*said, *library, f"serial={serial_number(host, 0)}"]) | {
+        BOOT: _boot_script(root),
+        "etc/group": _groups(root),
+    }
     return NodeSpec(
         name=f"node{host}",
         mtu=9000,

@@ -2,6 +2,7 @@
 
    What it says stands in libamd_smi.conf beside the library, read anew by each process:
        gpus=8  device=74a1  name=AMD Instinct MI300X  vram=206158430208  compute_partition=SPX  memory_partition=NPS1
+       serial=0x1000                                     (of the first GPU; each later one has the next number)
        uncorrectable=0  replays=0  xgmi_down=0           (of the GPU `bad`, 0 being the first)
        throttled_ppt=500  throttled_hbm=0                (the same: so many of 1000 turns from one call to the next)
        status=0x100000000                                (an older GPU: indep_throttle_status in place of accumulators)
@@ -119,7 +120,7 @@ uint32_t amdsmi_get_gpu_asic_info(void *gpu, asic_info *info) {
     memset(info, 0, sizeof *info);
     strcpy(info->market_name, setting("name", "AMD Instinct MI300X", 0));
     strcpy(info->vendor_name, "Advanced Micro Devices Inc. [AMD/ATI]");
-    snprintf(info->asic_serial, sizeof info->asic_serial, "%lx", 0x1000 + index_of(gpu));
+    snprintf(info->asic_serial, sizeof info->asic_serial, "%lx", number("serial", "0x1000") + index_of(gpu));
     info->vendor_id = 0x1002;
     info->device_id = strtoull(setting("device", "74a1", 0), 0, 16);
     return SUCCESS;

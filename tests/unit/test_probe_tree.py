@@ -50,13 +50,13 @@ def test_a_healthy_rack_node(tmp_path: Path, gpu: str, nic: str) -> None:
     assert [part.pci_id for part in gpus] == [f"1002:{GPUS[gpu].device}"] * 8
     assert {part.vram_bytes for part in gpus} == {GPUS[gpu].vram}
     assert {(part.link.speed_gts, part.link.width) for part in gpus} == {(32.0, 16)}
-    assert [part.serial for part in gpus] == [f"{0x1000 + index:016x}" for index in range(8)]
+    assert [part.serial for part in gpus] == [f"{0x1300 + index:016x}" for index in range(8)]
     assert state.system.board_serial == "TR8-0044"
     assert [part.numa_node for part in gpus] == [0] * 4 + [1] * 4
     assert [part.name for part in hcas] == [f"{NICS[nic].prefix}{index}" for index in range(8)]
     assert {(part.state, part.phys_state, part.rate_gbps) for part in hcas} == {("ACTIVE", "LinkUp", 400.0)}
     assert {part.max_read_request for part in hcas} == {4096}
-    assert [part.guid for part in hcas] == [f"b83f:d203:0000:{index:04x}" for index in range(1, 9)]
+    assert [part.guid for part in hcas] == [f"b83f:d203:0003:{index:04x}" for index in range(1, 9)]
     assert [part.netdev for part in hcas] == [f"ens{index}np0" for index in range(8)]
     # The index that the field notes name for the family is where the IPv4-mapped RoCE v2 entry is found.
     wanted = {"thor2": 3, "cx7": 3, "ainic": 1}[nic]
@@ -64,7 +64,7 @@ def test_a_healthy_rack_node(tmp_path: Path, gpu: str, nic: str) -> None:
         found = [gid.index for gid in value(part.gids) if gid.type == "RoCE v2" and gid.ipv4 == f"10.{index + 1}.0.3"]
         assert found == [wanted]
     assert (state.kfd.gpu_nodes, state.kfd.cpu_nodes) == (8, 2)
-    assert [(part.name, part.bdf, part.serial) for part in value(state.nvme)] == [("nvme0", "0000:e1:00.0", "TR8N0042")]
+    assert [(part.name, part.bdf, part.serial) for part in value(state.nvme)] == [("nvme0", "0000:e1:00.0", "TR8N0044")]
     assert state.verbs.abi == 34 and [part.abi for part in state.verbs.providers] == [34]
     assert value(state.acs.enabled) == []
     assert f"rdma/{hcas[0].name}/port_rcv_errors" in state.counters
