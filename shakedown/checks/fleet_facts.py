@@ -200,19 +200,20 @@ def _interfaces(state: NodeState, facts: Facts) -> None:
     fabric = [interface for interface in interfaces if interface.name in order]
     if fabric:
         facts.texts["nic_mtu"] = different(interface.mtu.running for interface in fabric)
-        facts.texts["nic_netmask"] = different(map(_netmask, fabric))
-        facts.texts["nic_network"] = in_order(map(_network, sorted(fabric, key=lambda each: order[each.name])))
+        addresses = [_with_vlans(each, interfaces) for each in sorted(fabric, key=lambda each: order[each.name])]
+        facts.texts["nic_netmask"] = different(map(_netmask, addresses))
+        facts.texts["nic_network"] = in_order(map(_network, addresses))
     if devices:
         facts.texts["nic_interfaces"] = f"{sum(each.up for each in fabric)} of {len(devices)} up"
     default = _default_route(state, facts)
-    others = [interface for interface in node_interfaces(interfaces) if interface.name not in order]
+    others = [each for each in node_interfaces(interfaces) if each.name.partition(".")[0] not in order]
     for interface in others:
         name = interface.name  # on other nodes the same interface may have another one: what they lack is not compared
         facts.texts[f"link.{name}"] = "up" if interface.up else "down"
         facts.texts[f"mtu.{name}"] = interface.mtu.running
         facts.texts[f"speed.{name}"] = _or_none(_text(interface.speed_mbps))
         role = "" if name == default else f".{name}"
-        facts.texts |= {f"netmask{role}": _netmask(interface), f"network{role}": _network(interface)}
+        facts.texts |= {f"netmask{role}": _netmask(interface.ipv4), f"network{role}": _network(interface.ipv4)}
 
 
 def _default_route(state: NodeState, facts: Facts) -> str | None:
@@ -255,12 +256,18 @@ def own_values(state: NodeState) -> Iterator[tuple[str, str, str]]:
     yield from ((kind, value, part) for kind, value, part in parts if not is_unreadable(value))
 
 
-def _netmask(interface: Interface) -> str:
-    return ", ".join(sorted({"/" + text.rpartition("/")[2] for text in interface.ipv4})) or NONE
+def _with_vlans(interface: Interface, interfaces: Iterable[Interface]) -> list[str]:
+    """Return the addresses of an interface and of its VLANs (`eth0.7`), whose traffic it carries."""
+    above = [each for each in interfaces if each.name.startswith(f"{interface.name}.")]
+    return [text for each in (interface, *above) for text in each.ipv4]
 
 
-def _network(interface: Interface) -> str:
-    return ", ".join(sorted({str(ip_interface(text).network) for text in interface.ipv4})) or NONE
+def _netmask(addresses: Iterable[str]) -> str:
+    return ", ".join(sorted({"/" + text.rpartition("/")[2] for text in addresses})) or NONE
+
+
+def _network(addresses: Iterable[str]) -> str:
+    return ", ".join(sorted({str(ip_interface(text).network) for text in addresses})) or NONE
 
 
 def _storage(state: NodeState, facts: Facts) -> None:

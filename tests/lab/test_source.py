@@ -215,6 +215,6 @@ def test_the_deploy_builds_what_the_desired_state_names(lab: Rack, upstream: Ups
     lab["node1"].exec(f"echo mine >> {PATH}/setup.py")
     done = product.deploy(inventory, "megatron_source", "-y")
     assert done.code == 1 and "local changes that no recorded patch made" in done.text
-    smoke = {"gpu": "cpu", "source": source, "smoke": {"recipe": "gpt-small"}}
+    smoke = {"gpu": "cpu", "source": source, "smoke": {"recipe": "gpt-small", "steady": False}}
     done = product.deploy(lab.inventory(tmp_path / "other.py", smoke), "megatron_source", "-y")
     assert done.code == 2 and "expected one of radeon-gpt-1gpu" in done.text

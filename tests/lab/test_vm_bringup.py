@@ -109,7 +109,7 @@ def test_settings_are_found_applied_kept_over_a_real_reboot_and_taken_back(vm_pa
         assert kernel(vm) == before[vm.name], "looking changes nothing"
 
     ran = product.deploy(inventory, "megatron", "-y", timeout=SLOW)
-    assert ran.code == 0, ran.text
+    assert ran.code == 3, "a boot is pending: the exit code follows the verdict"
     assert "(reboot pending)" in ran.text
     for vm in vm_pair:
         assert TUNED.items() <= kernel(vm).items()
@@ -119,7 +119,7 @@ def test_settings_are_found_applied_kept_over_a_real_reboot_and_taken_back(vm_pa
 
     second.exec("chown root:root /dev/kfd; chmod 600 /dev/kfd")
     found = verdicts(product, inventory)
-    different = {key: finding for key, finding in found.items() if finding["verdict"] != "ok"}
+    different = {key: finding for key, finding in found.items() if finding["verdict"] not in ("ok", "warn")}
     assert set(different) == {("vm1", "cmdline"), ("vm2", "cmdline"), ("vm2", "kfd")}, different
     assert different["vm1", "cmdline"]["reboot_pending"] and different["vm2", "cmdline"]["reboot_pending"]
     assert "600 root" in str(different["vm2", "kfd"]["actual"])

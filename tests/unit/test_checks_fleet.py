@@ -328,6 +328,21 @@ def test_interfaces_of_nics_that_are_gone_are_told_as_nics_alone() -> None:
     assert "fleet.nic_count" in names and not any("link" in name for name in names)
 
 
+def test_addresses_of_a_vlan_are_those_of_its_nic() -> None:
+    interfaces = healthy(2).model_dump()["interfaces"]
+    vlan = {**interfaces[1], "name": f"{interfaces[1]['name']}.7"}
+    moved = [{**interface, "ipv4": []} if interface is interfaces[1] else interface for interface in interfaces]
+    assert compare(4, {2: {"interfaces": [*moved, vlan]}}) == []
+    assert {f.name for f in compare(4, {2: {"interfaces": moved}})} == {"fleet.nic_netmask"}
+
+
+def test_of_interfaces_with_names_of_their_own_nothing_is_compared() -> None:
+    names = {
+        number: {"interfaces.0.name": f"eno{number}", "routes.0.interface": f"eno{number}"} for number in (1, 2, 3)
+    }
+    assert compare(3, names) == []
+
+
 def test_networks_and_gateways_of_their_own_are_no_difference() -> None:
     routed = {
         number: {"interfaces.4.ipv4": [f"10.200.{number}.1/31"], "routes.0.gateway": f"10.0.{number}.254"}
