@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
 
 from shakedown.cli import main
+from shakedown.compared import know_peers
 from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.ledger.store import open_ledger
@@ -26,6 +27,7 @@ from shakedown.smoke.gates import Gate
 from shakedown.smoke.kept_logs import LogFile, LogQuota
 from shakedown.smoke.metrics import METRICS
 from tests.states import GIB, bare, desired, with_
+from tests.unit.test_gates_baseline import rack_of
 
 LOG = Path(__file__).parents[1] / "data" / "logs" / "rocm.log"
 MEASURED = 1442.9  # TFLOP/s/GPU of the log
@@ -215,6 +217,16 @@ def test_what_nodes_did_alone_comes_from_this_run_or_from_earlier_ones() -> None
     assert one is not None and one.figures == with_mean(400.0) and one.runs == [current.record.run_id]  # type: ignore[union-attr]
     assert two is not None and two.figures == with_mean(390.0) and len(two.runs) == 3
     assert one.ranks == two.ranks == examined_ranks(examined)
+
+
+def test_nodes_that_train_alone_know_the_noise_of_the_others_of_their_epoch() -> None:
+    pasts = rack_of(0.04, nodes=8)
+    know_peers(pasts)
+    assert {past.peers["throughput_per_gpu"].nodes for past in pasts.values()} == {7}
+    upgraded = {node: past.model_copy(update={"epoch": "another image"}) for node, past in list(pasts.items())[:4]}
+    both = {**pasts, **upgraded}
+    know_peers(both)
+    assert {past.peers["throughput_per_gpu"].nodes for past in both.values()} == {3}
 
 
 def examined_ranks(examined: Examination) -> int:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,16 @@ import pytest
 
 from shakedown.diagnosis import signs
 from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.run import KeptLogs, signs_of
 from shakedown.diagnosis.signs import of_hang
 from shakedown.hangs import ras
 from shakedown.hangs.analysis import analyse, main_thread
 from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.node.launcher import processes, standstill
+from shakedown.runs import Evidence, JobRecord, RunDirectory
+from shakedown.smoke.job import Failure
+from shakedown.smoke.kept_logs import KeptLog
 from shakedown.smoke.standstill import Standstill
 from tests.nodes import launch_plan, until
 
@@ -264,13 +269,18 @@ def test_a_record_of_a_rank_that_the_node_was_not_given_is_refused_and_told() ->
     assert [rank.rank for rank in ranks_of("node2", files, problems, range(2, 3))] == [2] and len(problems) == 5
 
 
-def of_gloo(rank: int, entered: int, size: int) -> Rank:
+def gloo(entered: int, size: int) -> dict[str, Any]:
+    """A record of gloo, which never says that an entry is completed."""
     entries = [
         {"process_group": ["0", ""], "collective_seq_id": number, "profiling_name": "gloo:all_reduce",
          "input_sizes": [[size if number == entered else 1024]], "retired": number < entered}
         for number in range(1, entered + 1)
     ]  # fmt: skip
-    return rank_of(rank, f"node{rank}", flight_of(json.dumps({"entries": entries}).encode()))
+    return {"entries": entries}
+
+
+def of_gloo(rank: int, entered: int, size: int) -> Rank:
+    return rank_of(rank, f"node{rank}", flight_of(json.dumps(gloo(entered, size)).encode()))
 
 
 def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None:
@@ -293,6 +303,23 @@ def test_of_ranks_that_gloo_ended_for_their_sizes_the_odd_one_is_named() -> None
     assert differing(alike[:2], "node2") is None, "one left nothing: it may have been the one"
     assert differing([*alike[:2], of_gloo(3, 6, 1024)], "node2") is None, "one is elsewhere"
     assert analyse(alike[:1], {}, 2, {"node0": range(1), "node2": range(1, 2)}, ["node2"]) is None, "one against one"
+
+
+def test_the_plan_of_a_job_says_whose_rank_left_nothing_when_gloo_ended_it(tmp_path: Path) -> None:
+    class Left(KeptLogs):
+        def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+            return json.dumps({"rank": int(kept.path), "flight": gloo(5, 1024)}).encode()
+
+    job = JobRecord(plan=launch_plan({f"node{rank}": ["true"] for rank in range(4)}))
+    kept = {
+        f"node{rank}": [KeptLog(name="hang/flight-7.json", path=str(rank), size=9, kept=9, sha256="")]
+        for rank in (0, 1, 3)
+    }
+    at = datetime(2026, 11, 28, tzinfo=UTC)
+    ended = Failure(node="node2", kind="collective_mismatch", text="op.preamble.length <= op.nbytes", at=at)
+    found = list(signs_of(job, Evidence(failures=[ended], logs=kept), Left(RunDirectory(tmp_path), {})))
+    (hang,) = (sign for sign in found if sign.name == "hang")
+    assert hang.node == "node2" and "rank 2 (node2) got more there than it had asked for" in hang.text
 
 
 # The form of RCCL 2.28.3 (ROCm 7.2), as NVIDIA's pages and ROCm/cvs' samples have it.

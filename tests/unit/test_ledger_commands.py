@@ -21,9 +21,9 @@ from shakedown.ledger import service as book
 from shakedown.ledger.compare import ORDER
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs import RunDirectory, RunNode, run_ids
+from shakedown.runs import JobRecord, RunDirectory, RunNode, run_ids
 from tests.states import DELETED, with_
-from tests.unit.test_ledger import SERIAL, STATES, a_run
+from tests.unit.test_ledger import PLAN, SERIAL, STATES, a_run
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +117,17 @@ def test_runs_of_other_jobs_and_of_lost_states_are_compared_as_far_as_they_go(ru
     assert "not of equals" in found["notes"][-1] and "nodes" in found["notes"][-1]
     assert [each["nodes"] for each in found["differences"] if each["what"] == "node"] == [["node01", "node02"], ["x"]]
     assert "no such run" in shakedown("compare", first.path.name, "nothing", code=2).stderr
+
+
+def test_a_job_that_only_one_run_has_planned_is_compared_with_what_the_other_says(runs: Path) -> None:
+    first = a_run(runs, 1)
+    for number, (jobs, said) in enumerate((([], "none"), ([JobRecord(error="no port is free")], "no port is free")), 2):
+        second = a_run(runs, number, jobs=jobs)
+        for names in ((first, second), (second, first)):
+            command = ["compare", *(run.path.name for run in names), "--format", "json"]
+            found = json.loads(shakedown(*command).stdout)["differences"]
+            shown = {each["what"]: {each["first"], each["second"]} for each in found if each["group"] == "plan"}
+            assert shown["job"] == {"planned", said} and shown["iterations"] == {"-", str(PLAN.iterations)}, shown
 
 
 def test_a_drift_check_is_kept_where_asked_and_a_broken_ledger_changes_no_verdict(runs: Path) -> None:
