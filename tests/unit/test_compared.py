@@ -201,7 +201,7 @@ def test_a_ledger_that_cannot_be_read_is_told_and_decides_nothing(
     current = session(rack())
     (tmp_path / "runs" / "ledger.sqlite").write_text("no database")
     given = compared(current).past
-    assert given is not None and given.judged == {} and "cannot be read" in given.problem
+    assert given is not None and given.judged == {} and "cannot be read: ledger " in given.problem
     assert "cannot be read" in "".join(capsys.readouterr())
     assert [each.name for each in gates.judge(gates.Observed(past=given.judged))] == []
 

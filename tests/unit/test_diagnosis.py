@@ -17,12 +17,13 @@ from shakedown.diagnosis.model import Diagnosis
 from shakedown.diagnosis.names import known_names, names_in
 from shakedown.diagnosis.names import named as names_of_line
 from shakedown.diagnosis.origin import decide
+from shakedown.diagnosis.parts import parts_of
 from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, ranks_left, signs_of
 from shakedown.diagnosis.signs import not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
-from shakedown.smoke.job import Failure
+from shakedown.smoke.job import Failure, JobResult, NodeResult
 from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.smoke.kernel_lines import kernel_log
 from shakedown.smoke.signatures import Match
@@ -575,6 +576,50 @@ def test_an_exception_beside_an_echo_that_may_be_older_is_undecided() -> None:
     lost = failure("peer_lost", 5.2, node="node2", line="RuntimeError: Connection reset by peer", line_number=4)
     assert named(mine, lost) == ("undecided", "traceback", "node1?", "node2?")
     assert named(mine, lost.model_copy(update={"since": mine.at})) == ("likely", "traceback", "node1")
+
+
+def test_who_lost_another_after_its_own_failure_is_where_it_began() -> None:
+    left = failure("exit", 1, node="node2", text="the job ended with exit code 1")
+    assert named(left, lost(2, 1, 6)) == ("likely", "exit", "node2")
+    assert named(left, lost(2, 1, 0))[0] == "undecided", "it had lost the other before"
+
+
+def test_who_only_ended_early_has_lost_no_node() -> None:
+    mine = failure("traceback", 5, node="node1", line="ValueError: x", line_number=4)
+    assert named(mine, failure("early exit", 5.2, node="node2")) == ("likely", "traceback", "node1")
+
+
+KILLED_ON_NODE1 = {"name": "killed", "cause": "a rank was killed", "remedy": "", "why": "", "job": "together"}
+
+
+@pytest.mark.parametrize(
+    ("found", "node", "verdict", "text"),
+    [
+        ({"origin": ("node1",)}, {}, Verdict.FAIL, "failed: a rank was killed"),
+        ({"common": ("node1", "node2")}, {}, Verdict.FAIL, "failed: a rank was killed"),
+        ({"origin": ("node1",), "confidence": "likely"}, {}, Verdict.UNKNOWN, "failed: a rank was killed"),
+        ({"origin": ("node2",)}, {}, Verdict.OK, "ended with 1 after the failure began elsewhere"),
+        ({"origin": ("node1",), "job": "each/node2"}, {}, Verdict.UNKNOWN, "ended with 1"),
+        ({"among": ("node1", "node2"), "confidence": "undecided"}, {}, Verdict.UNKNOWN, "ended with 1"),
+        (None, {}, Verdict.UNKNOWN, "ended with 1"),
+        ({"origin": ("node2",)}, {"exit_code": 0}, Verdict.OK, "ended with 0"),
+        ({"origin": ("node2",)}, {"exit_code": None}, Verdict.UNKNOWN, "its end is not known"),
+        ({"origin": ("node2",)}, {"stopped": True}, Verdict.OK, "stopped by the controller"),
+        ({"confidence": "undecided"}, {"stopped": True}, Verdict.UNKNOWN, "stopped by the controller"),
+        (None, {"stopped": True}, Verdict.UNKNOWN, "stopped by the controller"),
+        (None, {"started_at": None, "exit_code": None}, Verdict.OK, "not started"),
+    ],
+)
+def test_the_part_of_a_node_in_a_job_that_failed(
+    found: dict[str, Any] | None, node: dict[str, Any], verdict: Verdict, text: str
+) -> None:
+    part: dict[str, Any] = {"exit_code": 1, "started_at": BEGIN, "ended_at": BEGIN, "kept": [], "notes": [], **node}
+    whole: dict[str, Any] = {"run_id": "r", "reason": "", "first_failure": None, "failures": [], "last_iteration": None}
+    whole |= {"started_at": BEGIN, "finished_at": BEGIN, "nodes": [NodeResult(name="node1", **part)]}
+    diagnosis = None if found is None else Diagnosis(**{"confidence": "certain", **KILLED_ON_NODE1, **found})
+    failed = JobResult(outcome="failed", **whole)
+    assert parts_of([("together", failed)], diagnosis) == {"node1": (verdict, text)}
+    assert parts_of([("together", JobResult(outcome="completed", **whole))], diagnosis) == {}
 
 
 def test_a_node_that_lost_an_unnamed_one_is_not_named_by_the_others() -> None:

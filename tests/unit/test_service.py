@@ -246,6 +246,12 @@ def attempt(at: int, rung: str, outcome: Any = "done", **more: Any) -> tuple[Ste
     return step(at, "begun", rung, **more), step(at + 5, "ended", rung, outcome=outcome, **more)
 
 
+def test_what_has_drifted_is_mended_before_a_graver_accusation_takes_its_rungs() -> None:
+    grave = accused(100, source="diagnosis", name="gpu_reset", drift=False)
+    assert ladder().rungs(grave)[0].rung == "reload driver" and told(next_step(grave)) == ("rung", "reload driver")
+    assert told(next_step(grave, accused(110))) == ("rung", "mend")
+
+
 def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
     events: list[Any] = [accused(100)]
     assert told(next_step(*events)) == ("rung", "mend")
