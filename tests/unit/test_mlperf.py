@@ -70,6 +70,18 @@ def test_a_result_that_did_not_reach_it_does_not(change: Callable[[list[str]], l
     assert gate.verdict is outcome, gate
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.25])
+def test_the_value_that_fails_a_result_is_quoted_and_no_good_one(bad: float) -> None:
+    gate = judged(result(accuracy=[0.38, bad]))["mlperf_run"]
+    assert gate.verdict is FAIL and gate.evidence.startswith(f"eval_accuracy {bad} is no number"), gate
+
+
+@pytest.mark.parametrize("what", ["eval_accuracy", "throughput"])
+def test_an_accuracy_and_a_throughput_of_zero_are_numbers(what: str) -> None:
+    gate = judged(result(accuracy=0.0) if what == "eval_accuracy" else result(throughput=0.0))["mlperf_run"]
+    assert gate.verdict is OK, gate
+
+
 def test_what_is_said_behind_the_stop_counts() -> None:
     assert judged([*result(), "srun: error: node7: task 3: Exited with exit code 1\n"])["ended_well"].verdict is FAIL
 
