@@ -63,3 +63,9 @@ def test_addresses_of_the_own_interface_come_before_those_of_a_vlan_on_it() -> N
     bare_parent = with_(state, {"interfaces.1.ipv4": []})
     addresses = addresses_of(bare_parent.rdma[0], bare_parent.interfaces)  # type: ignore[index, arg-type]
     assert gid_index(bare_parent.rdma[0], addresses) == 5  # type: ignore[index]
+
+
+def test_an_entry_of_an_interface_that_is_gone_gives_no_address() -> None:
+    table = [entry(3, "10.1.0.1"), entry(5, "10.2.0.1", netdev="ens0np0.7")]
+    state = with_(healthy(), {"rdma.0.gids": table})
+    assert addresses_of(state.rdma[0], state.interfaces) == ["10.1.0.1/24"]  # type: ignore[index, arg-type]

@@ -101,6 +101,10 @@ def noisy(losses: list[float], share: float = 0.0008) -> list[float]:
 
 FALLING = noisy([11 - 3 * (1 - math.exp(-at / 25)) for at in range(60)])
 
+DRIFT = random.Random(3)
+DRIFTING = [round(2.31 - 0.002 * at + DRIFT.gauss(0, 0.02), 4) for at in range(20)]  # Kendall's test alone shows it
+DOWN_AND_A_TENTH_UP = [26.0] * 5 + [26 - at / 2 for at in range(20)] + [16.0] * 5 + [16.25, 16.5, 16.75] + [17.0] * 5
+
 
 @pytest.mark.parametrize(
     ("losses", "rate", "verdict", "words"),
@@ -110,6 +114,17 @@ FALLING = noisy([11 - 3 * (1 - math.exp(-at / 25)) for at in range(60)])
         ([12.0, 11.0, 10.0], None, UNKNOWN, "only 3 finite losses"),
         ([12.0, 12.1, 11.9, 12.05], None, UNKNOWN, "does not fall by more than its scatter"),
         ([2.0, 3.0, 4.0, 5.0], None, FAIL, "the loss ends above its start"),
+        ([12.0, 11.0, 10.0, 9.0], None, OK, "levels (single lines)"),
+        (DOWN_AND_A_TENTH_UP, None, FAIL, "the loss rises"),
+        (DRIFTING, None, OK, "the loss falls"),
+        ([5.0, 4.9, 4.8, 4.7, 4.6] * 2, None, UNKNOWN, "does not fall by more than its scatter"),
+        ([9.0, 1.0] * 10, None, FAIL, "oscillates"),  # from the first line on
+        (
+            [*FALLING[:50], *(loss * (1.3, 0.7)[at % 2] for at, loss in enumerate(FALLING[50:]))],
+            None,
+            FAIL,
+            "oscillates",
+        ),
         ([*FALLING[:40], *(loss * 1.15 for loss in FALLING[40:])], 1e-4, FAIL, "the loss jumps and does not come back"),
         (
             [*FALLING[:40], *(loss * (1 + at / 100) for at, loss in enumerate(FALLING[40:]))],
@@ -130,6 +145,7 @@ FALLING = noisy([11 - 3 * (1 - math.exp(-at / 25)) for at in range(60)])
         (noisy([10.83] * 60), 1e-7, UNKNOWN, "does not fall"),  # the optimizer has hardly moved
         (noisy([10.83] * 60), None, UNKNOWN, "does not fall"),
         (noisy([10.83] * 120), None, FAIL, "the loss stays at the level of random weights"),
+        ([7.0, 7.01] * 60, None, FAIL, "the loss stays at the level of random weights"),  # where that level begins
         (noisy([2.31] * 60, 0.01), 1e-4, UNKNOWN, "does not fall"),  # a model that was trained before
         ([10.8259] * 24, 1e-4, FAIL, "the loss is 10.8259 on each of 24 lines"),
         ([11.03] * 20, 1e-7, UNKNOWN, "each of 20 lines prints 11.03: too coarse to show a fall"),

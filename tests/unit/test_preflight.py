@@ -189,6 +189,11 @@ def test_ranks_and_gpus(smoke: dict[str, Any], gpu: str, path: str) -> None:
     assert list(found(smoke, gpu=gpu)) == [path]
 
 
+def test_gpus_that_are_not_there_are_told_with_those_that_are() -> None:
+    asked = {**LLAMA, "environment": {"HIP_VISIBLE_DEVICES": "0,8"}}
+    assert found(asked)["smoke.environment.HIP_VISIBLE_DEVICES"].endswith("GPUs 0 to 7, the 8 GPUs of mi300x")
+
+
 def test_ranks_and_gpus_that_just_fit() -> None:
     assert found({**LLAMA, "ranks_per_node": 8}) == {}
     assert found({**LLAMA, "environment": {"HIP_VISIBLE_DEVICES": "0,7"}}) == {}
