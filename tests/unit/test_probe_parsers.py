@@ -155,6 +155,7 @@ class TestMtu:
         ("path", "text"),
         [
             ("/etc/systemd/network/10-x.network", "[Match]\nName=ens2\n[Link]\nMTUBytes=9000\n"),
+            ("/etc/systemd/network/20-x.network", "[Match]\nHost=rack[1-4]\nName=ens2\n[Link]\nMTUBytes=9000\n"),
             ("/run/systemd/network/10-netplan-ens2.link", "[Match]\nName=ens2\n[Link]\nMTUBytes=9000\n"),
             ("/etc/NetworkManager/system-connections/a.nmconnection",
              "[connection]\ninterface-name=ens2\n[ethernet]\nmtu=9000\n"),
@@ -330,6 +331,37 @@ def test_small_parsers() -> None:
     assert verbs.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
     assert verbs.parse_provider("libbnxt_re.so") is None
     assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
+
+
+def test_the_clock_is_steered_by_the_service_that_runs(tree: Tree, write: Write) -> None:
+    with pytest.raises(Unreadable, match="missing"):
+        clock._service(tree)
+    write("/run/systemd/timesync/synchronized", "")
+    assert clock._service(tree) == "systemd-timesyncd"
+    write("/run/chrony/chronyd.pid", "77\n")
+    assert clock._service(tree) == "systemd-timesyncd", "a file of a process that is gone"
+    write("/proc/77/stat", "")
+    assert clock._service(tree) == "chronyd"
+
+
+@pytest.mark.parametrize(("service", "offset"), [("chronyd", 0.25), ("ntpd", -0.5)])
+def test_a_clock_is_as_far_off_as_the_one_says_who_knows(
+    monkeypatch: pytest.MonkeyPatch, service: str, offset: float
+) -> None:
+    """chronyd steers by frequency alone, and the kernel's own offset stays at 0."""
+    monkeypatch.setattr(clock, "_timex", lambda: (True, -0.5))
+    monkeypatch.setattr(clock, "_service", lambda tree: service)
+    monkeypatch.setattr(clock, "run_tool", lambda command, seconds: "A,B,3,1795241529.9,0.25,-0.1")
+    monkeypatch.setattr(Tree, "tool", lambda self, name: f"/usr/bin/{name}")
+    assert clock.read(Tree()) == {"synchronised": True, "service": service, "offset_s": offset}
+
+
+def test_podman_has_stored_something_where_its_user_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not containers._storage_exists(Tree())
+    (tmp_path / ".local/share/containers/storage").mkdir(parents=True)
+    assert containers._storage_exists(Tree())
 
 
 MOUNTS = """

@@ -36,6 +36,20 @@ def node(*lines: str) -> Node:
     return made
 
 
+@pytest.mark.parametrize(("runtime", "environment"), [("process", {"NCCL_DEBUG": "INFO"}), ("container", {})])
+def test_a_container_has_its_variables_from_its_file_alone(runtime: str, environment: dict[str, str]) -> None:
+    """The engine's client would take some of them for its own."""
+    plan = launch_plan({"n": ["true"]}, environment={"NCCL_DEBUG": "INFO"}, runtime=runtime)
+    asked: list[str] = []
+
+    def remote(name: str, argv: list[str], stdin: str | None, timeout: float) -> tuple[bool, list[str], list[str]]:
+        asked.append(stdin or "")
+        return True, [json.dumps(PREPARED)], []
+
+    Node(plan, plan.nodes[0], remote, 5).prepare({}, 30, 1)
+    assert json.loads(asked[0].splitlines()[1])["job"]["environment"] == environment
+
+
 def polled(begin: int = 0, /, **answer: Any) -> Any:
     sound = {"watchdog": True, "state": "running", "data": "", "offset": begin, "size": begin}
     return node(json.dumps(sound | answer)).poll(begin)

@@ -114,3 +114,13 @@ def test_a_display_of_a_management_controller_is_no_gpu(root: Path) -> None:
     tree = Tree(str(root))
     assert len(udev.devices(tree, "pci", vendor="0x1002")) == 3
     assert [each.name for each in gpu.functions(tree)] == ["0000:05:00.0", "0000:85:00.0"]
+
+
+def test_a_display_under_the_driver_of_the_gpus_is_one(root: Path) -> None:
+    event = root / "sys/devices/pci0000:f0/0000:f0:00.0/uevent"
+    before = event.read_text()
+    event.write_text(before + "DRIVER=amdgpu\n")
+    try:
+        assert [each.name for each in gpu.functions(Tree(str(root)))][2:] == ["0000:f0:00.0"]
+    finally:
+        event.write_text(before)

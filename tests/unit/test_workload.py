@@ -59,6 +59,10 @@ def test_every_iteration_is_printed_once_and_with_every_field(lines: list[Parsed
         assert (line.learning_rate, line.loss_scale, line.skipped_iterations, line.nan_iterations) == (5e-3, 1.0, 0, 0)
 
 
+def test_a_cpu_trains_in_full_precision(output: str) -> None:
+    assert "gloo on cpu, float32; world size 2 = " in output
+
+
 def test_the_model_learns(lines: list[ParsedIteration]) -> None:
     losses = [line.lm_loss or math.nan for line in lines]
     assert losses[0] == pytest.approx(math.log(128), abs=0.2)  # before it has learned anything
