@@ -158,6 +158,7 @@ def test_what_a_status_says(play: Play, fields: dict[str, Any], kind: str | None
     if kind:
         assert failed(result)[:2] == ("b", kind)
         assert len([failure for failure in result.failures if failure.node == "b"]) == 1, "told once"
+    assert ("disk was full" in result.nodes[1].kept[0].incomplete) is (kind == "disk full")
 
 
 @pytest.mark.parametrize(("code", "text"), [(1, "exit code 1"), (-9, "signal 9"), (137, "exit code 137")])
