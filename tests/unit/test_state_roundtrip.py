@@ -69,10 +69,12 @@ def test_an_unreadable_dictionary_is_no_dictionary() -> None:
 
 
 def test_what_states_share_is_equal_and_stays() -> None:
-    document = healthy(1).model_dump_json()
+    tool = "/opt/rocm/" + "x" * 90  # longer than what pydantic itself holds once
+    document = healthy(1).model_copy(update={"gpu_tool": tool}).model_dump_json()
     first, second = (shared(NodeState.model_validate_json(document, strict=False)) for _ in range(2))
     assert first == second == NodeState.model_validate_json(document, strict=False)
     assert first.model_dump_json() == document
     assert first.gpus[0].model is second.gpus[1].model
+    assert first.gpu_tool == tool and first.gpu_tool is second.gpu_tool
     changed = second.model_copy(update={"gpu_tool": "another"})
     assert changed.model_fields_set == second.model_fields_set == first.model_fields_set
