@@ -309,14 +309,14 @@ def failed_in(*frames: str, exception: str = "ValueError: 7 of 9", head: bool = 
 @pytest.mark.parametrize("head", [True, False], ids=["whole", "its head is lost"])
 @pytest.mark.parametrize("before", TIMES)
 def test_an_exception_in_unknown_words_is_named_by_where_it_was_raised(before: str, head: bool) -> None:
-    lines = lines_of(before, '  File "/work/train.py", line 3, in main', *failed_in(*IN_LOADER, head=head))
+    lines = lines_of(before, '  File "/home/u/train.py", line 3, in main', *failed_in(*IN_LOADER, head=head))
     found = first_failure(lines)
     assert found is not None and (found.name, found.line_number) == ("checkpoint_refused", len(lines))
 
 
 def test_the_innermost_frame_that_any_entry_knows_names_the_exception() -> None:
     data = '  File "/opt/venv/lib/python3.10/site-packages/datasets/table.py", line 2, in f'
-    own = '  File "/work/my.py", line 1, in g'
+    own = '  File "/home/u/my.py", line 1, in g'
     assert first_failure(failed_in(*IN_LOADER, data, own)).name == "data_refused"
     assert first_failure(failed_in(data, own, *IN_LOADER)).name == "checkpoint_refused"
     assert first_failure(failed_in(own)).name == "traceback"
@@ -354,7 +354,7 @@ def test_what_a_collective_passes_on_is_no_failure_of_this_rank_wherever_the_cal
 def test_a_traceback_that_rich_draws_is_read_as_any_other() -> None:
     drawn = [
         "╭──────── Traceback (most recent call last) ────────╮",
-        "│ /work/train.py:9 in main                          │",
+        "│ /home/u/train.py:9 in main                        │",
         "│ ❱ 9 │   raise RuntimeError('HIP out of memory')    │",
         "│ /opt/Megatron-LM/megatron/training/arguments.py:7 in validate_args │",
         "╰────────────────────────────────────────────────────╯",
@@ -366,14 +366,14 @@ def test_a_traceback_that_rich_draws_is_read_as_any_other() -> None:
 
 
 def test_an_assertion_without_words_is_read_by_its_source() -> None:
-    frames = ['  File "/work/model.py", line 3, in __init__', "    assert heads % tp_size == 0"]
+    frames = ['  File "/home/u/model.py", line 3, in __init__', "    assert heads % tp_size == 0"]
     assert first_failure(failed_in(*frames, exception="AssertionError")).name == "parallel_sizes"
     assert first_failure(failed_in(*frames, exception="AssertionError: why")).name != "parallel_sizes"
 
 
 @pytest.mark.parametrize("after", ["iteration 1/3", "ValueError raised and handled", "done"])
 def test_a_stack_that_is_printed_without_an_exception_is_no_failure(after: str) -> None:
-    stack = ['  File "/work/train.py", line 3, in main', "    loss.backward()", *IN_LOADER]
+    stack = ['  File "/home/u/train.py", line 3, in main', "    loss.backward()", *IN_LOADER]
     assert first_failure(["Forward call that is profiled:", *stack, after, "ordinary"]) is None
     scanner = FailureScanner()
     scanner.batch([f"{line}\n" for line in [*stack, after]])
