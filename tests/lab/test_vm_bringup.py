@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.product import Product
+from tests.lab.product import Product, patiently
 from tests.lab.vms import Vm, VmLab
 
 pytestmark = pytest.mark.xdist_group("virtual machines 1")
@@ -126,7 +126,7 @@ def test_settings_are_found_applied_kept_over_a_real_reboot_and_taken_back(vm_pa
 
     boots = {vm.name: booted(vm)[0] for vm in vm_pair}
     inventory = site(vm_pair, product, "when needed")
-    ran = product.deploy(inventory, "megatron", "-y", timeout=SLOW)
+    ran = patiently(lambda: product.deploy(inventory, "megatron", "-y", timeout=SLOW))
     assert ran.code == 0, ran.text
     assert all(booted(vm)[0] > boots[vm.name] for vm in vm_pair)
     (_, back), (down, _) = sorted(booted(vm) for vm in vm_pair)
