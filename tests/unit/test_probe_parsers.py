@@ -330,6 +330,9 @@ def test_small_parsers() -> None:
     assert rdma.mapped_ipv4("fe80:0000:0000:0000:0000:ffff:c0a8:0105") is None
     assert verbs.parse_provider("libbnxt_re-rdmav34.so") == ("bnxt_re", 34)
     assert verbs.parse_provider("libbnxt_re.so") is None
+    assert verbs.parse_driver(["# a provider of the NIC's maker", "driver bnxt_re"]) == "bnxt_re"
+    with pytest.raises(Unreadable, match="no driver line"):
+        verbs.parse_driver(["driver"])
     assert clock.parse_chrony("A,B,3,1795241529.9,0.000012,-0.1") == 0.000012
 
 

@@ -161,6 +161,12 @@ def test_what_a_status_says(play: Play, fields: dict[str, Any], kind: str | None
     assert ("disk was full" in result.nodes[1].kept[0].incomplete) is (kind == "disk full")
 
 
+def test_the_clock_of_a_node_is_held_against_the_controllers(play: Play) -> None:
+    result = play(a=Script(exits=(4, 0), more=lambda since: {"monotonic": 7000.0 + since}), b=trains(exits=4))
+    assert result.completed, result
+    assert result.timing.clocks.keys() == {"a"}, "b's watchdog tells no time"
+
+
 @pytest.mark.parametrize(("code", "text"), [(1, "exit code 1"), (-9, "signal 9"), (137, "exit code 137")])
 def test_an_exit_is_told_once_and_stops_the_others(play: Play, code: int, text: str) -> None:
     result = play(a=WAITS, b=Script(exits=(3, code)))
