@@ -27,7 +27,8 @@ from shakedown.node import account
 from shakedown.node.tree import Tree
 from shakedown.operations.agent import installation
 from shakedown.operations.scripts import ASSETS
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.state import Account
 from shakedown.transport.program import program as assets
 from tests.node_trees import make_tree

@@ -96,7 +96,8 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.findings import Verdict
     from shakedown.ledger.keep import keep
     from shakedown.report.formats import Findings, text_of
-    from shakedown.resolve import HostLayers, resolve
+    from shakedown.resolve import HostLayers
+    from shakedown.runner.features import resolve
     from shakedown.runs import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
     from shakedown.state import NodeState, shared
 

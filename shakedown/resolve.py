@@ -6,19 +6,18 @@ import copy
 import difflib
 import getpass
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from shakedown.desired import controller, profiles
+from shakedown.desired import profiles
 from shakedown.desired.home import HOME
 from shakedown.desired.layers import Layer, Merged, asked, leaves, merge
-from shakedown.desired.models import NO_PROMISE, Benchmark, DesiredState, Image, Mirror
+from shakedown.desired.models import NO_PROMISE, DesiredState
 from shakedown.desired.problems import DesiredStateError, Problem
-from shakedown.secret_file import secret_problem
 
 if TYPE_CHECKING:
     from shakedown.desired.cvs import Imported
@@ -47,7 +46,20 @@ class Resolved:
     notes: dict[str, None] = field(default_factory=dict)  # in order, each once
 
 
-def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = False) -> Resolved:
+@dataclass(frozen=True)
+class Feature:
+    """What a feature asks of a desired state beyond the types of its section. The layer of each value is added here."""
+
+    of_host: Callable[[DesiredState], Iterable[Problem]] = lambda state: ()
+    of_hosts: Callable[[Mapping[str, DesiredState], bool, bool], Iterable[tuple[str, Problem]]] = (
+        lambda states, whole, to_train: ()
+    )
+    """Over the states by host, with `whole` and `to_train` as in `resolve`: (the host whose layer is meant, problem)"""
+
+
+def resolve(
+    hosts: Iterable[HostLayers], features: Sequence[Feature], whole: bool = False, to_train: bool = False
+) -> Resolved:
     """Merge and validate. Raises DesiredStateError with all the problems of all hosts.
 
     `whole`: these are all the hosts of the inventory, so their number counts. `to_train`: a job over just these hosts
@@ -58,15 +70,16 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
     before: HostLayers | None = None
     for host in hosts:
         if before is None or (host.layers, host.user) != (before.layers, before.user):  # most are as the one before
-            merged, state, problems = _of_host(host, resolved.notes)
+            merged, state, problems = _of_host(host, features, resolved.notes)
         before = host
         resolved.merged[host.name] = merged
         if state is not None:
             resolved.states[host.name] = state
         for problem in problems:
             found[problem].append(host.name)
-    for name, problem in _over_the_hosts(resolved.states, whole, to_train):
-        found[_placed(problem, resolved.merged[name])].append(name)
+    for feature in features:
+        for name, problem in feature.of_hosts(resolved.states, whole, to_train):
+            found[_placed(problem, resolved.merged[name])].append(name)
     if found:
         raise DesiredStateError(
             [
@@ -77,7 +90,9 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
     return resolved
 
 
-def _of_host(host: HostLayers, notes: dict[str, None]) -> tuple[Merged, DesiredState | None, list[Problem]]:
+def _of_host(
+    host: HostLayers, features: Sequence[Feature], notes: dict[str, None]
+) -> tuple[Merged, DesiredState | None, list[Problem]]:
     """A host's layers merged, its desired state where it is valid, and what is wrong; remarks go to the notes."""
     imported, problems = _import_cvs(host.layers)
     lacking = {"smoke"} if problems else set()  # sections that a file was to bring
@@ -97,8 +112,8 @@ def _of_host(host: HostLayers, notes: dict[str, None]) -> tuple[Merged, DesiredS
             if not problem.path.startswith(reported)
             and not (problem.value == "nothing" and problem.path.split(".")[0] in sections)
         ]
-        return merged, None, problems + list(_beside(problems, _contradictions(_usable(merged), merged)))
-    return merged, state, problems + _contradictions(state, merged)
+        return merged, None, problems + list(_beside(problems, _asked_by(features, _usable(merged), merged)))
+    return merged, state, problems + _asked_by(features, state, merged)
 
 
 def asks(host: HostLayers) -> bool:
@@ -312,153 +327,15 @@ def _expectation(item: Any) -> str:
     return message[0].lower() + message[1:]
 
 
-def _contradictions(state: DesiredState | None, merged: Merged) -> list[Problem]:
-    """What no single field shows: an image that is not declared, a password given twice."""
+def _asked_by(features: Sequence[Feature], state: DesiredState | None, merged: Merged) -> list[Problem]:
     if state is None:
         return []
-    problems = []
-    if state.smoke and state.smoke.image and state.smoke.image not in state.images:
-        expected = f"a name in images ({', '.join(state.images) or 'none is declared'})"
-        problems.append(Problem(merged.origin_of("smoke.image"), "smoke.image", repr(state.smoke.image), expected))
-    if state.rdma.family in profiles.names("nic") and state.rdma.provider:
-        own = profiles.provider_of(state.rdma.family)
-        path, given = "rdma.provider.name", state.rdma.provider.name
-        if own is not None and given != own:
-            expected = f"{own}, the provider of {state.rdma.family}"
-            problems.append(Problem(merged.origin_of(path), path, repr(given), expected))
-    if state.benchmark:
-        problems += _benchmark_problems(state.benchmark, state.images, merged)
-    for name, image in state.images.items():
-        problems += _image_problems(f"images.{name}", image, merged)
-    for name, mirror in state.pulls.mirrors.items():
-        problems += _image_problems(f"pulls.mirrors.{name}", mirror, merged)
-    return [
-        *problems,
-        *_secret_problems(state, merged),
-        *_smoke_problems(state, merged),
-        *_trials_problems(state, merged),
-        *_dataset_problems(state, merged),
-        *_service_problems(state, merged),
-        *_pod_problems(state, merged),
-    ]
-
-
-def _service_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    wanted = state.service
-    if wanted is None:
-        return
-    if wanted.drain != "never" and wanted.scheduler is None:
-        yield Problem(
-            merged.origin_of("service.drain"), "service.drain", wanted.drain, "a service.scheduler to drain in"
-        )
-    if "power cycle" in wanted.rungs and wanted.bmc is None:
-        expected = "a service.bmc.command, which takes a node's power away and gives it back"
-        yield Problem(merged.origin_of("service.rungs"), "service.rungs", "power cycle", expected)
-    if wanted.bmc is not None and wanted.bmc.password_file and wanted.bmc.password_env:
-        path = "service.bmc"
-        yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
-
-
-def _pod_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    """What a pod needs to hold a job."""
-    if "kubernetes" not in {section.via for section in (state.smoke, state.trials) if section is not None}:
-        return
-    if state.kubernetes is None or state.kubernetes.image is None:
-        path, expected = "kubernetes.image", "the image of the pods, where jobs run in pods"
-        yield Problem(merged.origin_of("kubernetes"), path, "None", expected)
-    if state.smoke is not None and state.smoke.runtime != "process":
-        path, expected = "smoke.runtime", "'process', where jobs run in pods: the pod is the container"
-        yield Problem(merged.origin_of(path), path, repr(state.smoke.runtime), expected)
-
-
-def _trials_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    if state.trials:
-        from shakedown.trials.preflight import problems_of
-
-        yield from (_placed(problem, merged) for problem in problems_of(state))
-
-
-def _smoke_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    """What the recipe and its program say of the smoke section, and what this machine lacks for the run."""
-    for path, file in controller.missing(state):
-        yield Problem(merged.origin_of(path), path, file, "a file that is there on this machine")
-    if state.smoke is not None:
-        from shakedown.smoke.preflight import (
-            problems_of,  # 60 ms that a desired state without a smoke run does not need
-        )
-
-        yield from (_placed(problem, merged) for problem in problems_of(state))
-
-
-def _dataset_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    if state.datasets:
-        from shakedown.smoke.datasets import problems_of
-
-        for name, dataset in state.datasets.items():
-            yield from (_placed(problem, merged) for problem in problems_of(name, dataset, state.images))
-
-
-def _over_the_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterable[tuple[str, Problem]]:
-    yield from _unlike(states)
-    if not any(state.smoke for state in states.values()):
-        return
-    from shakedown.smoke.preflight import count_problems, division_problems
-
-    if whole:
-        yield from count_problems(states)
-    if to_train:
-        yield from division_problems(states)
-
-
-def _unlike(states: Mapping[str, DesiredState]) -> Iterable[tuple[str, Problem]]:
-    """A run has one way of going through its hosts."""
-    first, *others = states.items() or [("", None)]
-    for name, state in others:
-        if first[1] is not None and state is not None and state.rolling != first[1].rolling:
-            expected = f"the same on every host of a run; {first[0]} has {first[1].rolling.model_dump()}"
-            yield name, Problem("", "rolling", _shown(state.rolling.model_dump()), expected)
+    return [_placed(problem, merged) for feature in features for problem in feature.of_host(state)]
 
 
 def _placed(problem: Problem, merged: Merged) -> Problem:
     """The problem with the layer that its value came from."""
     return replace(problem, where=merged.origin_of(problem.path))
-
-
-def _secret_problems(state: DesiredState, merged: Merged) -> Iterable[Problem]:
-    """Files of secrets on this machine that would be refused when they are needed, hours later."""
-    files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
-    files |= {f"pulls.mirrors.{name}.password_file": each.password_file for name, each in state.pulls.mirrors.items()}
-    for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
-        files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
-    if state.service and state.service.bmc:
-        files["service.bmc.password_file"] = state.service.bmc.password_file
-    for path, file in files.items():
-        problem = secret_problem(file) if file else None
-        if file and problem:
-            yield Problem(merged.origin_of(path), path, file, f"a secret for its owner alone: {problem}")
-
-
-def _benchmark_problems(wanted: Benchmark, images: Mapping[str, Image], merged: Merged) -> Iterable[Problem]:
-    """Combinations that the benchmark's document excludes, and names that lead nowhere."""
-    from shakedown.smoke.benchmark.document import document, excluded  # a data file beside the benchmark's code
-
-    for key, value, expected in excluded(wanted):
-        yield Problem(merged.origin_of(f"benchmark.{key}"), f"benchmark.{key}", repr(value), expected)
-    if wanted.image not in images:
-        expected = f"a name in images ({', '.join(images) or 'none is declared'})"
-        yield Problem(merged.origin_of("benchmark.image"), "benchmark.image", repr(wanted.image), expected)
-    from shakedown.smoke.preflight import bounds
-
-    yield from (_placed(problem, merged) for problem in bounds("benchmark.expect", wanted.expect, document().metrics))
-
-
-def _image_problems(path: str, image: Image | Mirror, merged: Merged) -> Iterable[Problem]:
-    if image.password_file and image.password_env:
-        yield Problem(merged.origin_of(path), path, "password_file and password_env", "one of the two")
-    if image.username and not (image.password_file or image.password_env):
-        yield Problem(merged.origin_of(path), f"{path}.username", image.username, "a password_file or password_env")
-    if image.insecure and image.ca_file:
-        yield Problem(merged.origin_of(path), path, "insecure and ca_file", "one of the two")
 
 
 def _shown(value: Any) -> str:

@@ -63,11 +63,12 @@ from shakedown.smoke.benchmark.results import Results, read
 from shakedown.smoke.figures import Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed
 from shakedown.smoke.gates.model import some
-from shakedown.smoke.job import Failure, job_name
+from shakedown.smoke.job import job_name
 from shakedown.smoke.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.smoke.kept_logs import LEADER, KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
+from shakedown.smoke.results import Failure
 from shakedown.smoke.scaling import Alone
 from shakedown.state import NodeState
 from shakedown.stragglers.model import Stragglers
@@ -121,7 +122,7 @@ class JobRecord(BaseModel):
     trials: str = ""  # the kind of a job of trials; empty: it trains
     benchmark: Benchmark | None = None  # what was asked for, where the job is a benchmark: it has gates of its own
     error: str = ""  # why the job was never begun
-    ended_by: str = ""  # the kind of the failure that ended it (shakedown.smoke.job.Failure): it says whose that is
+    ended_by: str = ""  # the kind of the failure that ended it (shakedown.smoke.results.Failure): it says whose that is
     logs: dict[str, list[str]] = {}  # node -> its logs, relative to the run directory; the job's own output first
     iterations: Annotated[list[Iteration], FailFast()] = []
     figures: Figures | None = None

@@ -10,7 +10,8 @@ from typing import Any
 
 from shakedown.desired import DesiredState, Layer
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import make_plan
 from shakedown.state import NodeState

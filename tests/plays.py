@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.smoke.job import Event, JobResult, Timeouts
+from shakedown.smoke.job import Event, Timeouts
+from shakedown.smoke.results import JobResult
 from shakedown.smoke.supervise import run_job
 from tests.nodes import launch_plan
 from tests.turns import Rack, Script, Turns

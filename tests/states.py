@@ -20,7 +20,8 @@ from pydantic import ValidationError
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
 from shakedown.node.settings import SETTINGS
-from shakedown.resolve import HostLayers, merge_host, resolve
+from shakedown.resolve import HostLayers, merge_host
+from shakedown.runner.features import resolve
 from shakedown.state import SCHEMA_VERSION, NodeState, Why
 
 GIB = 2**30

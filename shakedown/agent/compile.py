@@ -16,7 +16,7 @@ from shakedown.desired import DesiredState, profiles
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Agent, Tuning
 from shakedown.node import sysctl
-from shakedown.report.formats.prometheus import LABELS, NAMES
+from shakedown.prometheus_names import LABELS, NAMES
 from shakedown.secrets import masked
 from shakedown.smoke.recipe import Family, families, recipes
 from shakedown.state import Account

@@ -23,6 +23,7 @@ _CHECKS = Path(checks.__file__).parent
 ONLY_ON_THE_CONTROLLER = {"fleet", "fleet_facts", "kernel_peers", "machines"}  # they compare nodes with each other
 # Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
 _MORE = ("safe_files.py", "owners.py")
+_START = ("shakedown/agent/__init__.py", "shakedown/agent/on_node.py")
 _CALLED = ("shakedown.findings", "shakedown.text")
 
 
@@ -31,7 +32,8 @@ def build() -> bundle.Bundle:
     """All files by their path, and the digest over them. Raises BundleError, and ValueError for a check that no node
     could import."""
     files = dict(bundle.build().files)
-    for path in [*(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py")), *carried()]:
+    start = [ROOT / name for name in _START]
+    for path in [*start, *(_NODE / name for name in _MORE), *sorted((_NODE / "agent").glob("*.py")), *carried()]:
         files[str(path.relative_to(ROOT))] = path.read_bytes()
     files[f"shakedown/node/agent/{KERNEL}"] = json.dumps(compiled(), sort_keys=True).encode()
     return bundle.Bundle(files, bundle.files_digest(files))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from shakedown.diagnosis.origin import REFUSED, decide
 from shakedown.diagnosis.signs import not_running, of_failure
 from shakedown.diagnosis.words import headline
-from shakedown.smoke.job import Failure
+from shakedown.smoke.results import Failure
 
 STOOD_STILL = ("stall", "no start")
 

@@ -25,7 +25,7 @@ class Sign(_Part):
     """
 
     node: str | None  # None: of the job as a whole
-    name: str  # a signature, or a kind of failure as `shakedown.smoke.job.Failure` has it
+    name: str  # a signature, or a kind of failure as `shakedown.smoke.results.Failure` has it
     role: Role
     text: str
     symptom: bool = False  # it says that something ended there, not why

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from ipaddress import IPv6Address, ip_address
+from typing import Protocol
 
 from shakedown.catalogue.load import read_data
-from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.lines import unprefixed
 
 _ADDRESS = re.compile(
@@ -20,9 +20,19 @@ _ADDRESS = re.compile(
 _HOST = re.compile(r"(?<![\w.-])([A-Za-z0-9][\w.-]{0,252})\]?(?:[:<]\d{1,5}(?![\w.])|, \d{1,5}\))")
 
 
-def names_in(plan: LaunchPlan | None) -> dict[str, str]:
+class Node(Protocol):
+    """A node of a job, with all the names under which the logs of a job know it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def names(self) -> Iterable[str]: ...
+
+
+def names_in(nodes: Iterable[Node]) -> dict[str, str]:
     """Return the node of each name and address in a job."""
-    nodes = plan.nodes if plan else []
     return known_names((name, node.name) for node in nodes for name in (node.name, node.address, *node.names))
 
 

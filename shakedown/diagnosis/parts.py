@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shakedown.diagnosis.model import Diagnosis
 from shakedown.findings import Verdict
-from shakedown.smoke.job import JobResult, NodeResult
+from shakedown.smoke.results import JobResult, NodeResult
 from shakedown.text import printable
 
 STOPPED = "stopped by the controller"

@@ -87,7 +87,7 @@ def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
     """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
     then without times."""
     nodes = job.plan.nodes if job.plan else []
-    addresses = names_in(job.plan)
+    addresses = names_in(nodes)
     files = {node: names[0] for node, names in job.logs.items() if names}
     links = {node.name: node.links or None for node in nodes}
     for failure in evidence.failures:

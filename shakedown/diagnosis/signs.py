@@ -11,7 +11,7 @@ from shakedown.catalogue import Role, entry
 from shakedown.diagnosis.model import Sign
 from shakedown.diagnosis.names import named, of_another
 from shakedown.hangs.model import Hang
-from shakedown.smoke.job import Failure
+from shakedown.smoke.results import Failure
 from shakedown.smoke.signatures import Match
 from shakedown.text import printable
 

@@ -11,12 +11,13 @@ from shakedown.findings import Verdict
 from shakedown.isolation.model import Group, Outcome, Training, short
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import NodeLog
-from shakedown.smoke.job import Job, JobResult
+from shakedown.smoke.job import Job
 from shakedown.smoke.judgement import Judgement, judge
 from shakedown.smoke.kept_logs import KeptLog
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import make_plan
 from shakedown.smoke.recipe import recipes
+from shakedown.smoke.results import JobResult
 from shakedown.state import NodeState
 
 ITERATIONS = 10

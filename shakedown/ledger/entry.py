@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shakedown.bounded import DIGEST, NAME, TEXT
 from shakedown.findings import Finding, Verdict, worst
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
@@ -70,7 +71,7 @@ def entry_of(
         "finished": seconds(record.finished_at),
         "verdict": record.verdict.value,
         "inventory": line(record.inventory),
-        "desired": line(record.desired_digest, schema.DIGEST),
+        "desired": line(record.desired_digest, DIGEST),
         "nodes": len(record.nodes),
         "not_ok": len(wrong),
         "wrong": line(_in_words(wrong)),
@@ -105,7 +106,7 @@ def entry_of(
             "finished": row["finished"],
             "verdict": worst([gate.verdict for gate in record.gates if gate.job == job.name]).value,
             "identity": key.identity,
-            "epoch": line(key.epoch, 4 * schema.TEXT),
+            "epoch": line(key.epoch, 4 * TEXT),
             **{field: value if value is None else _fit(field, value) for field, value in key.model_dump().items()},
         }
         entry.jobs.append(job_row)
@@ -139,7 +140,7 @@ def kept_apart(entry: Entry, origin: str) -> Entry:
 
 def _fit(column: str, value: Any) -> Any:
     """A value of a key as its column takes it."""
-    return value if isinstance(value, int) else line(value, getattr(schema.jobs.c[column].type, "length", schema.NAME))
+    return value if isinstance(value, int) else line(value, getattr(schema.jobs.c[column].type, "length", NAME))
 
 
 def _figures(job: JobRecord, directory: RunDirectory, evidence: Evidence) -> Iterator[Row]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
 
+from shakedown.bounded import DIGEST, NAME, TEXT, VERDICT
+
 metadata = MetaData()
-VERDICT = 10  # characters
-NAME = 255  # of a node, a job, a serial number
-TEXT = 500  # of what a person reads
-DIGEST = 64
 
 version = Table("ledger_version", metadata, Column("version", Integer, nullable=False))
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shakedown.ledger import schema
+from shakedown.bounded import NAME, TEXT
 from shakedown.text import printable
 
 
-def line(value: object, limit: int = schema.TEXT) -> str:
+def line(value: object, limit: int = TEXT) -> str:
     """Anything as one line that a database takes and a terminal shows."""
     text = " ".join(printable(str(value), 4 * limit).split())
     return printable(text.encode("utf-8", "replace").decode(), limit)
@@ -19,4 +19,4 @@ def plain(serial: str) -> str:
 
 def name(value: object) -> str:
     """A name, by which things are also looked for."""
-    return line(value, schema.NAME)
+    return line(value, NAME)

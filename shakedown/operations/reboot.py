@@ -24,7 +24,7 @@ from shakedown.checks.cmdline import missing
 from shakedown.facts.settings import Contents
 from shakedown.node.cmdline import parse_words
 from shakedown.operations.commands import Commands, refuse, refused, verify
-from shakedown.service.power import boot_id_here
+from shakedown.this_machine import boot_id_here
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 CMDLINE = "/proc/cmdline"

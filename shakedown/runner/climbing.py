@@ -22,9 +22,10 @@ from shakedown.runner.service import Picture
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
 from shakedown.service.model import LOAD, Done, Known, Outcome, Step
-from shakedown.service.power import PowerError, argv_of, boot_id_here, cycle
+from shakedown.service.power import PowerError, argv_of, cycle
 from shakedown.service.standing import history
 from shakedown.text import printable
+from shakedown.this_machine import boot_id_here
 
 ROUNDS = 40  # of one call: each takes every node one step on
 WAIT_S = 600  # that one call waits for the next rung where nothing else is left: each in ladder.toml is shorter

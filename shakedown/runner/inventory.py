@@ -12,8 +12,9 @@ from pyinfra.api import Host, Inventory, State
 
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.desired.layers import leaves
-from shakedown.resolve import HostLayers, Resolved, asks, resolve
+from shakedown.resolve import HostLayers, Resolved, asks
 from shakedown.runner import pyinfra_keys
+from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.text import printable
 

@@ -36,8 +36,9 @@ from shakedown.runner.progress import progress
 from shakedown.runner.scheduler import after_run
 from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.secrets import masked, masked_model, values_of
-from shakedown.smoke.job import Event, Job, NodeResult
+from shakedown.smoke.job import Event, Job
 from shakedown.smoke.kept_logs import LogQuota
+from shakedown.smoke.results import NodeResult
 from shakedown.state import NodeState
 from shakedown.text import file_name
 from shakedown.watch.notes import Notes

@@ -24,11 +24,12 @@ from shakedown.runs import JobRecord, judge_job, new_run_id
 from shakedown.secret_file import keyed_digest
 from shakedown.secrets import masked_model
 from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, JobResult, job_name
+from shakedown.smoke.job import Event, Job, job_name
 from shakedown.smoke.judgement import watched_counters
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.plan import PlanError, make_plan, render
 from shakedown.smoke.progress import Progress, ProgressOfEach
+from shakedown.smoke.results import JobResult
 from shakedown.smoke.token import TOKEN, token
 
 

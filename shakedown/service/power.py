@@ -9,7 +9,6 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from shakedown.desired.models import Bmc
 from shakedown.secret_file import SecretError, read_secret
@@ -22,11 +21,6 @@ _SAID = 2000  # bytes of what it prints that are told
 
 class PowerError(Exception):
     """The node's power could not be cycled; says why, and never the password."""
-
-
-def boot_id_here() -> str:
-    """Return the boot id of the machine that runs this, which its containers have, too."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def argv_of(bmc: Bmc, node: str) -> list[str]:

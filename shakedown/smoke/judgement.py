@@ -15,10 +15,10 @@ from shakedown.node.kernel_verdict import judge as judge_records
 from shakedown.smoke import gates
 from shakedown.smoke.figures import WARMUP, Figures, measure
 from shakedown.smoke.gates import Gate, NodeLog, Observed, Recorded
-from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.metrics import metric_of
+from shakedown.smoke.nccl_debug import quietest
 from shakedown.smoke.scaling import Alone
 from shakedown.smoke.watched import Watched
 from shakedown.state import NodeState, is_unreadable

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shakedown.smoke.job import Clock, Failure, NodeResult, Timeouts
+from shakedown.smoke.job import Clock, Timeouts
 from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
 from shakedown.smoke.lines import LineSplitter
 from shakedown.smoke.log import Iteration, LogReader
 from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
+from shakedown.smoke.results import Failure, NodeResult
 from shakedown.smoke.signatures import FailureScanner, Match, quoted
 from shakedown.telemetry import KERNEL_LOG, SAMPLES
 from shakedown.telemetry.timing import NodeClock

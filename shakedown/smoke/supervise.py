@@ -14,12 +14,13 @@ from typing import Protocol
 
 from shakedown.diagnosis.first import first, may_be_echo, with_culprit
 from shakedown.diagnosis.names import names_in
-from shakedown.smoke.job import Clock, Event, Failure, Job, JobResult, Outcome, Timeouts
+from shakedown.smoke.job import Clock, Event, Job, Timeouts
 from shakedown.smoke.kept_logs import LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import MAX_ITERATIONS
 from shakedown.smoke.member import ROOM_BYTES, Member
 from shakedown.smoke.remote import STANDSTILL_S, Node, Remote
+from shakedown.smoke.results import Failure, JobResult, Outcome
 from shakedown.smoke.signatures import MISMATCH
 from shakedown.smoke.standstill import Standstill
 from shakedown.telemetry.timing import Timing
@@ -112,7 +113,7 @@ class _Supervisor:
             )
             for node in plan.nodes
         ]
-        self._addresses = names_in(plan)
+        self._addresses = names_in(plan.nodes)
         self._names = [node.name for node in plan.nodes]
         self._reporter = self._members[-1]
         self._failures: list[Failure] = []  # of the job as a whole: timeouts, an interrupt

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from shakedown.desired.bounds import one_of
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
-from shakedown.smoke.preflight import one_of
 from shakedown.trials.workload.registry import trials
 
 

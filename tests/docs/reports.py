@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.report.formats.prometheus import LABELS, NAMES
+from shakedown.prometheus_names import LABELS, NAMES
 from tests.docs.markdown import prose, table
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shakedown.diagnosis.model import Diagnosis
-from shakedown.smoke.job import JobResult
+from shakedown.smoke.results import JobResult
 from shakedown.smoke.signatures import MISMATCH
 from tests.lab.jobs import CHECKOUT, Run, diagnosis, plan, rank_pid
 from tests.lab.namespaces import Node, Rack

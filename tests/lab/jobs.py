@@ -13,8 +13,8 @@ from shakedown.diagnosis.model import Diagnosis
 from shakedown.diagnosis.origin import decide
 from shakedown.diagnosis.run import KeptLogs, signs_of
 from shakedown.runs import Evidence, JobRecord, RunDirectory
-from shakedown.smoke.job import JobResult
 from shakedown.smoke.launch import LaunchPlan, NodePlan
+from shakedown.smoke.results import JobResult
 from tests.lab.namespaces import Node, Rack
 from tests.torchrun import TINY
 

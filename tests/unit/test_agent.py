@@ -19,7 +19,7 @@ from shakedown.node import safe_files
 from shakedown.node.agent.run import BUSY
 from shakedown.node.agent.session import as_login
 from shakedown.node.tree import Tree
-from shakedown.report.formats.prometheus import LABELS, NAMES
+from shakedown.prometheus_names import LABELS, NAMES
 from shakedown.state import Account
 from tests.agents import PYTHON, unpacked
 from tests.sent_scripts import NOBODY

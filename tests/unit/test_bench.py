@@ -15,7 +15,8 @@ from bench.measure import Cost, Outcome
 from bench.nodes import BenchError, Nodes
 from bench.settings import Settings
 from shakedown.desired import Layer
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 
 SETTINGS = Settings(
     sysctl={"net.ipv4.tcp_rmem": "4096 131072 6291456"},

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.cvs import Choice, import_file
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.smoke.options import choose
 from shakedown.smoke.recipe import recipes
 from tests.cvs_files import (

@@ -8,7 +8,8 @@ from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.home import at_home
 from shakedown.desired.profiles import load, names
 from shakedown.desired.sizes import format_size, parse_size
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 
 
 def one(*layers: tuple[str, dict], user: str = "ops"):

@@ -23,9 +23,9 @@ from shakedown.diagnosis.signs import not_running, of_failure, of_match
 from shakedown.findings import Verdict
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
 from shakedown.smoke.gates import Gate, read_log
-from shakedown.smoke.job import Failure, JobResult, NodeResult
 from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
 from shakedown.smoke.kernel_lines import kernel_log
+from shakedown.smoke.results import Failure, JobResult, NodeResult
 from shakedown.smoke.signatures import Match
 from shakedown.telemetry import KERNEL_LOG
 from shakedown.telemetry.timing import NodeClock, Timing
@@ -558,7 +558,7 @@ def test_a_job_knows_its_nodes_by_all_their_names() -> None:
     plan = launch_plan({"a": ["true"], "b": ["true"]})
     nodes = [node.model_copy(update={"names": [f"gpu-{node.name}", "172.17.0.1", f"fd00::{n}"]})
              for n, node in enumerate(plan.nodes, 1)]  # fmt: skip
-    names = names_in(plan.model_copy(update={"nodes": nodes}))
+    names = names_in(nodes)
     assert names == {"a": "a", "b": "b", "gpu-a": "a", "gpu-b": "b", "fd00::1": "a", "fd00::2": "b"}
 
 

@@ -15,7 +15,8 @@ import pytest
 from shakedown.desired import profiles
 from shakedown.desired.layers import Layer
 from shakedown.findings import Finding, Verdict
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.smoke import gates
 from tests.docs import commands, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted

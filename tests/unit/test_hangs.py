@@ -29,8 +29,8 @@ from shakedown.hangs.model import Hang, Rank
 from shakedown.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.node.launcher import processes, standstill
 from shakedown.runs import Evidence, JobRecord, RunDirectory
-from shakedown.smoke.job import Failure
 from shakedown.smoke.kept_logs import KeptLog
+from shakedown.smoke.results import Failure
 from shakedown.smoke.standstill import Standstill
 from tests.nodes import launch_plan, until
 

@@ -9,10 +9,10 @@ import pytest
 
 from shakedown.findings import Verdict
 from shakedown.smoke.gates import Gate, NodeLog, read_log
-from shakedown.smoke.gates.log_lines import quietest
 from shakedown.smoke.gates.logs_complete import logs_complete
 from shakedown.smoke.judgement import judge, wants_rdma
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.nccl_debug import quietest
 from tests.plans import rack
 
 LOGS = Path(__file__).parents[1] / "data/logs"

@@ -16,7 +16,8 @@ from pyinfra_testing.util import FakeState, create_host
 from shakedown.operations import checkout, driver, rollback, smoke, venv
 from shakedown.operations.commands import show_change, verify
 from shakedown.operations.record import Step
-from shakedown.smoke.job import Job, JobResult, Outcome
+from shakedown.smoke.job import Job
+from shakedown.smoke.results import JobResult, Outcome
 
 COMMIT = "c" * 40
 

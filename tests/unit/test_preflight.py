@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from shakedown.desired import DesiredStateError, Layer
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.smoke.metrics import METRICS
 from shakedown.smoke.recipe import recipes
 

@@ -23,9 +23,9 @@ from shakedown.desired.models import DesiredState
 from shakedown.diagnosis.model import Diagnosis, Sign
 from shakedown.findings import Verdict
 from shakedown.ledger.key import Earlier
+from shakedown.prometheus_names import NAMES
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
-from shakedown.report.formats.prometheus import NAMES
 from shakedown.report.overview import overview
 from shakedown.runs import RunDirectory, judge_run
 from shakedown.smoke.gates import Gate

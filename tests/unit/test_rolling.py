@@ -13,9 +13,10 @@ import pytest
 from shakedown.desired import DesiredStateError, amounts
 from shakedown.desired.layers import Layer
 from shakedown.findings import Verdict
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
 from shakedown.rolling import plan
 from shakedown.rolling.model import Rolling, Turn
+from shakedown.runner.features import resolve
 from shakedown.runs import RunDirectory, RunRecord
 
 NODES = [f"node{number:02}" for number in range(1, 33)]

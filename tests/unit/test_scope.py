@@ -20,18 +20,20 @@ from shakedown.examination import Examination, Reading
 from shakedown.findings import Verdict
 from shakedown.report import terminal
 from shakedown.report.summary import not_held
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
 from shakedown.runner import stages
+from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.job import Job, JobResult, NodeResult, job_name
+from shakedown.smoke.job import Job, job_name
 from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.smoke.launch import LaunchPlan
 from shakedown.smoke.log import Iteration
 from shakedown.smoke.plan import PlanError
+from shakedown.smoke.results import JobResult, NodeResult
 from shakedown.state import NodeState
 from tests.cvs_files import DISTRIBUTED, FILLED, ONE, SINGLE, copy_of, imported_nodes
 from tests.states import GIB, bare, desired, healthy, with_

@@ -11,7 +11,8 @@ import pytest
 
 from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import Layer
-from shakedown.resolve import HostLayers, resolve
+from shakedown.resolve import HostLayers
+from shakedown.runner.features import resolve
 from shakedown.secret_file import LIMIT, SecretError, read_secret
 
 BENCHMARK = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": "1" * 40}

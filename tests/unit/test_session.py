@@ -17,7 +17,8 @@ from shakedown.runner.session import Session
 from shakedown.runner.training import elsewhere
 from shakedown.runs import RunDirectory
 from shakedown.smoke.gates import Gate
-from shakedown.smoke.job import Job, JobResult, NodeResult
+from shakedown.smoke.job import Job
+from shakedown.smoke.results import JobResult, NodeResult
 from tests.states import desired
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.job import Event, JobResult
+from shakedown.smoke.job import Event
 from shakedown.smoke.launch import LaunchPlan
+from shakedown.smoke.results import JobResult
 from shakedown.smoke.supervise import Timeouts, run_job
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 

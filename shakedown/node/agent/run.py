@@ -13,7 +13,7 @@ import os
 import resource
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..__main__ import node_state
 from ..safe_files import Busy, Unsafe, locks, sound
@@ -26,6 +26,8 @@ CONFIG = "/etc/shakedown/agent.json"
 LIMIT = 1 << 20  # bytes of what is compiled for a node
 BUSY = 75  # EX_TEMPFAIL of sysexits(3)
 SCHEMA_VERSION = 1
+Evaluate = Callable[[Any, Any, str], List[Any]]
+Worst = Callable[[Sequence[Any]], str]
 
 
 def read_config(path: str) -> Dict[str, Any]:
@@ -40,22 +42,18 @@ def read_config(path: str) -> Dict[str, Any]:
     return document
 
 
-def look(document: Dict[str, Any], tree: Tree) -> Tuple[List[Any], Dict[str, Any]]:
+def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List[Any], Dict[str, Any]]:
     """Read the node and compare: the findings of the controller's own checks, but for those over several nodes; and
     the state that they are of."""
     models.take(document)
-    from shakedown.checks import evaluate  # which imports what the models stand for
-
     state = node_state(tree, document["program"], asked=document["asked"], whole=False)
     as_login(tree, state, document["user"])
     found = evaluate(models.view(document["desired"]), models.view(state), document["node"])
-    return list(found), state
+    return found, state
 
 
-def report(document: Dict[str, Any], findings: List[Any], why: str, began: float) -> Dict[str, Any]:
+def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str, began: float) -> Dict[str, Any]:
     """What is told of a check. `why`: it could not be made, and the verdict is unknown."""
-    from shakedown.findings import worst  # as the checks
-
     counts = dict.fromkeys(tell.VERDICTS, 0)
     for each in findings:
         counts[str(each.verdict)] += 1
@@ -64,7 +62,7 @@ def report(document: Dict[str, Any], findings: List[Any], why: str, began: float
         "schema_version": SCHEMA_VERSION,
         "node": document.get("node", ""),
         "at": time.time(),
-        "verdict": "unknown" if why else str(worst([each.verdict for each in findings])),
+        "verdict": "unknown" if why else verdict,
         "why": why,
         "desired": document.get("digest", ""),
         "program": document.get("program", ""),
@@ -100,7 +98,7 @@ def write(told: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
         return False
 
 
-def check(options: Dict[str, str]) -> int:
+def check(options: Dict[str, str], evaluate: Evaluate, worst: Worst) -> int:
     began = time.monotonic()
     models.stand_in()
     document: Dict[str, Any] = {}
@@ -110,13 +108,14 @@ def check(options: Dict[str, str]) -> int:
     try:
         document = read_config(options.get("--config", CONFIG))
         tree = Tree(options.get("--root", "/"))
-        findings, state = look(document, tree)
+        findings, state = look(document, tree, evaluate)
         remedied = put_back(document, tree, findings, state["modules"]["builtin"], folder)
         if any(each["did"] for each in remedied):
-            findings, state = look(document, Tree(options.get("--root", "/")))  # as it is now
+            findings, state = look(document, Tree(options.get("--root", "/")), evaluate)  # as it is now
     except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
         why = "{}: {}".format(type(error).__name__, reason(error))
-    told = report(document, findings, why, began)
+    verdict = "" if why else worst([each.verdict for each in findings])
+    told = report(document, findings, verdict, why, began)
     told["remedied"] = remedied
     written = write(told, document, folder)
     for line in tell.journal(told):
@@ -124,7 +123,9 @@ def check(options: Dict[str, str]) -> int:
     return 0 if written and not why else 1
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(evaluate: Evaluate, worst: Worst, arguments: Optional[List[str]] = None) -> int:
+    """Check once. `evaluate` compares (desired, state, node); `worst` gives the worst of some verdicts: both import
+    what `models` stands for, so neither is imported before that is there."""
     given = sys.argv[1:] if arguments is None else arguments
     os.umask(0o022)
     try:
@@ -135,10 +136,6 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except (Unsafe, OSError) as error:
         print("<3>no check: {}".format(reason(error)))
         return 1
-    code = check(dict(zip(given[::2], given[1::2])))
+    code = check(dict(zip(given[::2], given[1::2])), evaluate, worst)
     os.close(held)
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.desired.models import Benchmark
+from shakedown.desired.bounds import bounds
+from shakedown.desired.contradictions import undeclared
+from shakedown.desired.models import Benchmark, Image
+from shakedown.desired.problems import Problem
 from shakedown.smoke.documents import DocumentName
 
 
@@ -85,3 +89,11 @@ def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:
     if wanted.seq_length not in (None, scripts.seq_length) and wanted.mode == "pretrain":
         found.append(("seq_length", wanted.seq_length, f"{scripts.seq_length}: {other}"))
     return found
+
+
+def problems_of(wanted: Benchmark, images: Mapping[str, Image]) -> Iterator[Problem]:
+    """Combinations that the benchmark's document excludes, and names that lead nowhere."""
+    for key, value, expected in excluded(wanted):
+        yield Problem("", f"benchmark.{key}", repr(value), expected)
+    yield from undeclared("benchmark.image", wanted.image, images)
+    yield from bounds("benchmark.expect", wanted.expect, document().metrics)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from shakedown.catalogue import advice, entries
 from shakedown.findings import Verdict
 from shakedown.smoke.gates.model import QUOTED, Outcome, some
 from shakedown.smoke.gates.node_log import NodeLog, line_count, logs_of
 from shakedown.smoke.gates.registry import gate
+from shakedown.smoke.nccl_debug import SHOWS_WARNINGS
 from shakedown.smoke.signatures import Match
 from shakedown.text import counted
-
-# The levels of NCCL_DEBUG (in any case) at which warnings are printed; RCCL takes any other word for silence.
-# https://github.com/NVIDIA/nccl, src/debug.cc, ncclDebugInit, as read on 2026-11-21
-SHOWS_WARNINGS = {"WARN", "INFO", "ABORT", "TRACE"}
 
 
 @gate
@@ -95,12 +92,6 @@ def _failure(log: NodeLog, trains: bool) -> Match | None:
     if not trains or log.iterations:
         return log.failure
     return next((match for match in log.failures if match.name not in log.optional), None)
-
-
-def quietest(levels: Iterable[str]) -> str:
-    """Of the NCCL_DEBUG of several nodes one that keeps warnings back, where there is one."""
-    every = list(levels)
-    return next((level for level in every if level.upper() not in SHOWS_WARNINGS), every[0] if every else "")
 
 
 def _none_of(logs: Mapping[str, NodeLog | None], found: list[tuple[str, Match]], seen: str, unlogged: int) -> Outcome:

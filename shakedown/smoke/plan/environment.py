@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shakedown.node.launcher.standstill import FOLDER as HANG
-from shakedown.smoke.gates.log_lines import SHOWS_WARNINGS
+from shakedown.smoke.nccl_debug import SHOWS_WARNINGS
 from shakedown.smoke.options import ResolvedOptions, environment_problems
 from shakedown.smoke.plan.draft import NodeAssignment, PlanDraft, PlannedJob
 from shakedown.state import is_unreadable

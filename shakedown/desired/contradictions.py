@@ -1,0 +1,91 @@
+"""What no single field of a desired state shows: names that lead nowhere, two answers to one question, lost secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shakedown.desired import controller, profiles
+from shakedown.desired.models import DesiredState, Image, Mirror
+from shakedown.desired.problems import Problem
+from shakedown.secret_file import secret_problem
+
+
+def problems_of(state: DesiredState) -> Iterator[Problem]:
+    """Of one host."""
+    if state.smoke and state.smoke.image:
+        yield from undeclared("smoke.image", state.smoke.image, state.images)
+    if state.rdma.family in profiles.names("nic") and state.rdma.provider:
+        own, given = profiles.provider_of(state.rdma.family), state.rdma.provider.name
+        if own is not None and given != own:
+            yield Problem("", "rdma.provider.name", repr(given), f"{own}, the provider of {state.rdma.family}")
+    for name, image in state.images.items():
+        yield from _of_registry(f"images.{name}", image)
+    for name, mirror in state.pulls.mirrors.items():
+        yield from _of_registry(f"pulls.mirrors.{name}", mirror)
+    yield from _of_secrets(state)
+    for path, file in controller.missing(state):
+        yield Problem("", path, file, "a file that is there on this machine")
+    yield from _of_service(state)
+    yield from _of_pods(state)
+
+
+def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
+    """A run has one way of going through its hosts."""
+    first, *others = states.items() or [("", None)]
+    for name, state in others:
+        if first[1] is not None and state is not None and state.rolling != first[1].rolling:
+            expected = f"the same on every host of a run; {first[0]} has {first[1].rolling.model_dump()}"
+            yield name, Problem("", "rolling", repr(state.rolling.model_dump()), expected)
+
+
+def undeclared(path: str, image: str, images: Mapping[str, Image]) -> Iterator[Problem]:
+    """An image that is named and not declared."""
+    if image not in images:
+        yield Problem("", path, repr(image), f"a name in images ({', '.join(images) or 'none is declared'})")
+
+
+def _of_registry(path: str, image: Image | Mirror) -> Iterator[Problem]:
+    if image.password_file and image.password_env:
+        yield Problem("", path, "password_file and password_env", "one of the two")
+    if image.username and not (image.password_file or image.password_env):
+        yield Problem("", f"{path}.username", image.username, "a password_file or password_env")
+    if image.insecure and image.ca_file:
+        yield Problem("", path, "insecure and ca_file", "one of the two")
+
+
+def _of_secrets(state: DesiredState) -> Iterator[Problem]:
+    """Files of secrets on this machine that would be refused when they are needed, hours later."""
+    files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
+    files |= {f"pulls.mirrors.{name}.password_file": each.password_file for name, each in state.pulls.mirrors.items()}
+    for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
+        files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
+    if state.service and state.service.bmc:
+        files["service.bmc.password_file"] = state.service.bmc.password_file
+    for path, file in files.items():
+        problem = secret_problem(file) if file else None
+        if file and problem:
+            yield Problem("", path, file, f"a secret for its owner alone: {problem}")
+
+
+def _of_service(state: DesiredState) -> Iterator[Problem]:
+    wanted = state.service
+    if wanted is None:
+        return
+    if wanted.drain != "never" and wanted.scheduler is None:
+        yield Problem("", "service.drain", wanted.drain, "a service.scheduler to drain in")
+    if "power cycle" in wanted.rungs and wanted.bmc is None:
+        expected = "a service.bmc.command, which takes a node's power away and gives it back"
+        yield Problem("", "service.rungs", "power cycle", expected)
+    if wanted.bmc is not None and wanted.bmc.password_file and wanted.bmc.password_env:
+        yield Problem("", "service.bmc", "password_file and password_env", "one of the two")
+
+
+def _of_pods(state: DesiredState) -> Iterator[Problem]:
+    """What a pod needs to hold a job."""
+    if "kubernetes" not in {section.via for section in (state.smoke, state.trials) if section is not None}:
+        return
+    if state.kubernetes is None or state.kubernetes.image is None:
+        yield Problem("", "kubernetes.image", "None", "the image of the pods, where jobs run in pods")
+    if state.smoke is not None and state.smoke.runtime != "process":
+        expected = "'process', where jobs run in pods: the pod is the container"
+        yield Problem("", "smoke.runtime", repr(state.smoke.runtime), expected)
