@@ -23,13 +23,13 @@ from bench.measure import Cost, run
 from shakedown.agent import program
 from shakedown.agent.compile import compiled, text
 from shakedown.desired.layers import Layer
+from shakedown.desired.resolve import HostLayers
 from shakedown.node import account
 from shakedown.node.tree import Tree
 from shakedown.operations.agent import installation
 from shakedown.operations.scripts import ASSETS
-from shakedown.resolve import HostLayers
 from shakedown.runner.features import resolve
-from shakedown.state import Account
+from shakedown.state.node import Account
 from shakedown.transport.program import program as assets
 from tests.node_trees import make_tree
 

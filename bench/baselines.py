@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from shakedown.baselines.estimate import PRIOR, Array, Prior
-from shakedown.baselines.model import MINIMUM
-from shakedown.baselines.scan import scan
+from shakedown.gates.baselines.estimate import PRIOR, Array, Prior
+from shakedown.gates.baselines.model import MINIMUM
+from shakedown.gates.baselines.scan import scan
 
 Flags = NDArray[np.bool_]
 Rule = Callable[[Array], Flags]

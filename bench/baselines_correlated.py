@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from shakedown.baselines.estimate import Array
-from shakedown.baselines.judge import compare
-from shakedown.baselines.model import MINIMUM, Pass, Past
+from shakedown.gates.baselines.estimate import Array
+from shakedown.gates.baselines.judge import compare
+from shakedown.gates.baselines.model import MINIMUM, Pass, Past
 
 METRIC = "throughput_per_gpu"
 RUNS, BEFORE, LOSS, WITHIN = 100, 20, 0.03, 6

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from shakedown import catalogue
 from shakedown.catalogue.lines import read
-from shakedown.smoke.kernel_lines import kernel_log
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.signatures import FailureScanner
+from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.logs.log import Iteration
+from shakedown.logs.signatures import FailureScanner
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 CURVES = CORPUS / "curves"

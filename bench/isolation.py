@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.isolation.model import Noise
 from shakedown.isolation.simulate import halving, least_trainings, play
+from shakedown.runs.isolation import Noise
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "isolation.md"

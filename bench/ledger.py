@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shakedown.gates.baselines.key import Key, digest
 from shakedown.ledger import schema
 from shakedown.ledger.history import Asked, history
-from shakedown.ledger.key import Key, digest
 from shakedown.ledger.parts import Part
 from shakedown.ledger.store import Ledger, open_ledger
 

@@ -90,16 +90,16 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     """What a drift check with --ledger does with the nodes' answers. CPU seconds by step, and counts of verdicts."""
     from collections import Counter
 
+    from shakedown.checks.examination import Examination, Reading
     from shakedown.desired import Layer
-    from shakedown.examination import Examination, Reading
+    from shakedown.desired.resolve import HostLayers
     from shakedown.facts.node import parse
-    from shakedown.findings import Verdict
     from shakedown.ledger.keep import keep
     from shakedown.report.formats import Findings, text_of
-    from shakedown.resolve import HostLayers
     from shakedown.runner.features import resolve
-    from shakedown.runs import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
-    from shakedown.state import NodeState, shared
+    from shakedown.runs.directory import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
+    from shakedown.state.findings import Verdict
+    from shakedown.state.node import NodeState, shared
 
     os.environ["SHAKEDOWN_RUNS"] = str(folder)
     steps: dict[str, float] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.corpus import CURVES, Run, runs, wilson
-from shakedown.smoke.steadiness import BAD, paces, steadiness
+from shakedown.gates.steadiness import BAD, paces, steadiness
 
 LENGTHS = (13, 20, 50, 200)  # iterations, of which the first two and the last are not judged
 DRAWS = 400

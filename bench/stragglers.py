@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.trials import QUIET, USUAL, figures
-from shakedown.stragglers.judge import Layout, judged
-from shakedown.stragglers.model import Limits, Measured, Window
+from shakedown.evidence.stragglers.judge import Layout, judged
+from shakedown.evidence.stragglers.model import Limits, Measured, Window
 
 WINDOWS = 8
 Draw = Callable[[random.Random], list[float]]  # one node's own times, around 1

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shakedown import peers
+from shakedown.evidence import peers
 from shakedown.trials import confirm, matrix, rounds
 from shakedown.trials.models import Named
 

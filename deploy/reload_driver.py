@@ -5,6 +5,6 @@
 Only where the desired state allows it: service.rungs has "reload driver".
 """
 
-from shakedown.runner import rungs
+from shakedown.runner.repair import rungs
 
 rungs.reload_driver()

@@ -10,10 +10,10 @@ from typing import Any
 from shakedown.agent import program
 from shakedown.agent.compile import compiled
 from shakedown.desired import DesiredState
-from shakedown.findings import Finding
 from shakedown.node import safe_files
 from shakedown.operations.agent import start
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding
+from shakedown.state.node import NodeState
 
 PYTHON = "/usr/bin/python3"
 # Gives what was compiled, and compares states with it, one line for another.

@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.desired.models import TOGETHER
-from shakedown.findings import Finding, Verdict
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run, new_run_id, now, verdict_of
-from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.runs.directory import (
+    Evidence,
+    JobRecord,
+    RunDirectory,
+    RunNode,
+    RunRecord,
+    judge_run,
+    new_run_id,
+    now,
+    verdict_of,
+)
+from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 from tests.states import bare
 
@@ -54,7 +64,7 @@ def a_run(root: Path, names: list[str], log: str = "rocm.log", more: bytes = b""
 
 
 def _keep(directory: RunDirectory, node: str, content: bytes) -> KeptLog:
-    from shakedown.text import file_name
+    from shakedown.common.text import file_name
 
     path = f"logs/{file_name(node)}/leader.log"
     log = LogFile("leader.log", directory.path / path, LogQuota())

@@ -10,11 +10,11 @@ from typing import Any
 
 from shakedown.desired import DesiredState, Layer
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
-from shakedown.resolve import HostLayers
+from shakedown.desired.resolve import HostLayers
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import make_plan
 from shakedown.runner.features import resolve
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.plan import make_plan
-from shakedown.state import NodeState
+from shakedown.state.node import NodeState
 from tests.plans import DIGEST, RUN_ID
 from tests.states import healthy, image, with_
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.smoke.launch import LaunchPlan, NodePlan
-from shakedown.smoke.remote import Node, Status
-from shakedown.text import file_name
+from shakedown.common.text import file_name
+from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.jobs.remote import Node, Status
 
 RUN = f"run-{os.getpid()}"
 """The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""

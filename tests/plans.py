@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.smoke.launch import LaunchPlan, NodePlan
-from shakedown.smoke.plan import make_plan
+from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.jobs.plan import make_plan
 from tests.states import GIB, bare, desired, healthy, image, with_
 
 RUN_ID = "20261121T060000-abcdef"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shakedown.smoke.job import Event, Timeouts
-from shakedown.smoke.results import JobResult
-from shakedown.smoke.supervise import run_job
+from shakedown.evidence.results import JobResult
+from shakedown.jobs.job import Event, Timeouts
+from shakedown.jobs.supervise import run_job
 from tests.nodes import launch_plan
 from tests.turns import Rack, Script, Turns
 

@@ -1,6 +1,6 @@
-"""Writes the arguments of a Megatron-LM checkout as a file of shakedown/smoke/programs:
+"""Writes the arguments of a Megatron-LM checkout as a file of shakedown/recipes/programs:
 
-    python tests/program_arguments.py CHECKOUT SOURCE COMMIT DATE [SCRIPT...] > shakedown/smoke/programs/NAME.toml
+    python tests/program_arguments.py CHECKOUT SOURCE COMMIT DATE [SCRIPT...] > shakedown/recipes/programs/NAME.toml
 
 Names, types, choices, defaults and numbers of values come from the program's own parser, which is built and never run;
 of Primus they are the keys of its configuration files. Packages that the program imports and that are not installed are

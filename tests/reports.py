@@ -6,13 +6,13 @@ import random
 from pathlib import Path
 
 from shakedown.desired.models import TOGETHER
-from shakedown.findings import Finding, Remedy, Risk, Verdict
-from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.gates import read_log
+from shakedown.logs.figures import measure
+from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.report.formats import Findings, Run
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run, verdict_of
-from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import read_log
-from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run, verdict_of
+from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.state.findings import Finding, Remedy, Risk, Verdict
 from shakedown.trials.models import Judged as Measured
 from shakedown.trials.models import Matrix, TrialsRecord
 from tests.plans import small

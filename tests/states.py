@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from shakedown.desired.layers import Layer
 from shakedown.desired.models import DesiredState
+from shakedown.desired.resolve import HostLayers, merge_host
 from shakedown.node.settings import SETTINGS
-from shakedown.resolve import HostLayers, merge_host
 from shakedown.runner.features import resolve
-from shakedown.state import SCHEMA_VERSION, NodeState, Why
+from shakedown.state.node import SCHEMA_VERSION, NodeState, Why
 
 GIB = 2**30
 DELETED = object()

@@ -12,14 +12,14 @@ from functools import cache
 from typing import Any
 
 from shakedown import checks
+from shakedown.common.prometheus_names import LABELS, NAMES
+from shakedown.common.secrets import masked
 from shakedown.desired import DesiredState, profiles
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Agent, Tuning
 from shakedown.node import sysctl
-from shakedown.prometheus_names import LABELS, NAMES
-from shakedown.secrets import masked
-from shakedown.smoke.recipe import Family, families, recipes
-from shakedown.state import Account
+from shakedown.recipes.recipe import Family, families, recipes
+from shakedown.state.node import Account
 
 SCHEMA_VERSION = 1
 # Of those that the controller's own report has, the ones that are about one node.

@@ -16,7 +16,7 @@ def evaluate(desired: Any, state: Any, node: str) -> List[Any]:  # noqa: UP006
 
 def worst(verdicts: Sequence[Any]) -> str:
     """Return the worst of some verdicts."""
-    from shakedown.findings import worst as worst_of  # likewise
+    from shakedown.state.findings import worst as worst_of  # likewise
 
     return str(worst_of(list(verdicts)))
 

@@ -20,11 +20,12 @@ from shakedown.transport.program import ROOT
 
 _NODE = Path(bundle.__file__).parents[1] / "node"
 _CHECKS = Path(checks.__file__).parent
-ONLY_ON_THE_CONTROLLER = {"fleet", "fleet_facts", "kernel_peers", "machines"}  # they compare nodes with each other
+# They compare nodes with each other.
+ONLY_ON_THE_CONTROLLER = {"examination", "fleet", "fleet_facts", "kernel_peers", "machines"}
 # Of shakedown/node, besides what the probe consists of; and what the agent imports besides the checks.
 _MORE = ("safe_files.py", "owners.py")
 _START = ("shakedown/agent/__init__.py", "shakedown/agent/on_node.py")
-_CALLED = ("shakedown.findings", "shakedown.text")
+_CALLED = ("shakedown.state.findings", "shakedown.common.text")
 
 
 @cache
@@ -57,7 +58,7 @@ def carried() -> tuple[Path, ...]:
 
 def _is_there(module: str) -> bool:
     """Whether a node has a module anyway: it is one of the probe's, or `models.py` stands for it."""
-    return any(f"{module}.".startswith(f"{name}.") for name in ("shakedown.node", *STANDS_FOR))
+    return f"{module}.".startswith("shakedown.node.") or module in STANDS_FOR
 
 
 def _imports(statements: list[ast.stmt]) -> Iterator[str]:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from shakedown.agent.compile import digest
+from shakedown.common.text import load_json, printable, sound
 from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
-from shakedown.findings import Finding, Remedy, Verdict, worst
-from shakedown.state import Account
-from shakedown.text import load_json, printable, sound
+from shakedown.state.findings import Finding, Remedy, Verdict, worst
+from shakedown.state.node import Account
 
 LIMIT = 8 << 20  # characters
 CLOCK_S = 60  # a node's clock may be this far from the controller's, and a verdict this much younger than now

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from shakedown.text import unhidden
+from shakedown.common.text import unhidden
 
 LONGEST = 16_384  # characters of a line that are looked at
 _BLOCK_LINES, _BLOCK_SIZE = 200, 65_536  # of a record over several lines

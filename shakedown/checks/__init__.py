@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Finding, Verdict
-from shakedown.state import NodeState
+from shakedown.state.findings import Comparison, Finding, Verdict
+from shakedown.state.node import NodeState
 
 if TYPE_CHECKING:  # a node may have Python 3.8
     Compared = Comparison | Iterable[Comparison] | None

@@ -8,8 +8,8 @@ from dataclasses import replace
 from shakedown.checks import check
 from shakedown.checks.compare import NEW_LOGIN, compare_setting
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import Account, NodeState, Setting
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import Account, NodeState, Setting
 
 _LISTED = ("render", "video", "docker")  # the groups whose members the probe reads
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, FixedBy, Remedy, Risk, Verdict
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state.findings import Comparison, FixedBy, Remedy, Risk, Verdict
+from shakedown.state.node import NodeState, is_unreadable
 
 _VENDORS = {"AuthenticAMD": "amd", "GenuineIntel": "intel"}
 _COLLECTED = ("pci",)  # the kernel adds up what each occurrence says; of any other parameter the last one rules

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shakedown.findings import Comparison, FixedBy, Remedy, Risk, Verdict
 from shakedown.node import tree
 from shakedown.node.bootunit import setting_at_boot
 from shakedown.node.setting import Setting as Known
-from shakedown.state import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
+from shakedown.state.findings import Comparison, FixedBy, Remedy, Risk, Verdict
+from shakedown.state.node import BootUnit, NodeState, Reading, Setting, Unreadable, is_unreadable
 
 AS_ROOT = Remedy(text="read it as root: run with _sudo=True, or as a user that may read it")
 NOT_SET = "not set"  # nothing on the node writes a value down for the next boot

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from shakedown.checks import check
 from shakedown.checks.compare import NEW_LOGIN, unknown
 from shakedown.checks.several import missing
+from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Risk, Verdict
 from shakedown.node.modules import kernel_name
-from shakedown.state import DeviceNode, NodeState, is_unreadable
-from shakedown.text import counted
+from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.state.node import DeviceNode, NodeState, is_unreadable
 
 GPU_GROUP = "render"
 GPU_MODE = "0660"

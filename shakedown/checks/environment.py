@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from shakedown.checks import check
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import NodeState
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import NodeState
 
 
 @check("environment", "smoke.environment", "gpu.environment")
@@ -18,7 +18,7 @@ def environment(desired: DesiredState, state: NodeState) -> Iterator[Comparison]
     given = {**desired.gpu.environment, **of_site}
     if not given:
         return
-    from shakedown.smoke.recipe import families  # 80 ms that a drift check without such variables does not need
+    from shakedown.recipes.recipe import families  # 80 ms that a drift check without such variables does not need
 
     cautions = {caution.variable: caution for family in families().values() for caution in family.cautions}
     for variable, caution in cautions.items():

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from statistics import median
 
-from shakedown import images as references
 from shakedown.checks import machines
 from shakedown.checks.fleet_facts import (
     NONE,
@@ -26,12 +25,13 @@ from shakedown.checks.fleet_facts import (
     needs_majority,
     own_values,
 )
+from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState
 from shakedown.desired.sizes import format_size
-from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
-from shakedown.text import counted
-from shakedown.verbs import library_digest
+from shakedown.desired.verbs import library_digest
+from shakedown.state import images as references
+from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
 _LAYOUTS = {
     "gpu_count": ("gpu_numa", "gpu_slots"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.desired.models import DesiredState
-from shakedown.state import Gpu, Interface, NodeState, RdmaDevice, Reading, Setting, Unreadable, is_unreadable
+from shakedown.state.node import Gpu, Interface, NodeState, RdmaDevice, Reading, Setting, Unreadable, is_unreadable
 
 Values = dict[str, Reading[str]]  # subject -> reading of this node
 

@@ -12,8 +12,8 @@ from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import compare_several, missing, nothing_there
 from shakedown.desired import profiles
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Risk, Verdict
-from shakedown.state import Gpu, NodeState, Reading, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.state.node import Gpu, NodeState, Reading, is_unreadable
 
 # A product's data sheet rounds: the driver reports up to 0.1 % less than 192 GiB. A stack of HBM that is missing is an
 # eighth.

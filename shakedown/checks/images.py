@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shakedown import images as references
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
+from shakedown.common.text import counted
 from shakedown.desired.models import DesiredState, Image
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import NodeState, is_unreadable
-from shakedown.text import counted
+from shakedown.state import images as references
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import NodeState, is_unreadable
 
 
 @check("images", "images")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from shakedown.catalogue.kernel import matcher
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
+from shakedown.common.text import counted, printable
+from shakedown.desired.hca import devices_of
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Risk, Verdict
-from shakedown.hca import devices_of
 from shakedown.node.kernel_verdict import Line, judge
-from shakedown.state import NodeState, is_unreadable
-from shakedown.text import counted, printable
+from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.state.node import NodeState, is_unreadable
 
 _WANTED = "no fault since boot"
 _SHOWN, _LONGEST = 3, 300  # lines of a verdict, and characters of a line

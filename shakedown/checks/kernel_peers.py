@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from shakedown.catalogue.kernel import matcher
 from shakedown.checks.kernel import links_in_use
+from shakedown.common.text import counted, printable
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Remedy, Verdict
 from shakedown.node.kernel_verdict import judge
-from shakedown.state import NodeState, is_unreadable
-from shakedown.text import counted, printable
+from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.state.node import NodeState, is_unreadable
 
 PEERS = 4  # fewer other nodes show nothing
 SHARE = 0.1  # of the other nodes: a form that as many have is usual in the group

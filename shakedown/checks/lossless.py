@@ -9,10 +9,10 @@ from typing import Any
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import compare_several, nothing_there
+from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.hca import devices_of, none_there
-from shakedown.state import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import Lossless, NodeState, RdmaDevice, Reading, Unreadable, is_unreadable
 
 _PFC = Remedy(
     text="set the same on ports and switches: `dcb pfc set dev INTERFACE prio-pfc 3:on`, or the vendor's tool"

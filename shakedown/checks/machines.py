@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from shakedown.checks.fleet_facts import knowledge
-from shakedown.findings import Finding, Remedy, Verdict
-from shakedown.state import NodeState, Reading, is_unreadable
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.state.node import NodeState, Reading, is_unreadable
 
 BOOT, MACHINE, SERIAL, KEY, DEVICES = "boot id", "machine-id", "board serial", "host key", "device serials"
 Identities = dict[str, frozenset[str]]

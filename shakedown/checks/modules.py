@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, compare_setting, remedy_of, unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
 from shakedown.node.modules import kernel_name
 from shakedown.node.settings import SETTINGS
-from shakedown.state import NodeState, Setting, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import NodeState, Setting, is_unreadable
 
 
 @check("modules", "tuning.modules", "gpu.modules", "rdma.modules")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from shakedown.checks import check
 from shakedown.checks.compare import compare_setting, remedy_of, unknown
 from shakedown.checks.several import nothing_there
+from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Verdict
-from shakedown.hca import devices_of, none_there
 from shakedown.node.settings import SETTINGS
-from shakedown.state import NodeState, Setting, is_unreadable
+from shakedown.state.findings import Comparison, Verdict
+from shakedown.state.node import NodeState, Setting, is_unreadable
 
 
 @check("mtu", "rdma.mtu")

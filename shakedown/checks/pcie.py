@@ -5,11 +5,11 @@ from __future__ import annotations
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, boot_remedy, compare_setting, unknown
 from shakedown.checks.several import nothing_there
+from shakedown.desired.hca import devices_of, none_there
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Risk
-from shakedown.hca import devices_of, none_there
 from shakedown.node.settings import SETTINGS
-from shakedown.state import NodeState, Setting, is_unreadable
+from shakedown.state.findings import Comparison, Risk
+from shakedown.state.node import NodeState, Setting, is_unreadable
 
 
 @check("max_read_request", "rdma.max_read_request")

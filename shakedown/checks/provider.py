@@ -9,9 +9,9 @@ from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import missing, nothing_there
 from shakedown.desired.models import DesiredState, Provider
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import NodeState, ProviderLibrary, is_unreadable
-from shakedown.verbs import expected_path, files_naming, libraries_of
+from shakedown.desired.verbs import expected_path, files_naming, libraries_of
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import NodeState, ProviderLibrary, is_unreadable
 
 
 @check("provider_library", "rdma.provider")

@@ -8,11 +8,11 @@ from typing import Any
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.checks.several import common, compare_several, nothing_there
+from shakedown.desired.hca import devices_of, none_there, others_of
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.gid import NoGid, addresses_of, gid_index
-from shakedown.hca import devices_of, none_there, others_of
-from shakedown.state import NodeState, PciLink, RdmaDevice, Reading, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.gid import NoGid, addresses_of, gid_index
+from shakedown.state.node import NodeState, PciLink, RdmaDevice, Reading, is_unreadable
 
 MOST_LANES = 32  # PCI Express Base Specification, Link Status Register; a device that has left the bus reads as 63
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import Reading, Unreadable, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import Reading, Unreadable, is_unreadable
 
 
 def compare_several(

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from shakedown import images as references
 from shakedown.checks import check
 from shakedown.checks.compare import unknown
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.state import Image, NodeState, is_unreadable
+from shakedown.state import images as references
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.node import Image, NodeState, is_unreadable
 
 if TYPE_CHECKING:
-    from shakedown.smoke.recipe import ProgramLimits, Recipe
+    from shakedown.recipes.recipe import ProgramLimits, Recipe
 
 _VERDICTS = {"supported": Verdict.OK, "supported in part": Verdict.WARN, "not supported": Verdict.FAIL}
 
@@ -89,7 +89,7 @@ def _by_labels(image: Image, versions: dict[str, str]) -> tuple[Verdict, str | N
 def _recipe(desired: DesiredState) -> Recipe | None:
     if desired.smoke is None:
         return None
-    from shakedown.smoke.recipe import recipes  # 80 ms that a drift check without a recipe does not need
+    from shakedown.recipes.recipe import recipes  # 80 ms that a drift check without a recipe does not need
 
     return recipes().get(desired.smoke.recipe)
 

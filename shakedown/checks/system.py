@@ -8,9 +8,9 @@ from shakedown.checks import check
 from shakedown.checks.compare import installed, unknown
 from shakedown.checks.several import missing
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Remedy, Verdict
-from shakedown.places import file_system
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state.findings import Comparison, Remedy, Verdict
+from shakedown.state.mounts import file_system
+from shakedown.state.node import NodeState, is_unreadable
 
 # Kernel, firmware and an integrated GPU keep up to a tenth of a small machine's memory; a module that is missing is a
 # quarter or more.

@@ -9,11 +9,11 @@ from typing import Any
 from shakedown.checks import check
 from shakedown.checks.compare import at_boot, compare_setting, remedy_of, unknown
 from shakedown.desired.models import DesiredState, Tuning
-from shakedown.findings import Comparison, Verdict
 from shakedown.node.setting import Setting as Known
 from shakedown.node.setting import proc_path
 from shakedown.node.settings import SETTINGS
-from shakedown.state import NOT_READ, NodeState, Setting, Unreadable, is_unreadable
+from shakedown.state.findings import Comparison, Verdict
+from shakedown.state.node import NOT_READ, NodeState, Setting, Unreadable, is_unreadable
 
 
 def compare(known: Known, desired: DesiredState, state: NodeState) -> Comparison | None:

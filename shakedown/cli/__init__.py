@@ -17,11 +17,11 @@ if sys.argv[0].endswith("shakedown"):
     gc.set_threshold(50_000, 10, 10)
     atexit.register(gc.freeze)
     if _command in ("run", "drift", "plan", "trials", "isolate"):
-        from shakedown.runner.invocation import install_signal_handlers
+        from shakedown.runner.pyinfra.invocation import install_signal_handlers
 
         install_signal_handlers()
     if _command in ("run", "drift", "plan", "trials", "isolate", "show", "service"):
-        from shakedown.runner import patched  # noqa: F401
+        from shakedown.runner.pyinfra import patched  # noqa: F401
 
 from collections.abc import Callable  # noqa: E402
 from importlib import import_module  # noqa: E402
@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast  # noqa: E402
 
 import click  # noqa: E402
 
-from shakedown.log import configure  # noqa: E402
+from shakedown.common.log import configure  # noqa: E402
 
 if TYPE_CHECKING:
-    from shakedown.findings import Verdict
+    from shakedown.state.findings import Verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -65,7 +65,7 @@ _STREAMS = ("parse", "watch", "ledger")  # without a reader these have nothing l
 
 def unusable(message: object) -> NoReturn:
     """End with 2: what was given cannot be used, and nothing was done."""
-    from shakedown.text import printable  # the group itself has no use for it
+    from shakedown.common.text import printable  # the group itself has no use for it
 
     click.echo(f"shakedown: {printable(str(message), lines=True)}", err=True)
     sys.exit(2)
@@ -210,7 +210,7 @@ def main(context: click.Context, log_format: str) -> None:
     shakedown judge train.log --expect throughput_per_gpu=380
     """
     if context.invoked_subcommand not in _STREAMS:
-        from shakedown.broken_pipe import go_on_without_a_reader
+        from shakedown.common.broken_pipe import go_on_without_a_reader
 
         go_on_without_a_reader()
     configure(log_format)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from shakedown.archive import SUFFIX
 from shakedown.cli import in_a_folder, unusable
-from shakedown.text import counted, printable
+from shakedown.common.text import counted, printable
+from shakedown.runs.archive import SUFFIX
 
 
 @click.command()
@@ -38,10 +38,10 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
     shakedown bundle latest
     shakedown bundle 20261122T014456 --pseudonyms --output for-vendor.tar.gz
     """
-    from shakedown import private
-    from shakedown.archive.make import make
-    from shakedown.runs import RunDirectory, find_run
-    from shakedown.watch.reading import unfinished
+    from shakedown.common import private
+    from shakedown.runs.archive.make import make
+    from shakedown.runs.directory import RunDirectory, find_run
+    from shakedown.runs.watch.reading import unfinished
 
     try:
         directory = RunDirectory(find_run(run))

@@ -10,8 +10,8 @@ import click
 from shakedown.cli import EXIT_CODES, format_and_output
 from shakedown.cli import show as show_document
 from shakedown.cli.nodes import load_state, over_inventory, usable_input
-from shakedown.findings import Verdict
 from shakedown.report.formats import Calibrated
+from shakedown.state.findings import Verdict
 
 
 @click.command(epilog=EXIT_CODES)
@@ -40,12 +40,12 @@ def calibrate(
     """
     with usable_input():
         from shakedown.runner.engine import InventoryError
-        from shakedown.runs import why_none_can_be_kept
+        from shakedown.runs.directory import why_none_can_be_kept
 
         load_state(inventory, limit, data, parallel, to_train=True)
         if why := why_none_can_be_kept():
             raise InventoryError(why)
-    from shakedown.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
+    from shakedown.ledger.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
 
     def command(file: Path) -> list[str]:
         words = [*_shakedown(), "run", inventory, "--format", "json", "--output", str(file), *["-v"] * verbose]

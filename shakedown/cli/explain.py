@@ -49,10 +49,10 @@ def explain(log: str, form: str, verbose: bool) -> None:
       2  input that cannot be used, or that is empty
       4  unknown error lines, and no fault; or a part of the log could not be read
     """
-    from shakedown.smoke.explain import as_json, as_text
-    from shakedown.smoke.explain import explain as explain_log
-    from shakedown.smoke.log_source import LogSource
-    from shakedown.text import printable
+    from shakedown.common.text import printable
+    from shakedown.logs.explain import as_json, as_text
+    from shakedown.logs.explain import explain as explain_log
+    from shakedown.logs.log_source import LogSource
 
     if log == "-" and sys.stdin.isatty():
         unusable("give a FILE, or pipe a log in: dmesg | shakedown explain -")

@@ -49,8 +49,8 @@ def isolate(
         from shakedown.isolation.suspects import to_resume
         from shakedown.runner import engine
         from shakedown.runner.engine import InventoryError
-        from shakedown.runner.invocation import Search, invocation
-        from shakedown.runs import RunDirectory, why_none_can_be_kept
+        from shakedown.runner.pyinfra.invocation import Search, invocation
+        from shakedown.runs.directory import RunDirectory, why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=verbose)
         try:
@@ -89,8 +89,8 @@ def isolate(
 
 def _run(name: str) -> Path | None:
     """The directory of a run of that name; None: it is an inventory. Raises ValueError for a name that is neither."""
-    from shakedown.archive.run import is_packed
-    from shakedown.runs import find_run
+    from shakedown.runs.archive.run import is_packed
+    from shakedown.runs.directory import find_run
 
     if is_packed(name):
         raise ValueError(f"{name}: an archive of a run: give the run's directory")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shakedown.cli import format_of, unusable
+from shakedown.common.text import printable
 from shakedown.report.formats import Compared, Remembered, write
-from shakedown.text import printable
 
 if TYPE_CHECKING:
-    from shakedown.archive.run import OpenedRun
     from shakedown.ledger.store import Ledger
+    from shakedown.runs.archive.run import OpenedRun
 
 APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"
 _AGO = re.compile(r"(\d{1,5})([mhdw])")
@@ -64,7 +64,7 @@ def add(runs: tuple[str, ...], every: bool) -> None:
     shakedown ledger add 20261122T014456-4dc983
     shakedown ledger add --all
     """
-    from shakedown.runs import run_ids
+    from shakedown.runs.directory import run_ids
 
     if bool(runs) == every:
         unusable("ledger add takes RUNS, or --all")
@@ -102,9 +102,9 @@ def _import(book: Ledger, run: OpenedRun) -> list[str]:
 
 def _add(runs: Iterable[str], keep: Callable[[Ledger, OpenedRun], list[str]]) -> None:
     """Keep runs in the ledger, and say what could not be."""
-    from shakedown.archive.run import opened_run
     from shakedown.ledger.place import LedgerError
     from shakedown.ledger.store import open_ledger
+    from shakedown.runs.archive.run import opened_run
 
     wrong: list[str] = []
     kept = 0
@@ -184,8 +184,8 @@ def compare(first: str, second: str, form: str) -> None:
     shakedown compare 20261121T0600 latest
     shakedown compare theirs.shakedown.tar.gz latest
     """
-    from shakedown.archive.run import opened_run
     from shakedown.ledger.compare import compare as beside
+    from shakedown.runs.archive.run import opened_run
 
     try:
         with opened_run(first) as one, opened_run(second) as other:

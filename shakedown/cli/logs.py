@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from shakedown import gates
 from shakedown.cli import format_and_output, show, unusable, with_all
 from shakedown.cli.ledger import APART, Since
-from shakedown.findings import Verdict, worst
+from shakedown.common.text import printable
+from shakedown.gates import Gate, NodeLog, Recorded
 from shakedown.report.formats import Judged, Remembered, Run, names
-from shakedown.smoke import gates
-from shakedown.smoke.gates import Gate, NodeLog, Recorded
-from shakedown.text import printable
+from shakedown.state.findings import Verdict, worst
 
 if TYPE_CHECKING:
-    from shakedown.archive.run import OpenedRun
-    from shakedown.diagnosis.model import Diagnosis
-    from shakedown.runs import Evidence, RunDirectory, RunRecord
+    from shakedown.evidence.diagnosis.model import Diagnosis
+    from shakedown.runs.archive.run import OpenedRun
+    from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
 
 WEEKS = 2000  # runs of a ledger that are shown together: the newest
 _COUNT = click.IntRange(min=1, max=10**9)
@@ -99,8 +99,8 @@ def judge(
         unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
         unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
-    from shakedown.diagnosis.run import of_logs
-    from shakedown.smoke.offline import Asked, judge_logs
+    from shakedown.gates.offline import Asked, judge_logs
+    from shakedown.runs.diagnosis import of_logs
 
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
@@ -123,7 +123,7 @@ def _is_run(name: str) -> bool:
     path = Path(name)
     if name == "-" or path.name == "run.json" or not path.exists() or path.is_dir():
         return name != "-"
-    from shakedown.archive.run import is_packed
+    from shakedown.runs.archive.run import is_packed
 
     return is_packed(name)
 
@@ -155,7 +155,7 @@ def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, NodeLog], list[str]]:
 
 
 def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
-    from shakedown.smoke.log_source import LogSource
+    from shakedown.logs.log_source import LogSource
 
     source = LogSource(log, digest=compared)
     try:
@@ -165,9 +165,9 @@ def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
 
 
 def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
-    from shakedown.archive.run import opened_run
-    from shakedown.diagnosis.run import KeptLogs, diagnose
-    from shakedown.runs import judge_jobs, judge_run, verdict_of
+    from shakedown.runs.archive.run import opened_run
+    from shakedown.runs.diagnosis import KeptLogs, diagnose
+    from shakedown.runs.directory import judge_jobs, judge_run, verdict_of
 
     try:
         with opened_run(name) as run:
@@ -205,7 +205,7 @@ def _keep(run: OpenedRun, record: RunRecord) -> None:
 
 def _no_end(directory: RunDirectory, record: RunRecord, told: Sequence[str]) -> list[str]:
     """A word on a run that is not over, or that was not when it was packed (then something was `told` of it)."""
-    from shakedown.watch.reading import unfinished
+    from shakedown.runs.watch.reading import unfinished
 
     if record.finished_at is not None:
         return []
@@ -214,8 +214,8 @@ def _no_end(directory: RunDirectory, record: RunRecord, told: Sequence[str]) -> 
 
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
     """Put into the evidence of each job the earlier runs that the ledger now has of it."""
-    from shakedown.compared import Wanted, know_peers, past_of
-    from shakedown.runs import Evidence
+    from shakedown.ledger.compared import Wanted, know_peers, past_of
+    from shakedown.runs.directory import Evidence
 
     states = {}
     for node in record.nodes:
@@ -284,7 +284,7 @@ def report(
         unusable("report takes a RUN, or --ledger, which alone takes --since")
     if run is None:
         _report_ledger(since, form, output)
-    from shakedown.archive.run import opened_run
+    from shakedown.runs.archive.run import opened_run
 
     try:
         with opened_run(run) as found:

@@ -14,8 +14,8 @@ import click
 from shakedown.cli import EXIT_CODES, format_and_output, format_of, unusable, with_all
 from shakedown.cli import show as show_document
 from shakedown.desired import DesiredStateError
-from shakedown.findings import Verdict
 from shakedown.report.formats import Desired, Findings, Plans, Run, write
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from pyinfra.api import State
@@ -73,7 +73,7 @@ def to_its_end(state: State, connect: Callable[[State], None] | None = None) -> 
 
     from shakedown.runner import engine
     from shakedown.runner.ending import finish
-    from shakedown.runner.invocation import INTERRUPTED, install_signal_handlers, invocation
+    from shakedown.runner.pyinfra.invocation import INTERRUPTED, install_signal_handlers, invocation
 
     kept: list[Any] = []
     install_signal_handlers()
@@ -122,7 +122,7 @@ def load_state(
 
     from shakedown.runner import engine
     from shakedown.runner.inventory import desired_states
-    from shakedown.runner.invocation import invocation
+    from shakedown.runner.pyinfra.invocation import invocation
 
     pairs = [item.partition("=") for item in data]
     for key, equals, _ in pairs:
@@ -147,8 +147,8 @@ def show(
     \b
     shakedown show inventories/rack.py node01.rack7
     """
+    from shakedown.common.secrets import masked
     from shakedown.desired.layers import leaves
-    from shakedown.secrets import masked
 
     with usable_input():
         from shakedown.runner.inventory import desired_states
@@ -217,7 +217,7 @@ def drift(
             click.echo("shakedown: told by the nodes' agents: nodes are not compared with each other", err=True)
         code = show_document(document, form, output, verdict)
         if ledger:
-            from shakedown.runner.invocation import invocation
+            from shakedown.runner.pyinfra.invocation import invocation
             from shakedown.runner.session import keep_check
 
             keep_check(state, examination, verdict)
@@ -295,7 +295,7 @@ def run(
     with usable_input():
         from shakedown.runner import engine
         from shakedown.runner.engine import InventoryError
-        from shakedown.runs import why_none_can_be_kept
+        from shakedown.runs.directory import why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=1)
         state = load_state(inventory, limit, data, parallel, to_train=not no_smoke)
@@ -305,7 +305,7 @@ def run(
 
         asked = rolling.asked(state, batch, max_failed, resume)
     from shakedown.runner.ending import finish
-    from shakedown.runner.invocation import invocation
+    from shakedown.runner.pyinfra.invocation import invocation
     from shakedown.runner.session import session
 
     invocation.dry = dry

@@ -11,7 +11,7 @@ import click
 from shakedown.cli import unusable
 
 if TYPE_CHECKING:
-    from shakedown.smoke.log import Iteration
+    from shakedown.logs.log import Iteration
 
 
 @click.command()
@@ -26,8 +26,8 @@ def parse(log: str) -> None:
     shakedown parse train.log
     zcat train.log.gz | shakedown parse - | jq .lm_loss
     """
-    from shakedown.smoke.log import LogReader
-    from shakedown.smoke.log_source import LogSource
+    from shakedown.logs.log import LogReader
+    from shakedown.logs.log_source import LogSource
 
     reader, source, found = LogReader(), LogSource(log, digest=False), False
     try:
@@ -39,8 +39,8 @@ def parse(log: str) -> None:
     except (OSError, ValueError) as error:
         unusable(f"{log}: {error.strerror}" if isinstance(error, OSError) else error)
     if source.incomplete:
-        from shakedown.findings import Verdict
-        from shakedown.text import printable
+        from shakedown.common.text import printable
+        from shakedown.state.findings import Verdict
 
         click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)

@@ -55,7 +55,7 @@ def service(
         from shakedown.ledger.store import open_ledger
         from shakedown.runner import engine
         from shakedown.runner.engine import InventoryError
-        from shakedown.runs import why_none_can_be_kept
+        from shakedown.runs.directory import why_none_can_be_kept
 
         acts = (mend or drain) and not dry
         engine.show_pyinfra_log(verbose)
@@ -69,7 +69,7 @@ def service(
             ledger = open_ledger()
         except LedgerError as error:
             raise InventoryError(str(error)) from error
-    from shakedown.runner.bring_back import BringBack, Busy
+    from shakedown.runner.repair.bring_back import BringBack, Busy
 
     asked = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from shakedown.site_files import SiteError, lay_out
+from shakedown.runner.pyinfra.site_files import SiteError, lay_out
 
 
 @click.command()

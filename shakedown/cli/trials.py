@@ -35,7 +35,7 @@ def trials(
         from shakedown.desired.models import Trials
         from shakedown.runner import engine
         from shakedown.runner.engine import InventoryError
-        from shakedown.runs import why_none_can_be_kept
+        from shakedown.runs.directory import why_none_can_be_kept
         from shakedown.trials.plan import chosen_trials
 
         engine.show_pyinfra_log(verbose)
@@ -48,7 +48,7 @@ def trials(
         if not dry and (why := why_none_can_be_kept()):
             raise InventoryError(why)
     from shakedown.runner.ending import finish
-    from shakedown.runner.invocation import invocation
+    from shakedown.runner.pyinfra.invocation import invocation
     from shakedown.runner.session import session
 
     invocation.dry, invocation.only = dry, names

@@ -7,7 +7,7 @@ import sys
 import click
 
 from shakedown.cli import EXIT_CODES, unusable
-from shakedown.text import printable
+from shakedown.common.text import printable
 
 
 @click.command(epilog=EXIT_CODES)
@@ -25,8 +25,8 @@ def watch(run: str) -> None:
     """
     from shakedown.report import terminal
     from shakedown.report.summary import not_held
-    from shakedown.runs import find_run
-    from shakedown.watch.following import Gone, follow, verdict_of
+    from shakedown.runs.directory import find_run
+    from shakedown.runs.watch.following import Gone, follow, verdict_of
 
     out = terminal.console()
     try:

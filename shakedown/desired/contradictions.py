@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from shakedown.common.secret_file import secret_problem
 from shakedown.desired import controller, profiles
 from shakedown.desired.models import DesiredState, Image, Mirror
 from shakedown.desired.problems import Problem
-from shakedown.secret_file import secret_problem
 
 
 def problems_of(state: DesiredState) -> Iterator[Problem]:

@@ -16,9 +16,9 @@ from pydantic.config import JsonDict
 from shakedown.desired.amounts import Amount, Some
 from shakedown.desired.names import DevicePattern, Group, Module, MountPath, NodePath, Parameter, SysctlKey, Text, Word
 from shakedown.desired.sizes import parse_size
-from shakedown.images import parse
 from shakedown.node import lossless, sysctl
 from shakedown.node.settings import SETTINGS
+from shakedown.state.images import parse
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -105,7 +105,7 @@ def key(
     max_length: int | None = None,
 ) -> Any:
     """A key of the desired state with what docs/configuration.md says of it: what it asks for, a value that a site may
-    write, the unit of its number, and the document (shakedown/smoke/documents.toml) that it comes from. `...` as the
+    write, the unit of its number, and the document (shakedown/recipes/documents.toml) that it comes from. `...` as the
     default: it has to be given."""
     more: JsonDict = {name: value for name, value in (("unit", unit), ("source", source)) if value is not None}
     examples = None if example is None else [example]
@@ -683,7 +683,7 @@ class DataFile(Section):
 
 
 class Dataset(Section):
-    """A data set of smoke/datasets.toml by its name there, or one of the site's own `files`."""
+    """A data set of recipes/datasets.toml by its name there, or one of the site's own `files`."""
 
     folder: Text = key(..., "where the data is, on the nodes", "/data/deepseek")
     files: list[DataFile] = key(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shakedown.secrets import MASK, is_secret
-from shakedown.text import counted, printable
+from shakedown.common.secrets import MASK, is_secret
+from shakedown.common.text import counted, printable
 
 
 @dataclass(frozen=True, order=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from shakedown.isolation.causes import RATES, Cause, Floats, Posterior
 from shakedown.isolation.knowledge import SILENT, Knowledge
-from shakedown.isolation.model import Group, Noise
+from shakedown.runs.isolation import Group, Noise
 
 _GROUPS = 4  # of a round
 _DRAWS = 16  # of each way to divide

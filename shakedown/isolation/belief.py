@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shakedown.isolation.model import Noise
+from shakedown.runs.isolation import Noise
 
 Floats = npt.NDArray[np.float64]
 

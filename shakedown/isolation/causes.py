@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shakedown.isolation.belief import marginals
-from shakedown.isolation.model import Noise, Problem, Training
+from shakedown.runs.isolation import Noise, Problem, Training
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["link", "uplink", "trunk", "size"]

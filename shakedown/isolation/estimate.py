@@ -6,11 +6,11 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from shakedown.isolation.model import Isolation, Problem
+from shakedown.common.text import counted
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet
 from shakedown.isolation.strategy import LEAST_NODES, most_rounds
-from shakedown.text import counted
+from shakedown.runs.isolation import Isolation, Problem
 
 _PLAYS = 12  # of each kind; of large racks fewer
 _LARGE = 256

@@ -9,7 +9,7 @@ from collections.abc import Sequence, Set
 from itertools import pairwise
 
 from shakedown.isolation.knowledge import Knowledge
-from shakedown.isolation.model import Group, Problem, Purpose
+from shakedown.runs.isolation import Group, Problem, Purpose
 
 _ATTEMPTS = 12  # to mix groups of which none has said already what it can
 _EVEN = math.log(2)  # of -log(all good): a group that is as likely to fail as to pass tells most

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shakedown.diagnosis.model import Diagnosis
-from shakedown.findings import Finding, Verdict
-from shakedown.isolation.model import Hint
-from shakedown.runs import RunRecord
-from shakedown.stragglers import words
-from shakedown.stragglers.model import Stragglers
-from shakedown.telemetry.odd import odd
-from shakedown.telemetry.summary import NodeTelemetry
-from shakedown.text import printable
+from shakedown.common.text import printable
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.stragglers import words
+from shakedown.evidence.stragglers.model import Stragglers
+from shakedown.evidence.telemetry.odd import odd
+from shakedown.evidence.telemetry.summary import NodeTelemetry
+from shakedown.runs.directory import RunRecord
+from shakedown.runs.isolation import Hint
+from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 
 # How many times likelier each is of a bad node: guesses, deliberately low. A hint that is wrong costs a small group.

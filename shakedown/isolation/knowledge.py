@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from shakedown.isolation.causes import Cause, Floats, Posterior, Shape, posterior
-from shakedown.isolation.model import Group, Noise, Problem, Suspect, Training
+from shakedown.runs.isolation import Group, Noise, Problem, Suspect, Training
 
 CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from shakedown.isolation.causes import PRIOR
-from shakedown.isolation.model import Problem, Training
+from shakedown.runs.isolation import Problem, Training
 
 RATE = 0.3  # of its trainings that such a node fails
 BOUND = 0.05  # probability to have missed one, below which a search that follows a failed run may end without a name

@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal
 
-from shakedown import peers
-from shakedown.isolation.model import Training, short
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.evidence import peers
+from shakedown.runs.isolation import Training, short
 
 SLOW = 1.33  # times what is usual: as a straggler fails; what is less is no reason to name anybody
 NEAR = 0.1  # of it, to both sides: what is as near is repeated, and two of three decide

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shakedown.isolation import pace
-from shakedown.isolation.model import Isolation, Launcher, Training
 from shakedown.isolation.strategy import next_step, stopped
+from shakedown.runs.isolation import Isolation, Launcher, Training
 
 
 def search(

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shakedown.isolation.model import Group, Isolation, Noise, Problem, Training
 from shakedown.isolation.search import search
+from shakedown.runs.isolation import Group, Isolation, Noise, Problem, Training
 
 _BAD = re.compile(r"bad with a probability of ([0-9.e-]+)")
 

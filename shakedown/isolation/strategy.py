@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shakedown.common.text import counted
 from shakedown.hosts import folded
 from shakedown.isolation import across
 from shakedown.isolation.groups import next_groups
 from shakedown.isolation.knowledge import CONVINCED_SHARED, MISSED_SHARED, PROBABLE, SILENT, Knowledge
 from shakedown.isolation.missed import BOUND, RATE, missed
-from shakedown.isolation.model import Group, Isolation, Result
-from shakedown.text import counted
+from shakedown.runs.isolation import Group, Isolation, Result
 
 LEAST_NODES = 3  # of fewer none can be told from the others
 _THIRD = 1 / 3

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from shakedown.findings import Verdict
-from shakedown.isolation.model import Isolation, Result
-from shakedown.runs import RunDirectory, own
-from shakedown.runs_folder import runs_folder
+from shakedown.common.runs_folder import runs_folder
+from shakedown.runs.directory import RunDirectory, own
+from shakedown.runs.isolation import Isolation, Result
+from shakedown.state.findings import Verdict
 
 
 def standing(name: str, result: Result | None) -> tuple[Verdict, str]:

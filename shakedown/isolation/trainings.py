@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shakedown import copies
 from shakedown.desired.models import TOGETHER, DesiredState
-from shakedown.findings import Verdict
-from shakedown.isolation.model import Group, Outcome, Training, short
-from shakedown.runs import RunDirectory
-from shakedown.smoke.gates import NodeLog
-from shakedown.smoke.job import Job
-from shakedown.smoke.judgement import Judgement, judge
-from shakedown.smoke.kept_logs import KeptLog
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.plan import make_plan
-from shakedown.smoke.recipe import recipes
-from shakedown.smoke.results import JobResult
-from shakedown.state import NodeState
+from shakedown.evidence.results import JobResult
+from shakedown.gates import NodeLog
+from shakedown.gates.judgement import Judgement, judge
+from shakedown.jobs.job import Job
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import make_plan
+from shakedown.logs.kept_logs import KeptLog
+from shakedown.recipes.recipe import recipes
+from shakedown.runs import copies
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.isolation import Group, Outcome, Training, short
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState
 
 ITERATIONS = 10
 """Of a training of the search: the first ones are warm-up, and the median of the others is an iteration's time."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
-from shakedown.isolation.model import Isolation, Result, Training
-from shakedown.text import counted, printable
+from shakedown.runs.isolation import Isolation, Result, Training
 
 _NODES_SHOWN = 60  # characters
 

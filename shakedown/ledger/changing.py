@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-from shakedown.state import NodeState
+from shakedown.state.node import NodeState
 
 # What names an entry of a list, in the order in which they are looked for: entries keep their names when one is added.
 _NAMES = ("bdf", "name", "path", "mount", "destination", "id", "index", "pid")

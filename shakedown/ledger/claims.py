@@ -18,11 +18,11 @@ from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, func, select, text
 
+from shakedown.common.one_line import name
 from shakedown.ledger import schema
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.service import who
 from shakedown.ledger.store import Ledger
-from shakedown.ledger.words import name
 from shakedown.node.launcher import processes
 from shakedown.service.model import Step
 

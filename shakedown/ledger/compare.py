@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shakedown.findings import Verdict
+from shakedown.common.text import printable
+from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.changing import settled, without_missing
 from shakedown.ledger.jobs import key_of, parameters_of
-from shakedown.runs import JobRecord, RunDirectory, RunRecord
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.metrics import METRICS
-from shakedown.state import NodeState
-from shakedown.text import printable
+from shakedown.logs.metrics import METRICS
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState
 
 Group = Literal["verdict", "figures", "versions", "state", "plan", "rest"]
 ORDER: tuple[Group, ...] = ("verdict", "figures", "versions", "state", "plan", "rest")

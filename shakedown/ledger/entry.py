@@ -12,20 +12,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shakedown.bounded import DIGEST, NAME, TEXT
-from shakedown.findings import Finding, Verdict, worst
+from shakedown.common.bounded import DIGEST, NAME, TEXT
+from shakedown.common.one_line import line, name
+from shakedown.gates import Gate
+from shakedown.gates.baselines.key import digest as digest_of
+from shakedown.jobs.benchmark.results import figures_of
 from shakedown.ledger import schema
 from shakedown.ledger.jobs import key_of
-from shakedown.ledger.key import digest as digest_of
 from shakedown.ledger.parts import Part, equipment_of, parts_of
-from shakedown.ledger.words import line, name
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, results_of
+from shakedown.logs.metrics import MEAN, METRICS
+from shakedown.recipes.benchmark import document
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, results_of
 from shakedown.service.evidence import accusations, proofs
-from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.benchmark.results import figures_of
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.metrics import MEAN, METRICS
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding, Verdict, worst
+from shakedown.state.node import NodeState
 from shakedown.trials.judge import metric as metric_of
 from shakedown.trials.models import NODES
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from sqlalchemy import Connection, ScalarSelect, Select, and_, func, or_, select
 
-from shakedown.findings import Verdict
+from shakedown.common.one_line import line, name, plain
 from shakedown.ledger import schema
 from shakedown.ledger.store import Ledger
-from shakedown.ledger.words import line, name, plain
+from shakedown.state.findings import Verdict
 
 LIMIT = 20  # runs, unless asked for more
 STAYS = 50  # places of a part at most, the newest

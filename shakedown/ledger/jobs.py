@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from shakedown.common.text import printable
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
-from shakedown.ledger.key import Key, digest
-from shakedown.runs import JobRecord
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.state import Gpu, NodeState, Unreadable, is_unreadable
-from shakedown.text import printable
+from shakedown.gates.baselines.key import Key, digest
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.runs.directory import JobRecord
+from shakedown.state.node import Gpu, NodeState, Unreadable, is_unreadable
 
 NONE, UNREAD = "none", "not read"  # a node without the thing; a reading that could not be taken
 _LONGEST = 200  # characters of a value

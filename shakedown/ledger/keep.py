@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shakedown.runs import Evidence, RunDirectory, RunRecord
-from shakedown.state import NodeState
-from shakedown.text import printable
+from shakedown.common.text import printable
+from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
+from shakedown.state.node import NodeState
 
 
 def keep(

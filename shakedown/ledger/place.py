@@ -9,9 +9,9 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from shakedown.runs_folder import runs_folder
-from shakedown.secret_file import SecretError, read_secret
-from shakedown.text import printable
+from shakedown.common.runs_folder import runs_folder
+from shakedown.common.secret_file import SecretError, read_secret
+from shakedown.common.text import printable
 
 VARIABLE = "SHAKEDOWN_LEDGER"
 FILE = "ledger.sqlite"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Index, Integer, MetaData, String, Table
 
-from shakedown.bounded import DIGEST, NAME, TEXT, VERDICT
+from shakedown.common.bounded import DIGEST, NAME, TEXT, VERDICT
 
 metadata = MetaData()
 

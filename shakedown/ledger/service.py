@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
 
+from shakedown.common.one_line import name
 from shakedown.ledger import schema
 from shakedown.ledger.store import Ledger
-from shakedown.ledger.words import name
 from shakedown.service.model import LOAD, Accusation, Known, Proof, Step
 
 KEPT_S = 180 * 24 * 3600  # of a node's history that is looked at: what was not cleared for half a year is no news

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Engine, NullPool, Table, and_, create_engine, event, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, NoSuchModuleError, SQLAlchemyError
 
-from shakedown import private
-from shakedown.findings import Verdict
+from shakedown.common import private
+from shakedown.common.one_line import name as kept_name
 from shakedown.ledger import schema
 from shakedown.ledger.migrations import MIGRATIONS, Migration, migrate, version_of
 from shakedown.ledger.place import LedgerError, Place, place_of
-from shakedown.ledger.words import name as kept_name
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:  # who only asks has no use for them
+    from shakedown.gates.baselines.key import Earlier, Key
     from shakedown.ledger.entry import Entry
-    from shakedown.ledger.key import Earlier, Key
-    from shakedown.runs import RunDirectory, RunRecord
-    from shakedown.state import NodeState
+    from shakedown.runs.directory import RunDirectory, RunRecord
+    from shakedown.state.node import NodeState
 
 WAIT_S = 30.0  # for another writer, or for a server that does not answer
 _TRIES = 5
@@ -105,7 +105,7 @@ class Ledger:
         """Return the jobs of the same identity that passed, or of which only baselines did not hold, of every epoch,
         the newest `limit`, the oldest of them first. `before` is a run's id: only what had ended when that run began.
         None where there is no ledger yet."""
-        from shakedown.ledger.key import Earlier
+        from shakedown.gates.baselines.key import Earlier
 
         jobs, figures = schema.jobs, schema.figures
         if not self.exists():

@@ -11,7 +11,7 @@ from .account import parse_table, user_name
 from .tree import Part, Tree, attempt
 from .udev import devices
 
-# As the operations of shakedown/operations/devices.py are called. `patterns` are shell patterns of paths,
+# As the operations of operations/devices.py are called. `patterns` are shell patterns of paths,
 # `kernel_names` those of udev; `mode` is the least that there must be. No group: that of the file is right.
 ACCESS: Dict[str, Dict[str, Any]] = {
     "kfd": {"patterns": ("/dev/kfd",), "kernel_names": ("kfd",), "mode": "0660", "group": "render"},

@@ -67,7 +67,7 @@ class Setting:
     doc = ""  # one line
     example = ""  # a value that a site may write
     source = ""  # where it is documented
-    document: Optional[str] = None  # that wants a value of it: a key of smoke/documents.toml
+    document: Optional[str] = None  # that wants a value of it: a key of recipes/documents.toml
     risk = "safe"  # of changing it: "safe", "disruptive" (jobs notice), "reboot"
     unit: Optional[str] = None  # of its values
     values = r""  # pattern of the values that it takes

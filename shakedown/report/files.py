@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shakedown import private
+from shakedown.common import private
 from shakedown.report.formats import Run, text_of
 
 if TYPE_CHECKING:  # a drift check has no use for all that a run has
-    from shakedown.runs import RunDirectory
+    from shakedown.runs.directory import RunDirectory
 
 FILES = {"html": "report.html", "junit": "junit.xml", "prometheus": "metrics.prom", "markdown": "report.md"}
 """Format -> its file in the run directory."""

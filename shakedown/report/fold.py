@@ -10,11 +10,11 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from shakedown.findings import Finding, Remedy, Verdict, worst
 from shakedown.hosts import folded
+from shakedown.state.findings import Finding, Remedy, Verdict, worst
 
 if TYPE_CHECKING:
-    from shakedown.smoke.gates import Gate
+    from shakedown.gates import Gate
 
 Item = TypeVar("Item")
 NAME = "NODE"

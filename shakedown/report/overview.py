@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shakedown.findings import Finding, Verdict
+from shakedown.common.secrets import masked_model
+from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.fold import fold_gates
 from shakedown.report.formats import Findings, Judged, Remembered, Run
 from shakedown.report.terminal import shown_values
-from shakedown.secrets import masked_model
-from shakedown.text import counted, printable
+from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:
-    from shakedown.diagnosis.model import Diagnosis, Sign
-    from shakedown.isolation.model import Isolation, Result
+    from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+    from shakedown.gates import Gate, Recorded
     from shakedown.ledger.history import History
-    from shakedown.runs import JobRecord, RunNode
-    from shakedown.smoke.gates import Gate, Recorded
+    from shakedown.runs.directory import JobRecord, RunNode
+    from shakedown.runs.isolation import Isolation, Result
     from shakedown.trials.models import TrialsRecord
 
 WORDS = {
@@ -203,7 +203,7 @@ def _diagnosed(diagnosis: Diagnosis | None) -> Iterator[Action]:
     """What a job died of, as the first thing to look at."""
     if diagnosis is None:
         return
-    from shakedown.diagnosis import words
+    from shakedown.evidence.diagnosis import words
 
     signs = [words.evidence(sign) for sign in diagnosis.evidence[: words.SHOWN]]
     said = "; ".join([words.headline(diagnosis), *signs])

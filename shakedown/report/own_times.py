@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shakedown.stragglers.words import lines
+from shakedown.evidence.stragglers.words import lines
 
 if TYPE_CHECKING:
-    from shakedown.runs import JobRecord
-    from shakedown.stragglers.model import Own, Stragglers
+    from shakedown.evidence.stragglers.model import Own, Stragglers
+    from shakedown.runs.directory import JobRecord
 
 HEADER = ("standing", "node", "ranks", "beside the median of its peers", "least and most of a window")
 ROWS = 200  # the slowest; run.json has all

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from shakedown.findings import Verdict
 from shakedown.hosts import named
+from shakedown.logs.metrics import METRICS
 from shakedown.report.terminal import COLOURS, table
-from shakedown.smoke.metrics import METRICS
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shakedown.calibration import Row
+    from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History, JobRow, RunRow
 
@@ -117,7 +117,7 @@ def _when(at: datetime) -> str:
 def calibration(rows: Sequence[Row]) -> Iterator[RenderableType]:
     """What earlier runs say of each figure: their centre with its error, how far one run is off it, and what the next
     one must not be worse than."""
-    from shakedown.baselines.model import short  # who looks back has no use for it
+    from shakedown.gates.baselines.model import short  # who looks back has no use for it
 
     shown = table("job", "figure", "runs", "centre", "+-", "each run", "the next has to be", "unit")
     for row in rows:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from shakedown.common.text import counted, printable
 from shakedown.hosts import named
 from shakedown.report.terminal import table
 from shakedown.service.board import Board, by_standing, told, when
 from shakedown.service.model import NodeService
-from shakedown.text import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from shakedown.findings import Verdict
+from shakedown.common.text import printable
 from shakedown.hosts import named
-from shakedown.text import printable
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
-    from shakedown.smoke.gates import Gate
+    from shakedown.gates import Gate
 
 OutcomeKind = Literal["failed", "interrupted", "unreached", "excluded", "fail", "unknown", "drift", "stopped", "ok"]
 ORDER: tuple[OutcomeKind, ...] = (

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from shakedown.common.text import counted
 from shakedown.report.terminal import safe
-from shakedown.text import counted
 
 if TYPE_CHECKING:
-    from shakedown.telemetry.summary import NodeTelemetry, Spread
+    from shakedown.evidence.telemetry.summary import NodeTelemetry, Spread
 
 MOST = 8  # nodes that have a line of their own; with more, those alone of which there is something to say
 # Column -> channel, scale, and whether its middle or its end is what tells.

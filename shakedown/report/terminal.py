@@ -14,17 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shakedown.common.text import counted, in_unit, printable
 from shakedown.desired.sizes import format_size
-from shakedown.findings import Finding, Verdict
 from shakedown.hosts import folded, named
 from shakedown.report.fold import FoldedGate, fold, fold_gates, passing
-from shakedown.text import counted, in_unit, printable
+from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:  # a drift check shows findings only
-    from shakedown.baselines.model import Baseline
-    from shakedown.runs import JobRecord, RunNode, RunRecord
-    from shakedown.smoke.figures import Figures
-    from shakedown.smoke.gates import Gate
+    from shakedown.gates import Gate
+    from shakedown.gates.baselines.model import Baseline
+    from shakedown.logs.figures import Figures
+    from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""
@@ -198,7 +198,7 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
                 yield from [made] if made else []
                 yield from (safe(line) for line in telemetry.lines(job.telemetry))
         if job.stragglers is not None:
-            from shakedown.stragglers import words
+            from shakedown.evidence.stragglers import words
 
             yield from (safe(line) for line in words.lines(job.stragglers))
 
@@ -206,8 +206,8 @@ def judgement(gates: Sequence[Gate], jobs: Sequence[JobRecord] = (), show_all: b
 def nodes_table(gates: Sequence[Gate], jobs: Sequence[JobRecord], show_all: bool = False) -> Table:
     """What each node came to by itself: its verdict, its gates, and its figures beside the median of the others'. Of
     more than a few nodes (unless `show_all`) those that came to the same are one row, with their figures' span."""
-    from shakedown.smoke.gates import verdict as verdict_of
-    from shakedown.smoke.metrics import METRICS
+    from shakedown.gates import verdict as verdict_of
+    from shakedown.logs.metrics import METRICS
 
     own = {job.node: job.figures for job in jobs if job.node is not None}
     found = {
@@ -255,7 +255,7 @@ def outcome(verdict: Verdict) -> str:
 
 def closing(gates: Sequence[Gate]) -> Iterator[str]:
     """What a run came to, in a line for the nodes' own jobs and one for the job over all of them."""
-    from shakedown.smoke.gates import verdict as verdict_of
+    from shakedown.gates import verdict as verdict_of
 
     nodes = list(dict.fromkeys(gate.node for gate in gates if gate.node is not None))
     bad = [node for node in nodes if verdict_of(gate for gate in gates if gate.node == node) != Verdict.OK]
@@ -296,7 +296,7 @@ def figures_table(
 ) -> Table:
     """The measured figures, of a `node` by itself or of all: the median of the steady iterations, whether anybody
     expected one, and what earlier runs say of it where they were asked."""
-    from shakedown.smoke.metrics import METRICS
+    from shakedown.logs.metrics import METRICS
 
     known = baselines or {}
     first = "figure" if node is None else safe(f"figure of {node} by itself")
@@ -313,7 +313,7 @@ def figures_table(
 def report(record: RunRecord, show_all: bool = False) -> Iterator[Any]:
     """A whole run, from the top: the verdict, the nodes, what differs, the gates. What is the same of several nodes is
     said once; with `show_all` everything of each."""
-    from shakedown.diagnosis import words
+    from shakedown.evidence.diagnosis import words
 
     span = f"{record.started_at} to {record.finished_at or 'not finished'}"
     yield f"{verdict_text(record.verdict)}  run {safe(record.run_id)}  {safe(span)}  {safe(record.inventory)}"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from shakedown.common.text import counted
 from shakedown.report import terminal
-from shakedown.text import counted
 from shakedown.trials.models import KINDS
 
 if TYPE_CHECKING:
-    from shakedown.smoke.gates import Gate
+    from shakedown.gates import Gate
     from shakedown.trials.models import Judged, Matrix, TrialsRecord
 
 MANY = 16

@@ -12,17 +12,17 @@ from pyinfra.context import host as current_host
 
 from shakedown.agent import program, told
 from shakedown.agent.compile import compiled
+from shakedown.checks.examination import Examination, unreached
 from shakedown.desired import DesiredState
 from shakedown.desired.models import Agent
-from shakedown.examination import Examination, unreached
 from shakedown.facts.agent import read_last
-from shakedown.findings import Finding
 from shakedown.operations import agent
 from shakedown.runner.examine import tried
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
+from shakedown.runner.repair.waiting import waiting_for
 from shakedown.runner.session import session
-from shakedown.runner.waiting import waiting_for
+from shakedown.state.findings import Finding
 
 
 def install() -> None:

@@ -8,24 +8,24 @@ from pyinfra.api import Host, State
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from shakedown.findings import Verdict
+from shakedown.common.text import counted, file_name
+from shakedown.gates import Gate
+from shakedown.gates import verdict as verdict_of
+from shakedown.jobs.benchmark.plan import launch_plan
+from shakedown.jobs.benchmark.results import figures_of
+from shakedown.jobs.job import Event, Job, job_name
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.token import TOKEN, token
 from shakedown.operations import checkout as checkouts
 from shakedown.operations import smoke as smoke_operations
+from shakedown.recipes.benchmark import document
 from shakedown.report import terminal
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import ended_by, show_notes
-from shakedown.runs import JobRecord, RunDirectory, judge_job, results_of
-from shakedown.smoke.benchmark.document import document
-from shakedown.smoke.benchmark.plan import launch_plan
-from shakedown.smoke.benchmark.results import figures_of
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, job_name
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.token import TOKEN, token
-from shakedown.state import is_unreadable
-from shakedown.text import counted, file_name
+from shakedown.runs.directory import JobRecord, RunDirectory, judge_job, results_of
+from shakedown.state.findings import Verdict
+from shakedown.state.node import is_unreadable
 
 
 def checkout() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from shakedown.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of, usual_ledger
 from shakedown.desired.models import Smoke
+from shakedown.gates.alone import Alone, OneAlone
+from shakedown.jobs.job import job_name
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import PlanError
+from shakedown.ledger.compared import Wanted, earlier_own_figures, know_peers, own_figures, past_of, usual_ledger
 from shakedown.runner.session import Session
-from shakedown.runs import JobRecord
-from shakedown.smoke.job import job_name
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.plan import PlanError
-from shakedown.smoke.scaling import Alone, OneAlone
+from shakedown.runs.directory import JobRecord
 
 PlanAlone = Callable[[str], LaunchPlan]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pyinfra.context import host as current_host
 
 from shakedown.desired.models import TOGETHER
+from shakedown.jobs.plan.container import cache_folder
 from shakedown.operations import dataset, shared_folder
-from shakedown.runner.invocation import invocation
+from shakedown.recipes.datasets import files_of, known, variables_of
+from shakedown.recipes.options import choose
+from shakedown.recipes.recipe import recipes
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
-from shakedown.smoke.datasets import files_of, known, variables_of
-from shakedown.smoke.options import choose
-from shakedown.smoke.plan.container import cache_folder
-from shakedown.smoke.recipe import recipes
-from shakedown.state import is_unreadable
+from shakedown.state.node import is_unreadable
 
 
 def datasets() -> None:

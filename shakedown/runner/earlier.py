@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.rolling.model import Rolling
-from shakedown.runs import RunDirectory, own
+from shakedown.runs.directory import RunDirectory, own
+from shakedown.runs.rolling.model import Rolling
 
 
 def earlier_of(path: Path) -> Rolling:

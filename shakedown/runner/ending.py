@@ -11,22 +11,22 @@ from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
 from pyinfra.api.state import BaseStateCallback
 
-from shakedown.diagnosis import words
-from shakedown.examination import Examination
-from shakedown.findings import Verdict
+from shakedown.checks.examination import Examination
+from shakedown.common.text import printable
+from shakedown.evidence.diagnosis import words
 from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
 from shakedown.report.summary import HostOutcome, Summary, not_held, summary_lines
-from shakedown.runner import host_keys
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
-from shakedown.runner.waiting import look_on
-from shakedown.text import printable
+from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.repair.waiting import look_on
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
+    from shakedown.jobs.job import Job
     from shakedown.runner.session import Session
-    from shakedown.smoke.job import Job
 
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
 # name, since a drift check comes by here and would load the smoke run for nothing.
@@ -243,7 +243,7 @@ _KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/w
 def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
     """The nodes of jobs whose end nobody waited for, and the seconds within which each node ends its part by itself:
     the lease that the last poll began, and what processes are given to end."""
-    from shakedown.smoke.job import Timeouts  # a drift check has no use for it
+    from shakedown.jobs.job import Timeouts  # a drift check has no use for it
 
     held: dict[str, float] = {}
     for job in jobs:

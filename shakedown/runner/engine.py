@@ -5,7 +5,7 @@ Import this before anything that opens sockets: pyinfra needs gevent's patches.
 
 from __future__ import annotations
 
-from shakedown.runner import patched  # noqa: F401 - before all that it patches
+from shakedown.runner.pyinfra import patched  # noqa: F401 - before all that it patches
 
 # isort: split
 import logging
@@ -27,8 +27,8 @@ from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state
 
 from shakedown.runner.inventory import resolved_of, unread_group_data
-from shakedown.runner.invocation import invocation
-from shakedown.site_files import DEPLOYS
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.pyinfra.site_files import DEPLOYS
 
 
 class InventoryError(ValueError):
@@ -72,8 +72,8 @@ def load(
         resolved_of(list(made), whole=True)  # says which value, where, and what else is wrong
         raise
     if connects:
-        from shakedown.runner.connection import bind
         from shakedown.runner.ending import watch
+        from shakedown.runner.pyinfra.connection import bind
 
         bind(state)
         watch(state)

@@ -13,13 +13,13 @@ from pyinfra.api import Host, State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors.ssh import SSHConnector
 
-from shakedown.examination import Examination, Reading
+from shakedown.checks.examination import Examination, Reading
 from shakedown.facts.node import read_node
-from shakedown.runner import host_keys
 from shakedown.runner.inventory import desired_states, group_of, hosts_in_limit
 from shakedown.runner.progress import progress
-from shakedown.runner.waiting import waiting_for
-from shakedown.state import NodeState, shared
+from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.repair.waiting import waiting_for
+from shakedown.state.node import NodeState, shared
 
 log = logging.getLogger("shakedown")
 MANY = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shakedown.findings import Verdict
 from shakedown.report.summary import ORDER, HostOutcome, OutcomeKind
+from shakedown.state.findings import Verdict
 
 _WORDS: dict[Verdict, OutcomeKind] = {  # of a node's worst verdict, which is never a warning
     Verdict.OK: "ok",

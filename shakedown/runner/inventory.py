@@ -10,13 +10,13 @@ from typing import Any
 import click
 from pyinfra.api import Host, Inventory, State
 
+from shakedown.common.text import printable
 from shakedown.desired import DesiredStateError, Layer, Problem
 from shakedown.desired.layers import leaves
-from shakedown.resolve import HostLayers, Resolved, asks
-from shakedown.runner import pyinfra_keys
+from shakedown.desired.resolve import HostLayers, Resolved, asks
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
-from shakedown.text import printable
+from shakedown.runner.pyinfra import keys as pyinfra_keys
 
 _GROUP = "group "
 

@@ -13,26 +13,26 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
+from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
-from shakedown.findings import Verdict
 from shakedown.isolation import hints
 from shakedown.isolation.estimate import TRAINING_S, duration, estimate
-from shakedown.isolation.model import Group, Hint, Isolation, Problem, Training, short
 from shakedown.isolation.search import search
 from shakedown.isolation.strategy import most_rounds
 from shakedown.isolation.suspects import standing, to_resume
 from shakedown.isolation.trainings import plan_of, training_of
 from shakedown.isolation.tree import lines, round_line
+from shakedown.jobs.job import Job
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.where import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
-from shakedown.runner.invocation import invocation
-from shakedown.runner.places import via_of, where_of
+from shakedown.runner.jobs.places import via_of, where_of
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import judge_jobs, secrets_of
-from shakedown.runs import RunDirectory, RunRecord
-from shakedown.smoke.job import Job
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.where import Interrupted, Where
-from shakedown.text import counted
+from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
+from shakedown.state.findings import Verdict
 
 
 def run() -> None:

@@ -17,7 +17,7 @@ from pyinfra.api import State
 from shakedown.runner.host_run import HostRun
 
 if TYPE_CHECKING:  # a drift check loads no runner/session.py, which costs a tenth of it
-    from shakedown.resolve import Resolved
+    from shakedown.desired.resolve import Resolved
     from shakedown.runner.session import Session
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shakedown.operations import agent, rollback
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 
 
 def restore() -> None:

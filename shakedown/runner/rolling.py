@@ -19,19 +19,19 @@ from pydantic import ValidationError
 from pyinfra.api import Host, State
 from pyinfra.api.state import StateStage
 
+from shakedown.common.text import counted
 from shakedown.desired.models import Rolling as Wanted
-from shakedown.findings import Verdict
 from shakedown.hosts import named
-from shakedown.rolling import plan
-from shakedown.rolling.model import Rolling
 from shakedown.runner import engine
 from shakedown.runner.earlier import earlier_of
 from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
-from shakedown.runs import desired_digest, find_run
-from shakedown.text import counted
+from shakedown.runs.directory import desired_digest, find_run
+from shakedown.runs.rolling import plan
+from shakedown.runs.rolling.model import Rolling
+from shakedown.state.findings import Verdict
 
 FIRST_S = 20.0  # for all hosts to answer; the batches begin without those that take longer
 NOT_BEGUN = "its batch was not begun"

@@ -19,29 +19,29 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
 from shakedown import operations
-from shakedown.diagnosis.parts import parts_of
-from shakedown.examination import Examination
-from shakedown.findings import Finding, Verdict, worst
+from shakedown.checks.examination import Examination
+from shakedown.common.secrets import masked, masked_model, values_of
+from shakedown.common.text import file_name
+from shakedown.evidence.diagnosis.parts import parts_of
+from shakedown.evidence.results import NodeResult
 from shakedown.hosts import named
+from shakedown.jobs.job import Event, Job
 from shakedown.ledger.keep import keep
+from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
 from shakedown.report.files import write_reports
 from shakedown.report.formats import Findings, Run
-from shakedown.runner import host_keys
 from shakedown.runner.examine import examine
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
-from shakedown.runner.scheduler import after_run
-from shakedown.runs import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
-from shakedown.secrets import masked, masked_model, values_of
-from shakedown.smoke.job import Event, Job
-from shakedown.smoke.kept_logs import LogQuota
-from shakedown.smoke.results import NodeResult
-from shakedown.state import NodeState
-from shakedown.text import file_name
-from shakedown.watch.notes import Notes
+from shakedown.runner.pyinfra import host_keys
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.repair.scheduler import after_run
+from shakedown.runs.directory import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.watch.notes import Notes
+from shakedown.state.findings import Finding, Verdict, worst
+from shakedown.state.node import NodeState
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.context import host as current_host
 
 from shakedown.operations import checkout, patch, venv
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import session
 
 

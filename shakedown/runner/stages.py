@@ -13,20 +13,21 @@ from pyinfra.api.exceptions import NestedOperationError
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from shakedown.findings import Finding, Risk, Verdict, worst
-from shakedown.images import parse
 from shakedown.operations import boot, cmdline, provider, services, tuning
 from shakedown.operations import devices as device_operations
 from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
-from shakedown.runner import isolation, slurm
+from shakedown.runner import isolation
 from shakedown.runner.examine import reread
-from shakedown.runner.invocation import invocation
-from shakedown.runner.places import via_of, where_of
+from shakedown.runner.jobs import slurm
+from shakedown.runner.jobs.places import via_of, where_of
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
+from shakedown.state.findings import Finding, Risk, Verdict, worst
+from shakedown.state.images import parse
 
 
 def examine() -> None:

@@ -7,30 +7,30 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from shakedown.checks.examination import Examination
+from shakedown.common.secret_file import keyed_digest
+from shakedown.common.secrets import masked_model
 from shakedown.desired.models import EACH, TOGETHER
-from shakedown.diagnosis import words
-from shakedown.diagnosis.run import KeptLogs, diagnose
-from shakedown.examination import Examination
-from shakedown.findings import Verdict
+from shakedown.evidence.diagnosis import words
+from shakedown.evidence.results import JobResult
+from shakedown.gates import verdict as verdict_of
+from shakedown.gates.judgement import watched_counters
 from shakedown.hosts import named
 from shakedown.isolation import suspects
+from shakedown.jobs.job import Event, Job, job_name
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import PlanError, make_plan, render
+from shakedown.jobs.progress import Progress, ProgressOfEach
+from shakedown.jobs.token import TOKEN, token
 from shakedown.report import terminal
 from shakedown.report.trials import of_training
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.examine import reread
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
-from shakedown.runs import JobRecord, judge_job, new_run_id
-from shakedown.secret_file import keyed_digest
-from shakedown.secrets import masked_model
-from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, job_name
-from shakedown.smoke.judgement import watched_counters
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.plan import PlanError, make_plan, render
-from shakedown.smoke.progress import Progress, ProgressOfEach
-from shakedown.smoke.results import JobResult
-from shakedown.smoke.token import TOKEN, token
+from shakedown.runs.diagnosis import KeptLogs, diagnose
+from shakedown.runs.directory import JobRecord, judge_job, new_run_id
+from shakedown.state.findings import Verdict
 
 
 def jobs_of(examination: Examination) -> list[str | None]:

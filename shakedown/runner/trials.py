@@ -13,22 +13,23 @@ from pyinfra.api import Host, State
 from pyinfra.context import host as current_host
 from pyinfra.operations import python
 
-from shakedown.compared import Wanted, past_of, usual_ledger
+from shakedown.common.text import counted
 from shakedown.desired.models import Trials
-from shakedown.findings import Verdict
+from shakedown.gates import Gate
+from shakedown.gates import verdict as verdict_of
+from shakedown.jobs.job import Event, Job, job_name
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.ledger.compared import Wanted, past_of, usual_ledger
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.report import trials as shown
-from shakedown.runner import slurm, training
-from shakedown.runner.invocation import invocation
-from shakedown.runner.places import where_of
+from shakedown.runner import training
+from shakedown.runner.jobs import slurm
+from shakedown.runner.jobs.places import where_of
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
-from shakedown.runs import JobRecord, judge_job, judge_trials, past_by_node
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.gates import verdict as verdict_of
-from shakedown.smoke.job import Event, Job, job_name
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.text import counted
+from shakedown.runs.directory import JobRecord, judge_job, judge_trials, past_by_node
+from shakedown.state.findings import Verdict
 from shakedown.trials import rounds
 from shakedown.trials.judge import gates, judged, named_nodes, suspects, to_confirm
 from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord

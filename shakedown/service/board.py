@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from shakedown.findings import Verdict, worst
 from shakedown.schedulers.owner import Node
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import Mark, is_ours, theirs
 from shakedown.service.model import Known, NodeService, Step
 from shakedown.service.standing import History
+from shakedown.state.findings import Verdict, worst
 
 SHOWN = 20  # steps of a node, the newest
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from shakedown.common.text import counted
 from shakedown.service.ladder import Budget, ladder
 from shakedown.service.model import LOAD, RUNGS, Accusation, Known, Step
 from shakedown.service.standing import History
-from shakedown.text import counted
 
 Kind = Literal["rung", "load", "drain", "hand over", "wait", "leave"]
 LOADS = 2  # loads in a row that came to nothing, after which a person has to look

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from shakedown.common.one_line import line
+from shakedown.common.text import in_unit
 from shakedown.desired.models import TOGETHER
-from shakedown.findings import Finding, Verdict, worst
-from shakedown.ledger.words import line
-from shakedown.runs import RunRecord
+from shakedown.runs.directory import RunRecord
 from shakedown.service.ladder import ladder
 from shakedown.service.model import Accusation, Proof
-from shakedown.text import in_unit
+from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.trials.models import AGAIN, NODES, PAIRS
 
 SEARCH = "search"  # a search for bad nodes, as an accusation's name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shakedown.common.text import counted
 from shakedown.desired.amounts import of
 from shakedown.desired.models import Service
 from shakedown.service.model import LOAD, RUNGS, Known
-from shakedown.text import counted
 
 MENDING_S = 7 * 24 * 3600  # for so long a node on which nothing more was done counts as being mended
 WINDOW_S = 24 * 3600  # in which attempts that failed are counted

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from shakedown.common.text import counted, printable
 from shakedown.schedulers.owner import Node
 from shakedown.service.model import Accusation, Known, Step
 from shakedown.service.standing import History
-from shakedown.text import counted, printable
 
 OURS = "shakedown:"
 WITNESS = "witness"  # a node that is held only so that another one can be tried with it

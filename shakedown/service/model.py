@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from shakedown.ledger.words import line
-from shakedown.ledger.words import name as kept_name
+from shakedown.common.one_line import line
+from shakedown.common.one_line import name as kept_name
 
 Source = Literal["finding", "unread", "gate", "trial", "diagnosis", "isolation"]
 """`unread`: a reading could not be taken. `gate`: of a job that the node had for itself."""

@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
+from shakedown.common.secret_file import SecretError, read_secret
+from shakedown.common.text import printable
 from shakedown.desired.models import Bmc
-from shakedown.secret_file import SecretError, read_secret
-from shakedown.text import printable
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ")

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from shakedown import peers
-from shakedown.baselines.model import MINIMUM, Baseline, Past
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.gates.model import some
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.evidence import peers
+from shakedown.gates import Gate
+from shakedown.gates.baselines.model import MINIMUM, Baseline, Past
+from shakedown.gates.model import some
+from shakedown.state.findings import Verdict
 from shakedown.trials import confirm, matrix
 from shakedown.trials.models import NODES, PAIRS, Judged, Limits, Matrix, Reading, Standing, TrialsRecord
 from shakedown.trials.reading import read_log
@@ -151,7 +151,9 @@ def _before(past: Past | None, name: str, value: float, lower: bool) -> Baseline
     """A figure against those of the same part in earlier runs; None: there are not enough of them."""
     if past is None or past.problem or len(past.of_metric(name)) < MINIMUM:
         return None
-    from shakedown.baselines.judge import compare  # loads numpy and scipy: only where there is something to compare
+    from shakedown.gates.baselines.judge import (
+        compare,  # loads numpy and scipy: only where there is something to compare
+    )
 
     return compare(past, name, value, "at most" if lower else "at least")
 

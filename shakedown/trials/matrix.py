@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from shakedown.peers import PRIOR, Z, scatter_of, slower_than_others
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.evidence.peers import PRIOR, Z, scatter_of, slower_than_others
 from shakedown.trials.models import Named
 
 Cell = tuple[str, str]  # sender, receiver

@@ -12,16 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shakedown.desired.models import DesiredState, Smoke, Trials
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.options import ResolvedOptions
-from shakedown.smoke.plan.container import equip
-from shakedown.smoke.plan.draft import PlanDraft, PlanError, PlannedJob
-from shakedown.smoke.plan.environment import chosen_gpus
-from shakedown.smoke.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
-from shakedown.smoke.plan.participants import same_smoke
-from shakedown.smoke.plan.runtimes import RUNTIMES
-from shakedown.smoke.recipe import Entry, Launch, Recipe, recipes
-from shakedown.state import NodeState, is_unreadable
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan.container import equip
+from shakedown.jobs.plan.draft import PlanDraft, PlanError, PlannedJob
+from shakedown.jobs.plan.environment import chosen_gpus
+from shakedown.jobs.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
+from shakedown.jobs.plan.participants import same_smoke
+from shakedown.jobs.plan.runtimes import RUNTIMES
+from shakedown.recipes.options import ResolvedOptions
+from shakedown.recipes.recipe import Entry, Launch, Recipe, recipes
+from shakedown.state.node import NodeState, is_unreadable
 from shakedown.trials.models import PAIRS
 from shakedown.trials.rounds import Pair
 from shakedown.trials.workload.registry import TOOL, trials

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from shakedown.text import load_json, printable
+from shakedown.common.text import load_json, printable
 from shakedown.trials.models import Reading
 from shakedown.trials.workload.registry import MARK
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.telemetry.channels import channels
+from shakedown.evidence.telemetry.channels import channels
 from tests.docs.markdown import table
 
 HOW = {"gauge": "of the moment", "rate": "rate", "count": "growth"}

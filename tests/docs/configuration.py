@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from shakedown.desired import profiles
 from shakedown.desired.layers import leaves
 from shakedown.desired.models import DesiredState, Section
-from shakedown.smoke.documents import documents
+from shakedown.recipes.documents import documents
 from tests.docs.markdown import code, prose, summary, table
 
 _HEAD = ("key", "type", "default", "example", "given by", "what it asks for")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shakedown.smoke.benchmark.document import document as benchmark
-from shakedown.smoke.documents import Document
-from shakedown.smoke.documents import documents as every
-from shakedown.smoke.recipe import Recipe
-from shakedown.smoke.recipe import recipes as shipped
+from shakedown.recipes.benchmark import document as benchmark
+from shakedown.recipes.documents import Document
+from shakedown.recipes.documents import documents as every
+from shakedown.recipes.recipe import Recipe
+from shakedown.recipes.recipe import recipes as shipped
 from tests.docs.markdown import table
 
 

@@ -13,11 +13,11 @@ from typing import Any, get_args
 from shakedown.catalogue import Log, Severity, entries
 from shakedown.checks import answers, checks
 from shakedown.checks.compare import remedy_of
-from shakedown.findings import Verdict
+from shakedown.gates import rules
+from shakedown.gates.registry import Rule
+from shakedown.logs.metrics import METRICS
 from shakedown.node.settings import SETTINGS
-from shakedown.smoke.gates import rules
-from shakedown.smoke.gates.registry import Rule
-from shakedown.smoke.metrics import METRICS
+from shakedown.state.findings import Verdict
 from tests.docs.markdown import prose, summary, table
 
 # What a module of checks is about.

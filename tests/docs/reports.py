@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shakedown.prometheus_names import LABELS, NAMES
+from shakedown.common.prometheus_names import LABELS, NAMES
 from tests.docs.markdown import prose, table
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import jsonschema
 from pydantic import TypeAdapter
 
-from shakedown.archive.manifest import Manifest
-from shakedown.findings import Finding
-from shakedown.runs import Evidence, RunRecord
-from shakedown.smoke.benchmark.results import Results
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.log import Iteration
-from shakedown.state import NodeState
+from shakedown.jobs.benchmark.results import Results
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.logs.log import Iteration
+from shakedown.runs.archive.manifest import Manifest
+from shakedown.runs.directory import Evidence, RunRecord
+from shakedown.state.findings import Finding
+from shakedown.state.node import NodeState
 from tests.docs.markdown import as_json, summary, table
 
 FOLDER = Path(__file__).parents[2] / "docs" / "schemas"

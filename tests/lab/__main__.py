@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from shakedown.text import counted
+from shakedown.common.text import counted
 from tests.lab import card, images, registry, slots
 from tests.lab.hosts import Hosts
 from tests.lab.machine import LabError, require_root

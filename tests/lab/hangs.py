@@ -9,9 +9,9 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.diagnosis.model import Diagnosis
-from shakedown.smoke.results import JobResult
-from shakedown.smoke.signatures import MISMATCH
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.results import JobResult
+from shakedown.logs.signatures import MISMATCH
 from tests.lab.jobs import CHECKOUT, Run, diagnosis, plan, rank_pid
 from tests.lab.namespaces import Node, Rack
 

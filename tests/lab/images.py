@@ -24,7 +24,7 @@ from tests.lab.cache import CACHE, cached, debian
 from tests.lab.machine import require
 
 HERE = Path(__file__).parent
-WORKLOAD = HERE.parents[1] / "shakedown/smoke/workload"
+WORKLOAD = HERE.parents[1] / "shakedown/jobs/workload"
 LLAMA = "workspace/Megatron-LM/examples/llama"
 DISTRIBUTIONS = ("torch", "megatron-core", "numpy")
 LEFT_OUT = ("torch/bin/protoc", "torch/bin/test_", "torch/include/", "torch/test/")

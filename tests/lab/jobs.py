@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from shakedown.diagnosis.model import Diagnosis
-from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.run import KeptLogs, signs_of
-from shakedown.runs import Evidence, JobRecord, RunDirectory
-from shakedown.smoke.launch import LaunchPlan, NodePlan
-from shakedown.smoke.results import JobResult
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.diagnosis.origin import decide
+from shakedown.evidence.results import JobResult
+from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.runs.diagnosis import KeptLogs, signs_of
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.lab.namespaces import Node, Rack
 from tests.torchrun import TINY
 
@@ -49,7 +49,7 @@ def plan(
             ],
             environment={"GLOO_SOCKET_IFNAME": node.interface, "OMP_NUM_THREADS": "1"},
             secrets=["HF_TOKEN"],
-            upload=["shakedown.smoke.workload"],
+            upload=["shakedown.jobs.workload"],
             cleanup=[["sh", "-c", "echo cleaned >> /root/cleaned"]],
         )
         for rank, node in enumerate(lab.nodes)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shakedown.smoke.launch import CONTAINER_LABEL
+from shakedown.jobs.launch import CONTAINER_LABEL
 
 if TYPE_CHECKING:
     from tests.lab.namespaces import Node

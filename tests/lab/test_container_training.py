@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.launch import CONTAINER_LABEL
+from shakedown.jobs.launch import CONTAINER_LABEL
 from tests.lab import card, images, namespaces, registry
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.telemetry import samples
-from shakedown.telemetry.kernel import read as read_kernel
+from shakedown.evidence.telemetry import samples
+from shakedown.evidence.telemetry.kernel import read as read_kernel
 from tests.lab.conftest import RackMaker
 from tests.lab.namespaces import Node, Rack
 from tests.lab.product import LONG, Product, finish, smoke, until, until_it_trains

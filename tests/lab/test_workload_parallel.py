@@ -144,12 +144,12 @@ def test_a_rank_that_waits_for_a_frozen_one_can_be_interrupted(two_agents: list[
 
 COUNT = """
 import os, torch, torch.utils.flop_counter
-from shakedown.smoke.workload import cpu
-from shakedown.smoke.workload.arguments import Arguments
+from shakedown.jobs.workload import cpu
+from shakedown.jobs.workload.arguments import Arguments
 cpu.install()
 torch.distributed.init_process_group("gloo")
 from megatron.core import parallel_state
-from shakedown.smoke.workload.trainer import Trainer
+from shakedown.jobs.workload.trainer import Trainer
 parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
 trainer = Trainer(Arguments(hidden_size=64, num_layers=3, vocab_size=512, seq_length=32), torch.device("cpu"))
 with torch.utils.flop_counter.FlopCounterMode(display=False) as counter:

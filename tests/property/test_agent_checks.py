@@ -16,7 +16,7 @@ from shakedown import checks
 from shakedown.desired import DesiredState
 from shakedown.desired.home import at_home
 from shakedown.desired.models import Gpu, Rdma, System, Tuning
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state.node import NodeState, is_unreadable
 from tests.agents import PYTHON, OnTheNode, of_the_controller
 from tests.machine_state import machine_home
 from tests.states import bare, desired, healthy, image, unreadable, with_

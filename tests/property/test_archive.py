@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shakedown.archive.pseudonyms import Pseudonyms
-from shakedown.archive.read import opened
-from shakedown.archive.redact import Redactor
-from shakedown.archive.tar import Refused
+from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive.read import opened
+from shakedown.runs.archive.redact import Redactor
+from shakedown.runs.archive.tar import Refused
 from tests.archives import manifest_of, member, packed
 
 # One of digits alone is a number, and one behind two dashes an option.

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.gid import gid_index
-from shakedown.state import RdmaDevice
+from shakedown.state.gid import gid_index
+from shakedown.state.node import RdmaDevice
 from tests.states import hca, unreadable
 
 ADDRESSES = ["10.0.0.1", "10.0.0.2", "192.168.1.9"]

@@ -9,12 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shakedown import checks
+from shakedown.desired.hca import devices_of, of_family, others_of
 from shakedown.desired.models import Rdma
-from shakedown.findings import Finding
-from shakedown.hca import devices_of, of_family, others_of
-from shakedown.smoke.judgement import watched_counters
-from shakedown.smoke.plan.network import find_hcas
-from shakedown.state import NodeState, RdmaDevice
+from shakedown.gates.judgement import watched_counters
+from shakedown.jobs.plan.network import find_hcas
+from shakedown.state.findings import Finding
+from shakedown.state.node import NodeState, RdmaDevice
 from tests.states import desired, hca, healthy, interface, with_
 
 NAMES = ["bnxt_re{}", "ens{}f0_rdma", "rocep{}s0", "mlx5_{}", "rxe{}", "irdma{}"]

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shakedown.catalogue import entries
-from shakedown.smoke.gates import judge_log, read_log
-from shakedown.smoke.gates.iterations import iterations_complete
-from shakedown.smoke.job_shape import JobShapeReader
-from shakedown.smoke.lines import as_text, split
-from shakedown.smoke.log import Iteration, LogReader, parse, parse_line
-from shakedown.smoke.log_fields import field_names
-from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.signatures import FailureScanner, Scanner
-from shakedown.stragglers.reading import WindowReader
+from shakedown.evidence.stragglers.reading import WindowReader
+from shakedown.gates import judge_log, read_log
+from shakedown.gates.iterations import iterations_complete
+from shakedown.logs.job_shape import JobShapeReader
+from shakedown.logs.lines import as_text, split
+from shakedown.logs.log import Iteration, LogReader, parse, parse_line
+from shakedown.logs.log_fields import field_names
+from shakedown.logs.metrics import METRICS
+from shakedown.logs.signatures import FailureScanner, Scanner
 
 LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.log"))
 DIALECTS = ["upstream", "rocm", "primus", "primus_new", "deepspeed", "fork_tok_s_gpu", "fork_tokens_sec_gpu"]

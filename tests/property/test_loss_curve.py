@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bench.corpus import CURVES, runs
-from shakedown.smoke.loss_curve import BAD, Point, curve
+from shakedown.gates.loss_curve import BAD, Point, curve
 
 FALLING = [
     run.losses

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.smoke.plan import PlanError, make_plan, render
+from shakedown.jobs.plan import PlanError, make_plan, render
 from tests.plans import RUN_ID
 from tests.states import bare, desired, with_
 

@@ -8,7 +8,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shakedown.text import load_sound, sound
+from shakedown.common.text import load_sound, sound
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["\x1b[2J", "a\nb", "c2:5e:69", '":5e', "[1e9", "9" * 25, "é", "\u202e"])
 NUMBERS = st.integers(-(1 << 70), 1 << 70) | st.floats() | st.sampled_from([1 << 64, (1 << 64) + 1, 10**18, 1e300])

@@ -18,7 +18,7 @@ from shakedown.catalogue import Log, advice, entries
 from shakedown.catalogue.load import advice_names
 from shakedown.cli import COMMANDS, main
 from shakedown.desired import DesiredState
-from shakedown.smoke.program import program
+from shakedown.recipes.program import program
 
 PACKAGE = Path(__file__).parents[2] / "shakedown"
 # Options of the programs that nodes have, which advice may name: container engines (docs.docker.com/reference), Slurm
@@ -63,11 +63,11 @@ def texts() -> Iterator[tuple[str, str]]:
         yield entry.name, f"{entry.cause}; {entry.remedy}"
     for name in advice_names():
         yield name, advice(name)
-    for folder in ("checks", "smoke/gates", "smoke/plan", "smoke/benchmark"):
+    for folder in ("checks", "gates", "jobs/plan", "jobs/benchmark", "recipes"):
         for path in sorted((PACKAGE / folder).glob("*.py")):
             for line, text in sentences(ast.parse(path.read_text())):
                 yield f"{path.name}:{line}", text
-    for path in sorted((PACKAGE / "smoke").glob("*.py")):
+    for path in sorted(path for room in ("jobs", "logs", "evidence") for path in (PACKAGE / room).glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.keyword) and node.arg == "remedy" and isinstance(node.value, ast.Constant):
                 yield f"{path.name}:{node.value.lineno}", str(node.value.value)
@@ -89,7 +89,7 @@ def options() -> set[str]:
         command = main.get_command(click.Context(main), name)
         assert command is not None
         found.update(option for parameter in command.params for option in parameter.opts)
-    for entry in resources.files("shakedown.smoke").joinpath("programs").iterdir():
+    for entry in resources.files("shakedown.recipes").joinpath("programs").iterdir():
         if entry.name.endswith(".toml"):
             found.update(f"--{argument}" for argument in program(entry.name[:-5]).arguments)
     return found

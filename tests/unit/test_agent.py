@@ -14,13 +14,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shakedown.agent.compile import compiled, text
+from shakedown.common.prometheus_names import LABELS, NAMES
 from shakedown.desired import DesiredState
 from shakedown.node import safe_files
 from shakedown.node.agent.run import BUSY
 from shakedown.node.agent.session import as_login
 from shakedown.node.tree import Tree
-from shakedown.prometheus_names import LABELS, NAMES
-from shakedown.state import Account
+from shakedown.state.node import Account
 from tests.agents import PYTHON, unpacked
 from tests.sent_scripts import NOBODY
 from tests.states import desired

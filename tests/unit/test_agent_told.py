@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from shakedown.agent import told
-from shakedown.findings import Finding, Verdict, worst
 from shakedown.node import records
 from shakedown.node.agent import tell
+from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.transport.program import command, program
 from tests.sent_scripts import NOBODY
 from tests.unit.test_agent import Node, needs_root

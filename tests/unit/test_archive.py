@@ -18,17 +18,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from shakedown import runs
-from shakedown.archive import read
-from shakedown.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
-from shakedown.archive.pseudonyms import Pseudonyms
-from shakedown.archive.read import opened
-from shakedown.archive.redact import Redactor
-from shakedown.archive.tar import Refused, is_archive
 from shakedown.cli import main
-from shakedown.diagnosis.run import KeptLogs, ranks_left
-from shakedown.runs import RunDirectory
-from shakedown.smoke.kept_logs import KeptLog
+from shakedown.logs.kept_logs import KeptLog
+from shakedown.runs import directory as runs
+from shakedown.runs.archive import read
+from shakedown.runs.archive.make import DOCUMENTS, FOLDERS, TEXTS, make
+from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive.read import opened
+from shakedown.runs.archive.redact import Redactor
+from shakedown.runs.archive.tar import Refused, is_archive
+from shakedown.runs.diagnosis import KeptLogs, ranks_left
+from shakedown.runs.directory import RunDirectory
 from tests.archives import a_run, contents, manifest_of, member, packed
 
 TOKEN = "hf_" + "Ab1" * 9
@@ -122,8 +122,8 @@ def test_the_work_for_a_line_grows_with_its_length_alone() -> None:
     """A line of 16 KB took 90 s; these are of 200 KB. The limit is far above what a busy machine takes."""
     code = (
         "import sys\n"
-        "from shakedown.archive.pseudonyms import Pseudonyms\n"
-        "from shakedown.archive.redact import Redactor\n"
+        "from shakedown.runs.archive.pseudonyms import Pseudonyms\n"
+        "from shakedown.runs.archive.redact import Redactor\n"
         "names = Pseudonyms({'gpu-a17.rack7.corp.example': 'host', 'grace': 'user'})\n"
         "for piece in sys.argv[1:]:\n"
         "    Redactor(['of-this-controller'], names).text(piece * (200_000 // len(piece)) + '\\n')\n"

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ValidationError
 from pyinfra.api.exceptions import OperationValueError
 
 from shakedown import checks
+from shakedown.checks.examination import Examination, Reading
 from shakedown.desired import models
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import DesiredStateError
-from shakedown.examination import Examination, Reading
-from shakedown.findings import Finding, Verdict
 from shakedown.operations import names as checked
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding, Verdict
+from shakedown.state.node import NodeState
 from tests.states import bare, desired, healthy, unreadable, with_
 from tests.unit.test_findings_shown import leaves
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import baselines as simulated
-from shakedown.baselines.estimate import PRIOR, estimate
-from shakedown.baselines.judge import judge_against
-from shakedown.baselines.scan import lengths, scan
+from shakedown.gates.baselines.estimate import PRIOR, estimate
+from shakedown.gates.baselines.judge import judge_against
+from shakedown.gates.baselines.scan import lengths, scan
 
 BEGIN = datetime(2026, 9, 1, tzinfo=UTC)
 

@@ -14,16 +14,16 @@ import pytest
 from shakedown.catalogue import advice
 from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
-from shakedown.findings import Verdict
-from shakedown.runs import Evidence, JobRecord, RunDirectory, judge_job
-from shakedown.smoke.benchmark.document import document, excluded
-from shakedown.smoke.benchmark.judge import judge
-from shakedown.smoke.benchmark.plan import REPORT as PERF
-from shakedown.smoke.benchmark.plan import launch_plan, options
-from shakedown.smoke.benchmark.results import Figure, Results, Step, figures_of, read
-from shakedown.smoke.gates.benchmark import figures_finite, steps_complete
-from shakedown.smoke.kept_logs import LogFile, LogQuota
-from shakedown.smoke.launch import run_folders
+from shakedown.gates.benchmark import figures_finite, steps_complete
+from shakedown.gates.benchmark_run import judge
+from shakedown.jobs.benchmark.plan import REPORT as PERF
+from shakedown.jobs.benchmark.plan import launch_plan, options
+from shakedown.jobs.benchmark.results import Figure, Results, Step, figures_of, read
+from shakedown.jobs.launch import run_folders
+from shakedown.logs.kept_logs import LogFile, LogQuota
+from shakedown.recipes.benchmark import document, excluded
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, judge_job
+from shakedown.state.findings import Verdict
 from tests.documents import commands
 from tests.states import resolved
 
@@ -192,7 +192,7 @@ def mad(tmp_path: Path) -> Path:
 
 def run(mad: Path, setup: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """benchmark.sh with the checkout and the workspace where the container would have them."""
-    text = (files("shakedown.smoke.benchmark") / "benchmark.sh").read_text("utf-8")
+    text = (files("shakedown.jobs.benchmark") / "benchmark.sh").read_text("utf-8")
     text = text.replace("/mad/.", f"{mad}/mad/.").replace("/workspace", f"{mad}/workspace")
     (mad / "benchmark.sh").write_text(text)
     (mad / "setup.txt").write_text("".join(f"{line}\n" for line in document().models["Llama-3.1-70B"].setup))

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.calibration import CalibrationError, Row, baselines_of, in_a_row, usual_seconds
+from shakedown.ledger.calibration import CalibrationError, Row, baselines_of, in_a_row, usual_seconds
 from shakedown.ledger.store import open_ledger
 from shakedown.report import formats
 from shakedown.report.formats import Calibrated
 from shakedown.runner.training import plan_of
-from shakedown.runs import JobRecord, RunDirectory
+from shakedown.runs.directory import JobRecord, RunDirectory
 from tests.unit.test_compared import a_run, earlier, figure, rack
 
 STEADY = (386.1, 384.9, 385.4, 383.8, 385.9)
@@ -111,7 +111,7 @@ time.sleep(120)
 """
 PARENT = """
 import sys
-from shakedown.calibration import CalibrationError, in_a_row
+from shakedown.ledger.calibration import CalibrationError, in_a_row
 try:
     in_a_row(lambda _file: [sys.executable, "-c", sys.argv[1], sys.argv[2]], 3, None, print)
 except CalibrationError as error:

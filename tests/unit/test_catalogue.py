@@ -11,8 +11,8 @@ from shakedown import catalogue
 from shakedown.catalogue import Entry, Log, entries, entry
 from shakedown.catalogue.kernel import compiled, matcher
 from shakedown.catalogue.model import pieces
+from shakedown.logs.signatures import FailureScanner, rccl
 from shakedown.node.kernel_match import Matcher
-from shakedown.smoke.signatures import FailureScanner, rccl
 from tests.unit.test_hostile_logs import assert_linear, grown
 
 LOGS: tuple[Log, ...] = ("kernel", "job", "rccl")

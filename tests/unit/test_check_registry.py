@@ -10,8 +10,8 @@ import pytest
 
 from shakedown import checks
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Comparison, Verdict
-from shakedown.state import NodeState
+from shakedown.state.findings import Comparison, Verdict
+from shakedown.state.node import NodeState
 from tests.states import desired, healthy
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shakedown.checks.compare import AS_ROOT, NOT_SET, at_boot, boot_remedy, compare_setting, installed, unknown
-from shakedown.findings import Comparison, Remedy, Risk, Verdict
-from shakedown.state import BootUnit, Setting, Unreadable
+from shakedown.state.findings import Comparison, Remedy, Risk, Verdict
+from shakedown.state.node import BootUnit, Setting, Unreadable
 from tests.states import healthy, with_
 
 REMEDY = Remedy(text="fix")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.devices import dri, infiniband, kfd
-from shakedown.findings import Finding
+from shakedown.state.findings import Finding
 from tests.states import DELETED, bare, desired, healthy, unreadable, with_
 
 DESIRED = desired()

@@ -9,8 +9,8 @@ import pytest
 from shakedown.checks import gpu as checks
 from shakedown.checks.gpu import parse_version
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
-from shakedown.state import Why
+from shakedown.state.findings import Finding, Verdict
+from shakedown.state.node import Why
 from tests.states import DELETED, GIB, bare, desired, gpu, healthy, unreadable, with_
 
 ALL = [

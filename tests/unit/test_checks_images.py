@@ -9,11 +9,11 @@ import pytest
 from shakedown.checks.fleet import outliers
 from shakedown.checks.images import images
 from shakedown.desired.problems import DesiredStateError
-from shakedown.findings import Finding
-from shakedown.images import held, parse, same
-from shakedown.smoke.plan.container import pin_image
-from shakedown.smoke.recipe import recipes
-from shakedown.state import Image
+from shakedown.jobs.plan.container import pin_image
+from shakedown.recipes.recipe import recipes
+from shakedown.state.findings import Finding
+from shakedown.state.images import held, parse, same
+from shakedown.state.node import Image
 from tests.states import desired, healthy, image, unreadable, with_
 
 ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.fleet import outliers
-from shakedown.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict
 from tests.states import desired, healthy, unreadable, with_
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from shakedown.checks import checks
 from shakedown.checks.pcie import max_read_request
-from shakedown.findings import Finding
+from shakedown.state.findings import Finding
 from tests.states import desired, healthy, with_
 
 

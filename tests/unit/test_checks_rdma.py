@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks import rdma as checks
-from shakedown.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict
 from tests.states import DELETED, bare, desired, healthy, unreadable, with_
 
 ALL = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shakedown.checks.several import common, compare_several, missing, nothing_there
-from shakedown.findings import Remedy, Verdict
-from shakedown.state import Unreadable
+from shakedown.state.findings import Remedy, Verdict
+from shakedown.state.node import Unreadable
 
 GONE = Unreadable(unreadable="missing", detail="/x")
 REMEDY = Remedy(text="look")

@@ -11,9 +11,9 @@ import pytest
 from shakedown.checks import evaluate
 from shakedown.checks.environment import environment
 from shakedown.checks.support import image_version, support
-from shakedown.findings import Finding, Verdict
-from shakedown.images import parse
-from shakedown.smoke.recipe import families
+from shakedown.recipes.recipe import families
+from shakedown.state.findings import Finding, Verdict
+from shakedown.state.images import parse
 from tests.states import DELETED, GIB, desired, healthy, image, unreadable, with_
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shakedown.checks.system import clock, container_engine, disk_free
-from shakedown.findings import Finding
+from shakedown.state.findings import Finding
 from tests.states import GIB, bare, desired, healthy, unreadable, with_
 
 

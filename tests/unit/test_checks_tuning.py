@@ -9,9 +9,9 @@ import pytest
 
 from shakedown import checks
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, FixedBy, Risk, Verdict
 from shakedown.operations import boot, cmdline, reboot, tuning
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding, FixedBy, Risk, Verdict
+from shakedown.state.node import NodeState
 from tests.states import bare, desired, healthy, unreadable, with_
 
 RPF = "net.ipv4.conf.all.rp_filter"

@@ -9,7 +9,7 @@ import pytest
 from shakedown.checks import evaluate
 from shakedown.checks.fleet import outliers
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict
 from tests.states import CMDLINE, GIB, desired, healthy, unreadable, with_
 
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import COMMANDS, main
-from shakedown.findings import Verdict
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, now
-from shakedown.smoke.gates.model import TOGETHER
-from shakedown.smoke.kept_logs import LogFile, LogQuota
+from shakedown.gates.model import TOGETHER
+from shakedown.logs.kept_logs import LogFile, LogQuota
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, now
+from shakedown.state.findings import Verdict
 from tests import forks
 from tests.plans import small
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from shakedown.examination import Examination, Reading
-from shakedown.findings import Finding, FixedBy, Remedy, Verdict
+from shakedown.checks.examination import Examination, Reading
 from shakedown.ledger import service as book
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runner import climbing
-from shakedown.runner.child import Commands
-from shakedown.runner.climbing import Climb
-from shakedown.runner.service import Picture, picture
-from shakedown.runs import JobRecord, RunDirectory, RunNode
+from shakedown.runner.repair import climbing
+from shakedown.runner.repair.child import Commands
+from shakedown.runner.repair.climbing import Climb
+from shakedown.runner.repair.service import Picture, picture
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode
 from shakedown.service.model import Step
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from tests.plans import small
 from tests.states import bare, desired
 from tests.unit.test_service import a_record

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shakedown.secrets import MASK, Masker, found_in, masked
+from shakedown.common.secrets import MASK, Masker, found_in, masked
 
 SECRET = "S3cret9z"
 LINES = (

@@ -11,21 +11,21 @@ import pytest
 from click.testing import CliRunner
 from pyinfra.api import Config, Inventory, State
 
+from shakedown import gates
+from shakedown.checks.examination import Examination, Reading
 from shakedown.cli import main
-from shakedown.compared import know_peers
-from shakedown.examination import Examination, Reading
-from shakedown.findings import Verdict
+from shakedown.gates import Gate
+from shakedown.ledger.compared import know_peers
 from shakedown.ledger.store import open_ledger
+from shakedown.logs.figures import Figure, Figures
+from shakedown.logs.kept_logs import LogFile, LogQuota
+from shakedown.logs.metrics import METRICS
 from shakedown.report import terminal
 from shakedown.runner.comparison import compare_with_alone, compare_with_earlier
 from shakedown.runner.session import Session
 from shakedown.runner.training import plan_of
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run
-from shakedown.smoke import gates
-from shakedown.smoke.figures import Figure, Figures
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.kept_logs import LogFile, LogQuota
-from shakedown.smoke.metrics import METRICS
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunNode, RunRecord, judge_run
+from shakedown.state.findings import Verdict
 from tests.states import GIB, bare, desired, with_
 from tests.unit.test_gates_baseline import rack_of
 
@@ -240,8 +240,8 @@ def test_a_node_of_which_nothing_is_known_alone_is_named() -> None:
 
 
 def test_the_table_of_figures_says_what_earlier_runs_say() -> None:
-    from shakedown.baselines.judge import compare as against
-    from shakedown.baselines.model import Past
+    from shakedown.gates.baselines.judge import compare as against
+    from shakedown.gates.baselines.model import Past
 
     earlier([400.0] * 6)
     past = compared(session(rack())).past or Past(judge=False)

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.cvs import Choice, import_file
-from shakedown.resolve import HostLayers
+from shakedown.desired.resolve import HostLayers
+from shakedown.recipes.options import choose
+from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
-from shakedown.smoke.options import choose
-from shakedown.smoke.recipe import recipes
 from tests.cvs_files import (
     AS_THEY_STAND,
     CELL,

@@ -12,7 +12,7 @@ import pytest
 from shakedown.desired.cvs import Choice, CvsError, importing
 from shakedown.desired.cvs.document import Given, parameters, without_comments
 from shakedown.desired.cvs.tables import families, known_parameters
-from shakedown.smoke import recipe as smoke
+from shakedown.recipes import recipe as smoke
 from tests.cvs_files import DISTRIBUTED, EXAMPLES, FILLED, LATER, changed, copy_of, outcome
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shakedown.desired.cvs import Choice, import_file
-from shakedown.smoke.metrics import METRICS
+from shakedown.logs.metrics import METRICS
 from tests.cvs_files import DELETED, SWEEP, copy_of, errors, planned
 
 RUN = Choice(run="mbs2-fp8")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shakedown.desired.models import Dataset, Image, Smoke
-from shakedown.smoke.datasets import files_of, known, problems_of, variables_of
-from shakedown.smoke.options import choose
-from shakedown.smoke.plan.container import cache_folder
-from shakedown.smoke.program import gated, program
-from shakedown.smoke.recipe import recipes
+from shakedown.jobs.plan.container import cache_folder
+from shakedown.recipes.datasets import files_of, known, problems_of, variables_of
+from shakedown.recipes.options import choose
+from shakedown.recipes.program import gated, program
+from shakedown.recipes.recipe import recipes
 
 SHA = "a" * 64
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.runner.deploys import Deploy, own_deploys
-from shakedown.site_files import DEPLOYS
+from shakedown.runner.pyinfra.deploys import Deploy, own_deploys
+from shakedown.runner.pyinfra.site_files import DEPLOYS
 
 
 def of(folder: Path, text: str) -> list[Deploy]:

@@ -11,24 +11,24 @@ from typing import Any, ClassVar
 import pytest
 
 from shakedown.catalogue.load import read_data
-from shakedown.diagnosis import words
-from shakedown.diagnosis.first import first, may_be_echo, with_culprit
-from shakedown.diagnosis.model import Diagnosis
-from shakedown.diagnosis.names import known_names, names_in
-from shakedown.diagnosis.names import named as names_of_line
-from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.parts import parts_of
-from shakedown.diagnosis.run import KeptLogs, diagnose, of_logs, ranks_left, signs_of
-from shakedown.diagnosis.signs import not_running, of_failure, of_match
-from shakedown.findings import Verdict
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord
-from shakedown.smoke.gates import Gate, read_log
-from shakedown.smoke.kept_logs import LEADER, KeptLog, LogFile, LogQuota
-from shakedown.smoke.kernel_lines import kernel_log
-from shakedown.smoke.results import Failure, JobResult, NodeResult
-from shakedown.smoke.signatures import Match
-from shakedown.telemetry import KERNEL_LOG
-from shakedown.telemetry.timing import NodeClock, Timing
+from shakedown.evidence.diagnosis import words
+from shakedown.evidence.diagnosis.first import first, may_be_echo, with_culprit
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.diagnosis.names import known_names, names_in
+from shakedown.evidence.diagnosis.names import named as names_of_line
+from shakedown.evidence.diagnosis.origin import decide
+from shakedown.evidence.diagnosis.parts import parts_of
+from shakedown.evidence.diagnosis.signs import not_running, of_failure, of_match
+from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.evidence.results import Failure, JobResult, NodeResult
+from shakedown.evidence.telemetry import KERNEL_LOG
+from shakedown.evidence.telemetry.timing import NodeClock, Timing
+from shakedown.gates import Gate, read_log
+from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota
+from shakedown.logs.signatures import Match
+from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs, ranks_left, signs_of
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord
+from shakedown.state.findings import Verdict
 from tests.nodes import launch_plan
 
 BEGIN = datetime(2026, 9, 24, tzinfo=UTC)

@@ -12,12 +12,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from shakedown import gates
 from shakedown.desired import profiles
 from shakedown.desired.layers import Layer
-from shakedown.findings import Finding, Verdict
-from shakedown.resolve import HostLayers
+from shakedown.desired.resolve import HostLayers
 from shakedown.runner.features import resolve
-from shakedown.smoke import gates
+from shakedown.state.findings import Finding, Verdict
 from tests.docs import commands, links, schemas, shell
 from tests.docs.blocks import BLOCKS, ROOT, blocks_of, filled, pages, wanted
 from tests.slurm_commands import Programs
@@ -162,7 +162,7 @@ _NOWHERE = re.compile(r"\b\d{3}_[0-9a-f]{8,}\w*\.txt|FIELD_NOTES|PYINFRA_NOTES|\
 
 def test_nothing_refers_to_what_is_not_here() -> None:
     """Neither notes that nobody else has, nor documents by a name that cannot be looked up."""
-    folders = [ROOT / name for name in ("shakedown", "deploy", "inventories", "docs")]
+    folders = [ROOT / name for name in ("shakedown", "facts", "operations", "deploy", "inventories", "docs")]
     files = [
         path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".toml", ".md", ".json")
     ]

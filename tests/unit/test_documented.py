@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.runner.documented import DOCUMENTED, problems
-from shakedown.site_files import DEPLOYS
+from shakedown.runner.pyinfra.documented import DOCUMENTED, problems
+from shakedown.runner.pyinfra.site_files import DEPLOYS
 from tests.states import desired
 
 TAG = "rocm/stanford-megatron-lm:latest"

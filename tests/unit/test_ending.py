@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from shakedown.findings import Verdict
+from shakedown.jobs.job import Job, Timeouts
 from shakedown.report.summary import Summary, summary_lines
 from shakedown.runner.ending import busy_after
-from shakedown.runs import why_none_can_be_kept
-from shakedown.smoke.job import Job, Timeouts
+from shakedown.runs.directory import why_none_can_be_kept
+from shakedown.state.findings import Verdict
 from tests import forks
 from tests.nodes import until
 from tests.plans import small
@@ -160,8 +160,8 @@ sys.addaudithook(hook)
         ("run", "pyinfra.api.inventory"),
         ("plan", "shakedown.checks"),
         ("run", "shakedown.runner.session"),
-        ("pyinfra", "shakedown.runner.connection"),
-        ("pyinfra", "shakedown.runner.documented"),
+        ("pyinfra", "shakedown.runner.pyinfra.connection"),
+        ("pyinfra", "shakedown.runner.pyinfra.documented"),
     ],
 )
 def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, moment: str) -> None:
@@ -192,7 +192,7 @@ def test_an_interrupt_while_things_are_loaded(tmp_path: Path, command: str, mome
 
 TWICE = """
 import os, signal, sys
-from shakedown.runner.invocation import install_signal_handlers, invocation
+from shakedown.runner.pyinfra.invocation import install_signal_handlers, invocation
 from shakedown.operations.smoke import interrupts
 
 install_signal_handlers()
@@ -399,7 +399,7 @@ ENDED_EARLY = """
 import sys
 from shakedown.runner import engine
 from shakedown.runner.ending import outcomes
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 
 state = engine.load(sys.argv[1])
 with engine.connected(state):

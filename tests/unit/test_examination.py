@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shakedown.examination import Examination, Reading, unreached
-from shakedown.findings import Finding, Remedy, Verdict, worst
+from shakedown.checks.examination import Examination, Reading, unreached
 from shakedown.runner import examine
 from shakedown.runner.progress import RunProgress
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding, Remedy, Verdict, worst
+from shakedown.state.node import NodeState
 from tests.states import desired, healthy, with_
 
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from shakedown.catalogue.lines import read
 from shakedown.cli import main
-from shakedown.smoke import explain as explaining
-from shakedown.smoke.explain import explain
-from shakedown.smoke.log_source import LogSource
+from shakedown.logs import explain as explaining
+from shakedown.logs.explain import explain
+from shakedown.logs.log_source import LogSource
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 LOST = "nvme nvme2: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from shakedown import state as contract
 from shakedown.facts.node import NodeState, parse
 from shakedown.node.launch import home
+from shakedown.state import node as contract
 from shakedown.transport import bundle
 from tests import forks
 from tests.sshd import SSHD, Node, start

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from shakedown.images import parse
 from shakedown.operations import fetching, registries
 from shakedown.operations.fetching import Wish, fetch
 from shakedown.operations.registries import Registry
 from shakedown.runner import stages
+from shakedown.state.images import parse
 from tests.states import desired
 
 TRUE, LIE = "sha256:" + "1" * 64, "sha256:" + "2" * 64

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.figures import measure
-from shakedown.smoke.log import Iteration, parse
-from shakedown.smoke.metrics import GREATEST, METRICS
+from shakedown.logs.figures import measure
+from shakedown.logs.log import Iteration, parse
+from shakedown.logs.metrics import GREATEST, METRICS
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 

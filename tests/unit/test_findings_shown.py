@@ -19,11 +19,11 @@ from rich.console import Console
 
 from shakedown import checks
 from shakedown.checks import fleet
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.gates import Gate
 from shakedown.node.settings import SETTINGS
 from shakedown.report import terminal
-from shakedown.smoke.gates import Gate
-from shakedown.state import NodeState
+from shakedown.state.findings import Finding, Remedy, Verdict
+from shakedown.state.node import NodeState
 from tests.states import SETTING_VALUES, desired, healthy, image, unreadable, with_
 
 DIGEST = "sha256:" + "a" * 64

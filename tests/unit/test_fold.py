@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shakedown.findings import Finding, Remedy, Verdict
+from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
 from shakedown.report.fold import Folded, fold, fold_gates, passing, without_name
-from shakedown.runs import RunNode, RunRecord
-from shakedown.smoke.gates import Gate
+from shakedown.runs.directory import RunNode, RunRecord
+from shakedown.state.findings import Finding, Remedy, Verdict
 
 RACKS = nodes("node[001-512]")
 

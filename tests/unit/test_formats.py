@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from shakedown.cli import main
-from shakedown.findings import Finding, Verdict
+from shakedown.gates import Gate
 from shakedown.report import formats
 from shakedown.report.formats import Desired, Findings, Judged, Plans, Run, SiteLayer, shows
-from shakedown.smoke.gates import Gate
+from shakedown.state.findings import Finding, Verdict
 
 FOUND = [
     Finding(name="thp", node="n1", verdict=Verdict.DRIFT, wanted="always", actual="[bold]never"),

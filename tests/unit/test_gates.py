@@ -10,23 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import (
-    Gate,
-    NodeLog,
-    iterations_of,
-    judge_log,
-    read_log,
-    recorded,
-    unknown_metrics,
-    verdict,
-)
-from shakedown.smoke.gates.counters import counters
-from shakedown.smoke.gates.exit_codes import exit_codes
-from shakedown.smoke.log import Iteration, Summary
-from shakedown.smoke.metrics import METRICS
-from shakedown.state import Unreadable
+from shakedown.gates import Gate, NodeLog, iterations_of, judge_log, read_log, recorded, unknown_metrics, verdict
+from shakedown.gates.counters import counters
+from shakedown.gates.exit_codes import exit_codes
+from shakedown.logs.figures import measure
+from shakedown.logs.log import Iteration, Summary
+from shakedown.logs.metrics import METRICS
+from shakedown.state.findings import Verdict
+from shakedown.state.node import Unreadable
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from bench.baselines_correlated import FAMILIES, correlated
-from shakedown.baselines.model import MOST, Past
-from shakedown.baselines.peers import peers_of
-from shakedown.findings import Verdict
-from shakedown.ledger.key import Earlier
-from shakedown.smoke import gates
-from shakedown.smoke.figures import Figures, measure
-from shakedown.smoke.gates import Gate, Observed
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.scaling import Alone, OneAlone
+from shakedown import gates
+from shakedown.gates import Gate, Observed
+from shakedown.gates.alone import Alone, OneAlone
+from shakedown.gates.baselines.key import Earlier
+from shakedown.gates.baselines.model import MOST, Past
+from shakedown.gates.baselines.peers import peers_of
+from shakedown.logs.figures import Figures, measure
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 BEGIN = datetime(2026, 9, 1, tzinfo=UTC)
 HERE, THERE = "image sha256:aa, ROCm 6.4.1, amdgpu 6.12.12", "image sha256:bb, ROCm 6.3.0, amdgpu 6.10.5"

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from shakedown.catalogue import advice
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.smoke.gates.exit_codes import exit_codes
-from shakedown.smoke.gates.logs_complete import logs_complete
-from shakedown.smoke.gates.model import QUOTED, some
-from shakedown.smoke.gates.nothing_left import nothing_left
-from shakedown.smoke.log import Iteration
+from shakedown.gates import Gate, NodeLog, judge_log, read_log
+from shakedown.gates.exit_codes import exit_codes
+from shakedown.gates.logs_complete import logs_complete
+from shakedown.gates.model import QUOTED, some
+from shakedown.gates.nothing_left import nothing_left
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 
 def lines(count: int, step: int = 1, **fields: object) -> list[Iteration]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shakedown.gid import NoGid, addresses_of, gid_index
-from shakedown.state import RdmaDevice
+from shakedown.state.gid import NoGid, addresses_of, gid_index
+from shakedown.state.node import RdmaDevice
 from tests.states import hca, healthy, unreadable, with_
 
 

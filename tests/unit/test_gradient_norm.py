@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from bench.corpus import CURVES, runs
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import NodeLog, judge_log, read_log
-from shakedown.smoke.gates.gradients import gradient_norm
-from shakedown.smoke.log import Iteration
+from shakedown.gates import NodeLog, judge_log, read_log
+from shakedown.gates.gradients import gradient_norm
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

@@ -142,7 +142,7 @@ def test_the_exit_code_follows_the_verdict_dry_or_not(
 UNKNOWN = """
 from shakedown.runner import stages
 from shakedown.runner.session import session
-from shakedown.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict
 
 stages.examine()
 for found in session().examination.findings.values():

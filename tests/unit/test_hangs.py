@@ -19,19 +19,19 @@ from typing import Any
 
 import pytest
 
-from shakedown.diagnosis import signs
-from shakedown.diagnosis.origin import decide
-from shakedown.diagnosis.run import KeptLogs, signs_of
-from shakedown.diagnosis.signs import of_hang
-from shakedown.hangs import ras
-from shakedown.hangs.analysis import analyse, main_thread
-from shakedown.hangs.model import Hang, Rank
-from shakedown.hangs.records import flight_of, rank_of, ranks_of
+from shakedown.evidence.diagnosis import signs
+from shakedown.evidence.diagnosis.origin import decide
+from shakedown.evidence.diagnosis.signs import of_hang
+from shakedown.evidence.hangs import ras
+from shakedown.evidence.hangs.analysis import analyse, main_thread
+from shakedown.evidence.hangs.model import Hang, Rank
+from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
+from shakedown.evidence.results import Failure
+from shakedown.jobs.standstill import Standstill
+from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.launcher import processes, standstill
-from shakedown.runs import Evidence, JobRecord, RunDirectory
-from shakedown.smoke.kept_logs import KeptLog
-from shakedown.smoke.results import Failure
-from shakedown.smoke.standstill import Standstill
+from shakedown.runs.diagnosis import KeptLogs, signs_of
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory
 from tests.nodes import launch_plan, until
 
 WAYS = ("stopped", "in a loop", "in another collective", "in another group")

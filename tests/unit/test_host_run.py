@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from pyinfra.api import Config, Inventory, State
 
-from shakedown.findings import Verdict
 from shakedown.report.summary import HostOutcome
 from shakedown.runner.ending import watch
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.progress import progress
+from shakedown.state.findings import Verdict
 
 
 def fail(run: HostRun) -> None:

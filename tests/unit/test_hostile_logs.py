@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from shakedown.catalogue import entries
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import NodeLog, judge_log, read_log
-from shakedown.smoke.log import MAX_ITERATIONS, LogReader, parse
-from shakedown.smoke.log_fields import field_names
-from shakedown.smoke.signatures import FailureScanner, Scanner, first_failure
+from shakedown.gates import NodeLog, judge_log, read_log
+from shakedown.logs.log import MAX_ITERATIONS, LogReader, parse
+from shakedown.logs.log_fields import field_names
+from shakedown.logs.signatures import FailureScanner, Scanner, first_failure
+from shakedown.state.findings import Verdict
 
 SIGNATURES = (*entries("job"), *entries("rccl"))
 EXPECT = {"throughput_per_gpu": 1.0, "tokens_per_gpu": 1.0, "elapsed_time_per_iteration": 1e9, "mem_usage": 1.0}

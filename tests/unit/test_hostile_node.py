@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
+from shakedown.common.text import DEEPEST, LONGEST, sound
 from shakedown.facts.node import DOCUMENT, parse
-from shakedown.text import DEEPEST, LONGEST, sound
 from tests.sshd import SSHD, start
 from tests.states import healthy
 from tests.unit.test_connection import drive, inventory

@@ -1,4 +1,4 @@
-"""Imports point one way: each component imports only from those below it, also inside functions and for types."""
+"""Imports point one way: each room imports only from those below it, also inside functions and for types."""
 
 from __future__ import annotations
 
@@ -13,74 +13,56 @@ import shakedown
 
 PACKAGE = Path(shakedown.__file__).parent
 ROOT = PACKAGE.parent
-# From the bottom up. A component is a folder or a module of the package, or a top-level folder; a new one is entered
-# here, above all that it imports. Components of one line do not import each other.
+# From the bottom up, a line for each floor. A room is a folder or a module of the package, or a folder at the top; it
+# imports only from those below it. `node.agent` runs on a node what `checks` has brought there.
 LEVELS = (
-    ("shakedown.node", "shakedown.node.launcher"),  # travel to the nodes
-    ("shakedown.command_secrets", "shakedown.text"),
-    ("shakedown.catalogue",),
-    (
-        "shakedown.broken_pipe",
-        "shakedown.ledger.schema",
-        "shakedown.log",
-        "shakedown.peers",
-        "shakedown.private",
-        "shakedown.runs_folder",
-        "shakedown.secrets",
-        "shakedown.site_files",
-    ),
-    ("shakedown.transport", "shakedown.secret_file", "shakedown.ledger.words"),
-    ("shakedown.schedulers",),
-    ("shakedown.hosts",),
-    ("shakedown.findings", "shakedown.hangs", "shakedown.ledger.key", "shakedown.state"),
-    ("shakedown.baselines", "shakedown.isolation.model"),
-    ("shakedown.gid", "shakedown.images", "shakedown.places"),
-    ("shakedown.desired",),
-    ("shakedown.hca", "shakedown.verbs", "shakedown.rolling"),
-    ("shakedown.telemetry", "shakedown.stragglers"),
-    ("shakedown.smoke.lines", "shakedown.smoke.marks", "shakedown.smoke.log_fields", "shakedown.smoke.frames"),
-    ("shakedown.smoke.kept_logs", "shakedown.smoke.launch", "shakedown.smoke.log_layout", "shakedown.smoke.signatures"),
-    ("shakedown.smoke.log",),
-    ("shakedown.smoke.job",),
-    ("shakedown.diagnosis",),  # the rule; what it is applied to is further up
-    ("shakedown.smoke",),
-    ("shakedown.trials",),
-    ("shakedown.checks", "shakedown.copies", "shakedown.resolve"),
-    ("shakedown.node.agent",),  # travels with the checks
-    ("shakedown.examination", "shakedown.runs"),
-    ("shakedown.diagnosis.run",),
-    ("shakedown.service",),
-    ("shakedown.ledger",),
-    ("shakedown.compared", "shakedown.archive"),
-    ("shakedown.calibration",),
-    ("shakedown.isolation",),
-    ("shakedown.report",),
-    ("shakedown.agent",),
-    ("shakedown.watch",),
-    ("shakedown.facts",),
-    ("shakedown.node.assets",),  # travel too, each with what it needs of shakedown.node
-    ("shakedown.operations",),
-    ("shakedown.runner",),
-    ("shakedown.cli",),
-    ("deploy", "inventories", "shakedown.site"),  # what a site has, too
+    ("common",),
+    ("node",),
+    ("state",),
+    ("catalogue",),
+    ("transport",),
+    ("schedulers",),
+    ("hosts",),
+    ("logs",),
+    ("evidence",),
+    ("desired",),
+    ("recipes",),
+    ("jobs",),
+    ("checks",),
+    ("gates",),
+    ("agent",),
+    ("trials",),
+    ("facts",),
+    ("operations",),
+    ("runs",),
+    ("service", "isolation"),
+    ("ledger",),
+    ("report",),
+    ("runner",),
+    ("cli",),
+    ("deploy", "inventories", "site"),  # what a site has, too
 )
-LEVEL = {component: level for level, components in enumerate(LEVELS) for component in components}
-WITH_PYINFRA = {"shakedown.facts", "shakedown.operations", "shakedown.runner", "shakedown.cli"}
+LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
+WITH_PYINFRA = {"facts", "operations", "runner", "cli"}
 TRANSPORT = {"pyinfra", "pyinfra_cli", "gevent", "paramiko"}
-FILES = sorted(file for folder in (PACKAGE, ROOT / "deploy", ROOT / "inventories") for file in folder.rglob("*.py"))
+LINKS = {"facts", "operations"}  # folders at the top, and links to them in the package
+FILES = sorted(
+    file
+    for folder in (PACKAGE, *(PACKAGE / link for link in LINKS), ROOT / "deploy", ROOT / "inventories")
+    for file in folder.rglob("*.py")
+)
 
 
 def name_of(file: Path) -> str:
     return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def component_of(module: str) -> str:
-    """The innermost component that a module stands in."""
-    if module == "shakedown":
-        return "shakedown.node"  # its __init__ is loaded before all else, so it imports nothing
-    found = [component for component in LEVEL if module == component or module.startswith(f"{component}.")]
-    assert found, f"{module} is in no component: enter it in LEVELS"
-    return max(found, key=len)
+def room_of(module: str) -> str:
+    """Return the room of a module; of the package's own `__init__`, which is loaded before all else, the lowest."""
+    top, _, rest = module.partition(".")
+    room = (rest.partition(".")[0] or LEVELS[0][0]) if top == "shakedown" else top
+    assert room in LEVEL, f"{module} is in no room: enter it in LEVELS"
+    return room
 
 
 def imports_of(text: str, module: str, package: bool = False) -> Iterator[str]:
@@ -96,7 +78,7 @@ def imports_of(text: str, module: str, package: bool = False) -> Iterator[str]:
 
 def upwards(text: str, module: str, package: bool = False) -> list[str]:
     """The imports of a file that do not lead down."""
-    component = component_of(module)
+    room = room_of(module)
     wrong = []
     for name in imports_of(text, module, package):
         if name.split(".")[0] not in ("shakedown", "deploy", "inventories", "tests", "bench"):
@@ -104,8 +86,8 @@ def upwards(text: str, module: str, package: bool = False) -> list[str]:
         if name.split(".")[0] in ("tests", "bench"):
             wrong.append(name)
             continue
-        other = component_of(name)
-        if other != component and LEVEL[other] >= LEVEL[component]:
+        other = room_of(name)
+        if other != room and LEVEL[other] >= LEVEL[room]:
             wrong.append(name)
     return wrong
 
@@ -116,32 +98,51 @@ def test_imports_point_one_way() -> None:
     assert {file: names for file, names in found.items() if names} == {}
 
 
+def test_the_folders_at_the_top_are_imported_through_the_package() -> None:
+    """`import facts` would work in a checkout alone, and make a second module of it there."""
+    assert all((PACKAGE / link).resolve() == ROOT / link for link in LINKS)
+    found = {
+        (file, name)
+        for file in [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "bench").rglob("*.py")]
+        if "data" not in file.parts
+        for name in imports_of(file.read_text(), name_of(file), file.name == "__init__.py")
+        if name.split(".")[0] in LINKS
+    }
+    assert found == set()
+
+
+def test_the_house_is_small() -> None:
+    """One line for each room; a new one needs a reason in docs/rooms.md."""
+    entries = {path.name for path in PACKAGE.iterdir() if path.name != "__pycache__"}
+    assert len(entries) <= 28, entries
+
+
 def test_only_what_runs_on_pyinfra_knows_it() -> None:
     found = {
         file: {name.split(".")[0] for name in imports_of(file.read_text(), name_of(file))} & TRANSPORT for file in FILES
     }
-    assert {component_of(name_of(file)) for file, names in found.items() if names} == WITH_PYINFRA
+    assert {room_of(name_of(file)) for file, names in found.items() if names} == WITH_PYINFRA
 
 
-def test_a_module_that_is_in_no_component_is_named() -> None:
+def test_a_module_that_is_in_no_room_is_named() -> None:
     with pytest.raises(AssertionError, match=r"shakedown\.attic"):
-        component_of("shakedown.attic")
+        room_of("shakedown.attic")
 
 
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("shakedown.state", "from shakedown.smoke import recipe"),
-        ("shakedown.state", "def f():\n    import shakedown.runner.engine"),
+        ("shakedown.state.node", "from shakedown.jobs import recipe"),
+        ("shakedown.state.node", "def f():\n    import shakedown.runner.engine"),
         (
             "shakedown.desired.models",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from shakedown import runs",
         ),
-        ("shakedown.node.probe", "from ..text import printable"),
-        ("shakedown.node.launcher.commands", "from shakedown.smoke.log import parse"),
+        ("shakedown.node.probe", "from ..state import node"),
+        ("shakedown.node.launcher.commands", "from shakedown.logs.log import parse"),
         ("shakedown.runner.stages", "from shakedown.cli import nodes"),
         ("shakedown.cli.nodes", "import deploy.megatron"),
-        ("shakedown.checks.gpu", "from shakedown import resolve"),
+        ("shakedown.checks.gpu", "from shakedown import gates"),
         ("shakedown.checks.gpu", "from tests import states"),
     ],
 )

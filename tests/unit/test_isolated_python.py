@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[2]
 STARTED = re.compile(r"""python(?:3|_?\w*)?["'})\]]*(?:[,\s"']+-\w+)*?[,\s"']+-[a-zA-Z]*[cm]\b""")
 # What starts a python of the job's own, which has to import what the job will, variables of the site included: in the
 # job's own folder, or in the root of its container.
-OF_THE_JOB = {"shakedown/smoke/workload/train_llama.sh", "shakedown/smoke/benchmark/benchmark.sh"}
+OF_THE_JOB = {"shakedown/jobs/workload/train_llama.sh", "shakedown/jobs/benchmark/benchmark.sh"}
 
 
 def started() -> list[tuple[str, str]]:
     """(file, line) of each."""
-    files = [path for room in ("shakedown", "deploy") for path in (ROOT / room).rglob("*.*")]
+    files = [path for room in ("shakedown", "facts", "operations", "deploy") for path in (ROOT / room).rglob("*.*")]
     found = []
     for path in sorted(files):
         name = str(path.relative_to(ROOT))
@@ -33,8 +33,8 @@ def started() -> list[tuple[str, str]]:
 def test_every_python_that_is_started_is_isolated() -> None:
     lines = started()
     assert {name for name, _ in lines} >= {
-        "shakedown/facts/venv.py",
-        "shakedown/operations/venv.py",
+        "facts/venv.py",
+        "operations/venv.py",
     }
     assert [(name, line) for name, line in lines if "-I" not in line] == []
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from shakedown.isolation.model import Group, Isolation, Problem, Result, Training
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, names
 from shakedown.isolation.strategy import most_rounds
+from shakedown.runs.isolation import Group, Isolation, Problem, Result, Training
 
 PURPOSES = ("groups", "halves", "regroup", "confirm", "across", "again", "closing")
 ONLY_THESE_NODES = ("across", "again", "closing")

@@ -12,17 +12,17 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from shakedown.findings import Verdict
 from shakedown.isolation.belief import marginals
 from shakedown.isolation.estimate import estimate
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.isolation.missed import missed
-from shakedown.isolation.model import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
 from shakedown.isolation.strategy import most_rounds, next_step
 from shakedown.isolation.suspects import standing
 from shakedown.isolation.tree import lines, tree
+from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training
+from shakedown.state.findings import Verdict
 
 QUIET = Noise(false_fail=1e-6, missed=1e-6)
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shakedown.findings import Finding, Verdict
 from shakedown.isolation import hints, pace
-from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.isolation.suspects import left_out, standing
 from shakedown.isolation.trainings import ITERATIONS, of_group
-from shakedown.runs import RunDirectory
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.state.findings import Finding, Verdict
 from tests.states import desired
 
 
@@ -186,7 +186,7 @@ def test_a_report_shows_the_search_and_what_it_came_to() -> None:
     from shakedown.report.formats import Run
     from shakedown.report.overview import overview
     from shakedown.report.page.render import page
-    from shakedown.runs import RunRecord, now
+    from shakedown.runs.directory import RunRecord, now
 
     isolation = play(16, 1, 4).isolation
     record = RunRecord(
@@ -206,7 +206,7 @@ def test_a_report_shows_the_search_and_what_it_came_to() -> None:
 
 
 def test_a_diagnosis_and_trials_are_hints() -> None:
-    from shakedown.diagnosis.model import Diagnosis
+    from shakedown.evidence.diagnosis.model import Diagnosis
     from shakedown.trials.models import Judged, Matrix, Named, TrialsRecord
 
     diagnosis = Diagnosis(
@@ -226,7 +226,7 @@ def test_a_diagnosis_and_trials_are_hints() -> None:
 
 
 def test_a_node_whose_samples_stand_apart_from_those_of_its_peers_is_a_hint() -> None:
-    from shakedown.telemetry.summary import NodeTelemetry, Spread
+    from shakedown.evidence.telemetry.summary import NodeTelemetry, Spread
 
     def sampled(clock: float, pressure: float = 0.2, **more: Any) -> NodeTelemetry:
         at = {"gpu/*/gfx_clock_mhz": clock, "pressure/cpu_some_s": pressure}

@@ -6,16 +6,11 @@ import math
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import judge_log, read_log
-from shakedown.smoke.gates.iterations import (
-    GREATEST_LOSS,
-    iterations_complete,
-    loss_finite,
-    no_skipped_or_nan,
-)
-from shakedown.smoke.log import Iteration
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.gates import judge_log, read_log
+from shakedown.gates.iterations import GREATEST_LOSS, iterations_complete, loss_finite, no_skipped_or_nan
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

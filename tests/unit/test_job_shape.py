@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.smoke.gates import read_log
-from shakedown.smoke.job_shape import JobShape, shape_of
+from shakedown.gates import read_log
+from shakedown.logs.job_shape import JobShape, shape_of
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 

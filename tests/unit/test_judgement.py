@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, read_log
-from shakedown.smoke.gates.logs_complete import logs_complete
-from shakedown.smoke.judgement import judge, wants_rdma
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.nccl_debug import quietest
+from shakedown.gates import Gate, NodeLog, read_log
+from shakedown.gates.judgement import judge, wants_rdma
+from shakedown.gates.logs_complete import logs_complete
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.logs.nccl_debug import quietest
+from shakedown.state.findings import Verdict
 from tests.plans import rack
 
 LOGS = Path(__file__).parents[1] / "data/logs"

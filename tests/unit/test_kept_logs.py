@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import private
-from shakedown.smoke.kept_logs import LogFile, LogQuota, names_on_controller
+from shakedown.common import private
+from shakedown.logs.kept_logs import LogFile, LogQuota, names_on_controller
 
 
 def kept(tmp_path: Path, *chunks: bytes, size: int | None, quota: int = 1 << 20, limit: int = 100):
@@ -74,7 +74,7 @@ def test_a_full_disk_is_told_and_what_was_written_counts(tmp_path: Path) -> None
     code = """
 import resource, signal, sys
 from pathlib import Path
-from shakedown.smoke.kept_logs import LogFile, LogQuota
+from shakedown.logs.kept_logs import LogFile, LogQuota
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (6, 6))
 log = LogFile("leader.log", Path(sys.argv[1]), LogQuota())

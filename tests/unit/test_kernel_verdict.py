@@ -14,16 +14,16 @@ from shakedown.catalogue.lines import read
 from shakedown.checks.kernel import kernel_log
 from shakedown.checks.kernel_peers import own_lines
 from shakedown.desired.models import DesiredState
-from shakedown.diagnosis.signs import of_match
-from shakedown.findings import Finding, Verdict
+from shakedown.evidence.diagnosis.signs import of_match
+from shakedown.evidence.kernel_lines import kernel_log as kernel_matches
+from shakedown.evidence.telemetry.kernel import KernelWindow
+from shakedown.evidence.telemetry.kernel import read as read_window
+from shakedown.gates.judgement import watched_counters
+from shakedown.gates.kernel_log import no_kernel_fault
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
 from shakedown.node.kernel_match import Matcher
 from shakedown.node.kernel_verdict import judge
-from shakedown.smoke.gates.kernel_log import no_kernel_fault
-from shakedown.smoke.judgement import watched_counters
-from shakedown.smoke.kernel_lines import kernel_log as kernel_matches
-from shakedown.telemetry.kernel import KernelWindow
-from shakedown.telemetry.kernel import read as read_window
+from shakedown.state.findings import Finding, Verdict
 from shakedown.transport import bundle
 from tests.states import desired, healthy, unreadable, with_
 

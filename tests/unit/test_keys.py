@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from shakedown.checks import answers
+from shakedown.common.secrets import is_secret
 from shakedown.desired import models
-from shakedown.secrets import is_secret
-from shakedown.smoke.documents import documents
+from shakedown.recipes.documents import documents
 
 SECTIONS = [
     each for each in vars(models).values() if isinstance(each, type) and issubclass(each, models.Section)

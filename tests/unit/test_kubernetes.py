@@ -14,7 +14,7 @@ from shakedown.desired.models import Service
 from shakedown.ledger.claims import Room
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
-from shakedown.runner.scheduler import carry_out, scheduled
+from shakedown.runner.repair.scheduler import carry_out, scheduled
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
 from shakedown.service.marks import Mark, drain_of

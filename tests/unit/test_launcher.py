@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.jobs.remote import NoAnswer, Node, Refused, Status
 from shakedown.node import launcher
-from shakedown.smoke.remote import NoAnswer, Node, Refused, Status
 from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 
 SECRET = "hf_do_not_write_me_down"
@@ -84,7 +84,7 @@ def test_the_run_folder_is_for_its_owner_alone_and_gone_afterwards(make: MakeNod
     node = make(
         ["sh", "{run_dir}/job.sh"],
         files={"job.sh": "cat workload/train.py | head -n 1; umask"},
-        upload=["shakedown.smoke.workload"],
+        upload=["shakedown.jobs.workload"],
     )
     status = run_to_end(node)
     assert b"Train a small Megatron-Core GPT" in status.log

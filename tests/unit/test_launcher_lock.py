@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.jobs.remote import NoAnswer, Node, Refused
 from shakedown.node import launcher
 from shakedown.node.launcher import control, folder, lock
-from shakedown.smoke.remote import NoAnswer, Node, Refused
 from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")

@@ -9,7 +9,7 @@ import pytest
 
 WORK = """
 import sys
-from shakedown.runner.lazily import lazily
+from shakedown.runner.pyinfra.lazily import lazily
 lazily("invoke")
 lazily("no_such_module")
 import invoke
@@ -26,7 +26,7 @@ READ = """
 import importlib.metadata as metadata
 groups, opened = ("console_scripts", "gevent.plugins.monkey.will_patch_all"), []
 told = [list(metadata.entry_points(group=group)) for group in groups]
-from shakedown.runner.lazily import entry_points_once
+from shakedown.runner.pyinfra.lazily import entry_points_once
 entry_points_once()
 of = metadata.PathDistribution.read_text
 metadata.PathDistribution.read_text = lambda self, name: opened.append(name) or of(self, name)
@@ -62,7 +62,13 @@ def test_who_reads_nodes_loads_nothing_of_runs_and_trainings(command: list[str])
     done = subprocess.run([sys.executable, "-c", LOADS, *there], capture_output=True, text=True)
     *_, last = done.stdout.splitlines()
     loaded = set(last.split())
-    assert {"loaded:", "gevent.monkey", "shakedown.resolve"} <= loaded, done.stderr
-    needless = {"shakedown.runs", "shakedown.smoke.gates", "shakedown.trials.models", "shakedown.report.page", "numpy"}
-    needless |= {"shakedown.state", "rich"} if command[0] == "show" else set()
+    assert {"loaded:", "gevent.monkey", "shakedown.desired.resolve"} <= loaded, done.stderr
+    needless = {
+        "shakedown.runs.directory",
+        "shakedown.gates",
+        "shakedown.trials.models",
+        "shakedown.report.page",
+        "numpy",
+    }
+    needless |= {"shakedown.state.node", "rich"} if command[0] == "show" else set()
     assert not needless & loaded

@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select, text
 
-from shakedown.baselines.model import Past
-from shakedown.compared import Wanted, past_of
-from shakedown.findings import Finding, Verdict
+from shakedown import gates
+from shakedown.common.text import file_name
+from shakedown.gates import Gate, Observed
+from shakedown.gates.baselines.model import Past
 from shakedown.ledger import export, schema
+from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.entry import entry_of
 from shakedown.ledger.history import Asked, history
 from shakedown.ledger.jobs import key_of
@@ -30,14 +32,12 @@ from shakedown.ledger.place import LedgerError, place_of
 from shakedown.ledger.service import known_of, write
 from shakedown.ledger.service import parts_of as changes_of
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs import JobRecord, RunDirectory, RunNode, RunRecord
+from shakedown.logs.figures import Figure, Figures
+from shakedown.logs.metrics import METRICS
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, RunRecord
 from shakedown.service.model import Step
-from shakedown.smoke import gates
-from shakedown.smoke.figures import Figure, Figures
-from shakedown.smoke.gates import Gate, Observed
-from shakedown.smoke.metrics import METRICS
-from shakedown.state import NodeState
-from shakedown.text import file_name
+from shakedown.state.findings import Finding, Verdict
+from shakedown.state.node import NodeState
 from tests.plans import rack
 from tests.states import healthy, with_
 

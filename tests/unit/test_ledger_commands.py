@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shakedown.cli import main
-from shakedown.findings import Finding, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.compare import ORDER
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs import JobRecord, RunDirectory, RunNode, run_ids
+from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, run_ids
+from shakedown.state.findings import Finding, Verdict
 from tests.states import DELETED, with_
 from tests.unit.test_ledger import PLAN, SERIAL, STATES, a_run
 

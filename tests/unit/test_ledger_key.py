@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from shakedown.examination import Examination
+from shakedown.checks.examination import Examination
+from shakedown.gates.baselines.key import Key
+from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.jobs import key_of
-from shakedown.ledger.key import Key
 from shakedown.runner.training import kept_plan
-from shakedown.runs import JobRecord
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.state import NodeState
+from shakedown.runs.directory import JobRecord
+from shakedown.state.node import NodeState
 from tests.plans import DIGEST, rack, small
 from tests.states import bare, desired, healthy, unreadable, with_
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bench.corpus import CORPUS, excerpts
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, Observed, judge, judge_log, of_logs, read_log
-from shakedown.smoke.lines import prefix, unprefixed
-from shakedown.smoke.log_end import EndReader, ended_badly, endings
+from shakedown.gates import Gate, Observed, judge, judge_log, of_logs, read_log
+from shakedown.logs.lines import prefix, unprefixed
+from shakedown.logs.log_end import EndReader, ended_badly, endings
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 RUN = [

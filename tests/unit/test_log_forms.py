@@ -10,11 +10,11 @@ from dataclasses import asdict
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import Gate, judge_log, read_log
-from shakedown.smoke.log import Iteration, has_preview, parse, parse_line
-from shakedown.smoke.log_fields import field_names
+from shakedown.gates import Gate, judge_log, read_log
+from shakedown.logs.figures import measure
+from shakedown.logs.log import Iteration, has_preview, parse, parse_line
+from shakedown.logs.log_fields import field_names
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shakedown.archive import run as archive_run
 from shakedown.cli import main
-from shakedown.smoke import log_source
-from shakedown.smoke.gates import read_log
-from shakedown.smoke.log_source import LogSource, NotALog
+from shakedown.gates import read_log
+from shakedown.logs import log_source
+from shakedown.logs.log_source import LogSource, NotALog
+from shakedown.runs.archive import run as archive_run
 
 TEXT = b"".join(b"a line of a log, number %d\n" % number for number in range(20_000))
 
@@ -128,7 +128,7 @@ def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
     code = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (600 << 20, 600 << 20))
-from shakedown.smoke.log_source import LogSource
+from shakedown.logs.log_source import LogSource
 print(sum(map(len, LogSource(sys.argv[1], 200 << 20))))
 """
     ran = subprocess.run([sys.executable, "-c", code, bomb], capture_output=True, text=True, check=True)

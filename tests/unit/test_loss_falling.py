@@ -9,13 +9,13 @@ import time
 import pytest
 
 from bench.corpus import CURVES, Run, runs
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, judge_log, read_log
-from shakedown.smoke.gates.iterations import GREATEST_LOSS
-from shakedown.smoke.gates.loss_falling import loss_falling
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.loss_curve import MAX_POINTS, Point, curve
-from shakedown.smoke.thresholds import thresholds
+from shakedown.gates import Gate, judge_log, read_log
+from shakedown.gates.iterations import GREATEST_LOSS
+from shakedown.gates.loss_curve import MAX_POINTS, Point, curve
+from shakedown.gates.loss_falling import loss_falling
+from shakedown.gates.thresholds import thresholds
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.loss_scale import LossScale, loss_scale
+from shakedown.gates import Gate, NodeLog, judge_log, read_log
+from shakedown.logs.figures import measure
+from shakedown.logs.log import Iteration
+from shakedown.logs.loss_scale import LossScale, loss_scale
+from shakedown.state.findings import Verdict
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN

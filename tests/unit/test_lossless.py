@@ -18,9 +18,9 @@ from pydantic import ValidationError
 from shakedown.checks import lossless as checks
 from shakedown.checks.fleet import outliers
 from shakedown.desired.models import DesiredState
-from shakedown.findings import Finding, Verdict
 from shakedown.node import dcb, lossless, rdma
 from shakedown.node.tree import Tree
+from shakedown.state.findings import Finding, Verdict
 from tests.node_trees import make_tree
 from tests.states import desired, healthy, unreadable, with_
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, read_log, verdict
-from shakedown.smoke.log_form import forms
-from shakedown.smoke.offline import Asked, judge_logs
+from shakedown.gates import Gate, NodeLog, read_log, verdict
+from shakedown.gates.offline import Asked, judge_logs
+from shakedown.logs.log_form import forms
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

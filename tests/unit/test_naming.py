@@ -13,19 +13,19 @@ import pytest
 from pyinfra.api import Config, Inventory, State
 from pyinfra.context import ctx_state
 
+from shakedown.checks.examination import Examination, Reading
 from shakedown.cli.ledger import history
 from shakedown.cli.logs import report
-from shakedown.examination import Examination, Reading
-from shakedown.findings import Verdict
 from shakedown.hosts import nodes
+from shakedown.jobs.job import Job
 from shakedown.runner import stages
 from shakedown.runner.ending import finish, watch
-from shakedown.runner.invocation import invocation
 from shakedown.runner.progress import progress
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import conclude_run
-from shakedown.runs import JobRecord
-from shakedown.smoke.job import Job
+from shakedown.runs.directory import JobRecord
+from shakedown.state.findings import Verdict
 from tests.plays import LINE, PHASES, TORCHRUN, WAITS, Play, after
 from tests.states import bare, desired
 from tests.turns import Script, Turns

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, read_log
-from shakedown.smoke.offline import Asked, judge_logs
+from shakedown.gates import Gate, NodeLog, read_log
+from shakedown.gates.offline import Asked, judge_logs
+from shakedown.state.findings import Verdict
 
 DATA = Path(__file__).parents[1] / "data/logs"
 FP8 = {"recipe": "llama3.1-8b-fp8", "gpu": "mi300x"}

@@ -13,11 +13,11 @@ from pyinfra.api.command import FunctionCommand, StringCommand
 from pyinfra.context import ctx_host, ctx_state
 from pyinfra_testing.util import FakeState, create_host
 
+from shakedown.evidence.results import JobResult, Outcome
+from shakedown.jobs.job import Job
 from shakedown.operations import checkout, driver, rollback, smoke, venv
 from shakedown.operations.commands import show_change, verify
 from shakedown.operations.record import Step
-from shakedown.smoke.job import Job
-from shakedown.smoke.results import JobResult, Outcome
 
 COMMIT = "c" * 40
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.places import file_system, host_path
-from shakedown.smoke.options import choose
-from shakedown.smoke.plan.container import shared_cache
-from shakedown.smoke.recipe import recipes
-from shakedown.state import Disk
+from shakedown.jobs.plan.container import shared_cache
+from shakedown.recipes.options import choose
+from shakedown.recipes.recipe import recipes
+from shakedown.state.mounts import file_system, host_path
+from shakedown.state.node import Disk
 from tests.states import desired, healthy, with_
 
 

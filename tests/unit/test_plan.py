@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.plan import PlanError, make_plan, render
-from shakedown.state import NodeState
+from shakedown.jobs.plan import PlanError, make_plan, render
+from shakedown.state.node import NodeState
 from tests.plans import DIGEST, RUN_ID, rack, small, value
 from tests.states import GIB, bare, desired, healthy, image, interface, unreadable, with_
 

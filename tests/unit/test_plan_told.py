@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.plan import PlanError, make_plan, render
-from shakedown.smoke.plan.container import host_files
-from shakedown.smoke.plan.network import find_rendezvous
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import PlanError, make_plan, render
+from shakedown.jobs.plan.container import host_files
+from shakedown.jobs.plan.network import find_rendezvous
 from tests.plans import DIGEST, IMAGE, RUN_ID, rack, small
 from tests.states import GIB, bare, desired, healthy, image, interface, unreadable, with_
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.plan import PlanError
-from shakedown.smoke.plan.container import host_files
-from shakedown.smoke.plan.parallelism import Split, least_gpu_bytes
-from shakedown.smoke.recipe import Model
+from shakedown.jobs.plan import PlanError
+from shakedown.jobs.plan.container import host_files
+from shakedown.jobs.plan.parallelism import Split, least_gpu_bytes
+from shakedown.recipes.recipe import Model
 from tests.plans import IMAGE, rack
 from tests.states import desired, healthy, unreadable
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.smoke.job_shape import JobShape
-from shakedown.smoke.offline import Asked, judge_logs
-from shakedown.smoke.peaks import PRECISIONS, _peaks, peak
+from shakedown.gates import Gate, NodeLog, judge_log, read_log
+from shakedown.gates.offline import Asked, judge_logs
+from shakedown.logs.job_shape import JobShape
+from shakedown.logs.peaks import PRECISIONS, _peaks, peak
+from shakedown.state.findings import Verdict
 
 OK, FAIL = Verdict.OK, Verdict.FAIL
 NAME = "possible_throughput"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shakedown.desired import DesiredStateError, Layer
-from shakedown.resolve import HostLayers
+from shakedown.desired.resolve import HostLayers
+from shakedown.logs.metrics import METRICS
+from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve
-from shakedown.smoke.metrics import METRICS
-from shakedown.smoke.recipe import recipes
 
 IMAGES = {"megatron": "rocm/megatron-lm:v25.4"}
 LLAMA = {"recipe": "llama3.1-8b-fp8", "image": "megatron"}

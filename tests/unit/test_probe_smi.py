@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shakedown.state import Gpu, NodeState, is_unreadable
+from shakedown.state.node import Gpu, NodeState, is_unreadable
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
 from tests.unit.test_probe_tree import read

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from shakedown.checks import evaluate
-from shakedown.findings import Verdict
 from shakedown.node import children
-from shakedown.state import NodeState, is_unreadable
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState, is_unreadable
 from shakedown.transport import bundle
 from tests.node_trees import FAULTS, GPUS, NICS, make_tree
 from tests.states import desired

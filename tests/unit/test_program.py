@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from shakedown.desired.models import Smoke
-from shakedown.smoke.options import ResolvedOptions, choose, further_option
-from shakedown.smoke.plan import PlanError, render
-from shakedown.smoke.program import gated, of_image, program
-from shakedown.smoke.recipe import Family, Option, as_text, families, recipes
+from shakedown.jobs.plan import PlanError, render
+from shakedown.recipes.options import ResolvedOptions, choose, further_option
+from shakedown.recipes.program import gated, of_image, program
+from shakedown.recipes.recipe import Family, Option, as_text, families, recipes
 from tests.documents import commands, variables
 from tests.plans import rack
 from tests.program_arguments import variables_of
 
 GPT = {"data-path": "/d", "vocab-file": "/v", "merge-file": "/m"}
 STANFORD = {**GPT, "titles-data-path": "/t"}
-PROGRAMS = sorted(path.name[:-5] for path in (files("shakedown.smoke") / "programs").iterdir())
+PROGRAMS = sorted(path.name[:-5] for path in (files("shakedown.recipes") / "programs").iterdir())
 
 
 def chosen(recipe: str, **options: Any) -> tuple[ResolvedOptions, list[str]]:

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from shakedown.smoke.job import Event
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.progress import Progress, ProgressOfEach
+from shakedown.jobs.job import Event
+from shakedown.jobs.progress import Progress, ProgressOfEach
+from shakedown.logs.log import Iteration
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from shakedown.desired.models import Smoke
-from shakedown.smoke.documents import documents
-from shakedown.smoke.options import ResolvedOptions, as_text, choose
-from shakedown.smoke.recipe import Family, families, recipes
+from shakedown.recipes.documents import documents
+from shakedown.recipes.options import ResolvedOptions, as_text, choose
+from shakedown.recipes.recipe import Family, families, recipes
 from tests.documents import commands, configuration, variables
 
 DOCUMENTED = commands("000_commands.txt")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.smoke.plan import PlanError, render
-from shakedown.smoke.recipe import families, recipes
+from shakedown.jobs.plan import PlanError, render
+from shakedown.recipes.recipe import families, recipes
 from tests.documents import commands, variables
 from tests.plans import rack
 

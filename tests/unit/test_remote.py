@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from shakedown.jobs.remote import NoAnswer, Node, Refused
 from shakedown.node.launcher.commands import FETCH_LIMIT
-from shakedown.smoke.remote import NoAnswer, Node, Refused
 from tests.nodes import LocalNodes, launch_plan, until
 
 PLAN = launch_plan({"n": ["true"]})

@@ -16,26 +16,26 @@ import pytest
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from shakedown.baselines.judge import compare
-from shakedown.baselines.model import Past
 from shakedown.cli import main
+from shakedown.common.prometheus_names import NAMES
+from shakedown.common.text import printable
 from shakedown.desired.models import DesiredState
-from shakedown.diagnosis.model import Diagnosis, Sign
-from shakedown.findings import Verdict
-from shakedown.ledger.key import Earlier
-from shakedown.prometheus_names import NAMES
+from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+from shakedown.evidence.stragglers.judge import Layout, judged
+from shakedown.evidence.stragglers.model import Limits, Measured, Window
+from shakedown.evidence.telemetry import SAMPLES
+from shakedown.evidence.telemetry.samples import read as read_samples
+from shakedown.evidence.telemetry.summary import summary
+from shakedown.evidence.telemetry.timing import NodeClock, Timing
+from shakedown.gates import Gate
+from shakedown.gates.baselines.judge import compare
+from shakedown.gates.baselines.key import Earlier
+from shakedown.gates.baselines.model import Past
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.report.overview import overview
-from shakedown.runs import RunDirectory, judge_run
-from shakedown.smoke.gates import Gate
-from shakedown.stragglers.judge import Layout, judged
-from shakedown.stragglers.model import Limits, Measured, Window
-from shakedown.telemetry import SAMPLES
-from shakedown.telemetry.samples import read as read_samples
-from shakedown.telemetry.summary import summary
-from shakedown.telemetry.timing import NodeClock, Timing
-from shakedown.text import printable
+from shakedown.runs.directory import RunDirectory, judge_run
+from shakedown.state.findings import Verdict
 from tests.reports import HOSTILE, a_full_run, a_run, drifted, finding, hostile, keep, many
 
 ALL = sorted(FILES)

@@ -51,9 +51,9 @@ from shakedown.runner import engine
 from types import SimpleNamespace
 from pyinfra.api import FactBase, operation
 from pyinfra.context import ctx_host, host
-from shakedown.findings import Finding, Remedy
+from shakedown.state.findings import Finding, Remedy
 from shakedown.runner import stages
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 
 class Lost(FactBase):
     def command(self):

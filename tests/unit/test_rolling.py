@@ -12,12 +12,12 @@ import pytest
 
 from shakedown.desired import DesiredStateError, amounts
 from shakedown.desired.layers import Layer
-from shakedown.findings import Verdict
-from shakedown.resolve import HostLayers
-from shakedown.rolling import plan
-from shakedown.rolling.model import Rolling, Turn
+from shakedown.desired.resolve import HostLayers
 from shakedown.runner.features import resolve
-from shakedown.runs import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.rolling import plan
+from shakedown.runs.rolling.model import Rolling, Turn
+from shakedown.state.findings import Verdict
 
 NODES = [f"node{number:02}" for number in range(1, 33)]
 

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shakedown import copies, runs
 from shakedown.cli import main
 from shakedown.desired.models import TOGETHER
-from shakedown.findings import Finding, Verdict
+from shakedown.gates import Gate
 from shakedown.isolation.suspects import to_resume
+from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.runner.earlier import earlier_of
-from shakedown.runs import (
+from shakedown.runs import copies
+from shakedown.runs import directory as runs
+from shakedown.runs.directory import (
     Evidence,
     JobRecord,
     RunDirectory,
@@ -30,8 +32,7 @@ from shakedown.runs import (
     now,
     verdict_of,
 )
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 from tests.states import desired
 

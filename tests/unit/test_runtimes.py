@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from shakedown.desired.models import Benchmark
-from shakedown.smoke.benchmark.plan import launch_plan as benchmark_plan
-from shakedown.smoke.launch import CONTAINER_LABEL, NodePlan
-from shakedown.smoke.recipe import recipes
+from shakedown.jobs.benchmark.plan import launch_plan as benchmark_plan
+from shakedown.jobs.launch import CONTAINER_LABEL, NodePlan
+from shakedown.recipes.recipe import recipes
 from tests.documents import commands, configuration, variables
 from tests.plans import DIGEST, RUN_ID, rack, small, value
 
 DOCUMENTED = commands("000_commands.txt")
 SPELLINGS = {"-v": "--volume"}
-SCRIPTS = files("shakedown.smoke.plan")
+SCRIPTS = files("shakedown.jobs.plan")
 
 # What a plan adds to the documented variables, and why.
 ADDED = {
@@ -246,7 +246,7 @@ def test_the_process_runtime_gives_torchrun_a_static_rendezvous() -> None:
         "--log-dir": "{run_dir}/torchrun",
     }
     assert node.command[13] == "{run_dir}/workload/train.py"
-    assert node.upload == ["shakedown.smoke.workload"]
+    assert node.upload == ["shakedown.jobs.workload"]
     assert node.environment["GLOO_SOCKET_IFNAME"] == "eth0"
 
 

@@ -13,28 +13,28 @@ from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.context import ctx_state
 
+from shakedown.checks.examination import Examination, Reading
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.models import DesiredState
-from shakedown.examination import Examination, Reading
-from shakedown.findings import Verdict
+from shakedown.desired.resolve import HostLayers
+from shakedown.evidence.results import JobResult, NodeResult
+from shakedown.gates import Gate
+from shakedown.jobs.job import Job, job_name
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan import PlanError
+from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
+from shakedown.logs.log import Iteration
 from shakedown.report import terminal
 from shakedown.report.summary import not_held
-from shakedown.resolve import HostLayers
 from shakedown.runner import stages
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
-from shakedown.runs import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.job import Job, job_name
-from shakedown.smoke.kept_logs import KeptLog, LogFile, LogQuota
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.plan import PlanError
-from shakedown.smoke.results import JobResult, NodeResult
-from shakedown.state import NodeState
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState
 from tests.cvs_files import DISTRIBUTED, FILLED, ONE, SINGLE, copy_of, imported_nodes
 from tests.states import GIB, bare, desired, healthy, with_
 
@@ -305,7 +305,7 @@ def test_figures_say_whose_they_are(tmp_path: Path, node: str | None, head: str)
 
 
 def judged_figures(tokens: float) -> Any:
-    from shakedown.smoke.figures import measure
+    from shakedown.logs.figures import measure
 
     lines = [Iteration(iteration=n, total_iterations=6, tokens_per_gpu_per_s=tokens) for n in range(1, 7)]
     return measure(lines)

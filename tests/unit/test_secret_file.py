@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.common.secret_file import LIMIT, SecretError, read_secret
 from shakedown.desired import DesiredStateError
 from shakedown.desired.layers import Layer
-from shakedown.resolve import HostLayers
+from shakedown.desired.resolve import HostLayers
 from shakedown.runner.features import resolve
-from shakedown.secret_file import LIMIT, SecretError, read_secret
 
 BENCHMARK = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": "1" * 40}
 NOBODY = pwd.getpwnam("nobody").pw_uid

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.command_secrets.forms import Values, forms
-from shakedown.secrets import MASK, Masker, found_in, is_secret
+from shakedown.common.command_secrets.forms import Values, forms
+from shakedown.common.secrets import MASK, Masker, found_in, is_secret
 
 ROOT = Path(__file__).parents[2]
 LISTS = ROOT / "tests/data/secrets"
@@ -125,7 +125,7 @@ def test_no_key_of_the_project_s_own_documents_and_no_option_of_a_known_program_
     schemas = [json.loads(path.read_text()) for path in (ROOT / "docs/schemas").glob("*.json")]
     keys = {name for schema in schemas for name in _properties(schema)}
     assert len(keys) > 300 and {name for name in keys if is_secret(name)} == {"secrets"}, "a list of names"
-    programs = "".join(path.read_text() for path in (ROOT / "shakedown/smoke/programs").glob("*.toml"))
+    programs = "".join(path.read_text() for path in (ROOT / "shakedown/recipes/programs").glob("*.toml"))
     options = set(re.findall(r'(?m)^"?([A-Za-z][\w.-]+)"? = ', programs))
     assert len(options) > 500
     assert {name for name in options if is_secret(name)} == {"HF_TOKEN", "WANDB_API_KEY"}

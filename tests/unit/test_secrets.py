@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyinfra.api import Config, Inventory, State
 
+from shakedown.checks.examination import Examination
+from shakedown.common.secrets import MASK, Masker, found_in, is_secret, masked, values_of
 from shakedown.desired.problems import Problem
-from shakedown.examination import Examination
+from shakedown.gates import Gate
+from shakedown.jobs.plan import render
 from shakedown.runner.session import Session
 from shakedown.runner.training import shown
-from shakedown.runs import JobRecord
-from shakedown.secrets import MASK, Masker, found_in, is_secret, masked, values_of
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.plan import render
+from shakedown.runs.directory import JobRecord
 from tests import forks
 from tests.plans import rack, small
 from tests.states import desired

@@ -10,11 +10,11 @@ import pytest
 
 from shakedown.catalogue import entries
 from shakedown.desired.models import Benchmark, Bmc, Service
-from shakedown.diagnosis.model import Diagnosis, Sign
-from shakedown.diagnosis.signs import _KINDS
-from shakedown.findings import Finding, Verdict
-from shakedown.isolation.model import Group, Isolation, Problem, Result, Suspect, Training
-from shakedown.runs import JobRecord, RunNode, RunRecord
+from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+from shakedown.evidence.diagnosis.signs import _KINDS
+from shakedown.gates import Gate
+from shakedown.runs.directory import JobRecord, RunNode, RunRecord
+from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.schedulers.slurm.nodes import Node, of_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
@@ -25,7 +25,7 @@ from shakedown.service.marks import WITNESS, Bounds, marks, names_in, reason_of
 from shakedown.service.model import RUNGS, Accusation, Known, Proof, Step
 from shakedown.service.power import PowerError, argv_of, cycle
 from shakedown.service.standing import history
-from shakedown.smoke.gates import Gate
+from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import AGAIN, PAIRS, Judged, Matrix, Named, TrialsRecord
 from shakedown.trials.workload.registry import trials
 from tests.plans import small

@@ -14,26 +14,26 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from shakedown.findings import Finding, Verdict
 from shakedown.ledger import service as book
 from shakedown.ledger.export import export
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.report.formats import InService, text_of
-from shakedown.runner.alone import Busy, alone
-from shakedown.runner.child import Commands, shown
-from shakedown.runner.invocation import invocation
-from shakedown.runner.scheduler import after
+from shakedown.runner.pyinfra.invocation import invocation
+from shakedown.runner.repair.alone import Busy, alone
+from shakedown.runner.repair.child import Commands, shown
+from shakedown.runner.repair.scheduler import after
 from shakedown.service.board import Board
 from shakedown.service.board import shown as of_node
 from shakedown.service.model import Step
 from shakedown.service.standing import history
+from shakedown.state.findings import Finding, Verdict
 from tests.reports import HOSTILE
 from tests.unit.test_service import a_record, accused, known, step
 
 
 def keep(ledger: Ledger, folder: Path, **more: object) -> None:
-    from shakedown.runs import RunDirectory
+    from shakedown.runs.directory import RunDirectory
 
     record = a_record(**more)
     directory = RunDirectory.create(record.run_id, folder)

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pyinfra.api import Config, Inventory, State
 
-from shakedown.diagnosis.model import Diagnosis
-from shakedown.examination import Examination
-from shakedown.findings import Verdict
+from shakedown.checks.examination import Examination
+from shakedown.evidence.diagnosis.model import Diagnosis
+from shakedown.evidence.results import JobResult, NodeResult
+from shakedown.gates import Gate
+from shakedown.jobs.job import Job
 from shakedown.ledger.entry import entry_of
-from shakedown.runner.invocation import invocation
+from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runner.training import elsewhere
-from shakedown.runs import RunDirectory
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.job import Job
-from shakedown.smoke.results import JobResult, NodeResult
+from shakedown.runs.directory import RunDirectory
+from shakedown.state.findings import Verdict
 from tests.states import desired
 
 

@@ -16,7 +16,6 @@ from pyinfra_testing.util import FakeState, create_host
 
 from shakedown import checks
 from shakedown.desired.models import Tuning
-from shakedown.findings import Risk, Verdict
 from shakedown.node import sysctl
 from shakedown.node.__main__ import node_state
 from shakedown.node.pci import registers
@@ -25,7 +24,8 @@ from shakedown.node.settings import FOLDER, MODULES, SETTINGS, find
 from shakedown.node.tree import Tree, Unreadable
 from shakedown.operations import boot, tuning
 from shakedown.operations.fetched import Fetched
-from shakedown.state import NodeState
+from shakedown.state.findings import Risk, Verdict
+from shakedown.state.node import NodeState
 from tests.node_trees import make_tree
 from tests.states import bare, desired, unreadable, with_
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import gevent
 import pytest
 
+from shakedown.jobs.job import Event, Job, Timeouts
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.where import Connected
 from shakedown.operations.smoke import carry_out
-from shakedown.smoke.job import Event, Job, Timeouts
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.where import Connected
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
 TIMEOUTS = Timeouts(

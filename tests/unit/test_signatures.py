@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shakedown.catalogue import entry
-from shakedown.smoke.gates import judge_log, read_log
-from shakedown.smoke.kernel_lines import kernel_log
-from shakedown.smoke.signatures import FailureScanner, first_failure, rccl
+from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.gates import judge_log, read_log
+from shakedown.logs.signatures import FailureScanner, first_failure, rccl
 
 LOGS = Path(__file__).parents[1] / "data" / "logs"
 CLEAN_STOP = (LOGS / "sigterm.log").read_text().splitlines(keepends=True)[-11:]

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 
 from shakedown.desired.models import Slurm
+from shakedown.jobs.job import Job
 from shakedown.node import relay
 from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
@@ -25,7 +26,6 @@ from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation, Wanted
 from shakedown.schedulers.slurm.step import Step, _Answer
-from shakedown.smoke.job import Job
 from tests.nodes import until
 from tests.plans import small
 from tests.slurm_commands import SRUN, Programs

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.state import NodeState, is_unreadable, shared
+from shakedown.state.node import NodeState, is_unreadable, shared
 from shakedown.transport import bundle
 from tests.states import healthy, with_
 

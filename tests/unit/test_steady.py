@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from bench.steady import EVEN, UNEVEN, corpus, table
-from shakedown.findings import Verdict
-from shakedown.smoke.figures import measure
-from shakedown.smoke.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.scaling import Alone, OneAlone
-from shakedown.smoke.steadiness import BAD, Paces, paces, steadiness
+from shakedown.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
+from shakedown.gates.alone import Alone, OneAlone
+from shakedown.gates.steadiness import BAD, Paces, paces, steadiness
+from shakedown.logs.figures import measure
+from shakedown.logs.log import Iteration
+from shakedown.state.findings import Verdict
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from bench import stragglers as bench
 from bench.trials import USUAL
-from shakedown.findings import Verdict
+from shakedown.evidence.stragglers import reading
+from shakedown.evidence.stragglers.judge import Layout, judged
+from shakedown.evidence.stragglers.model import Limits, Measured, Stragglers, Window
+from shakedown.evidence.stragglers.reading import MAX_WINDOWS, WindowReader
+from shakedown.evidence.stragglers.words import lines
+from shakedown.gates import read_log
+from shakedown.gates.judgement import stragglers_of
+from shakedown.gates.stragglers import no_straggler
 from shakedown.isolation.hints import of_stragglers
-from shakedown.smoke.gates import read_log
-from shakedown.smoke.gates.stragglers import no_straggler
-from shakedown.smoke.judgement import stragglers_of
-from shakedown.stragglers import reading
-from shakedown.stragglers.judge import Layout, judged
-from shakedown.stragglers.model import Limits, Measured, Stragglers, Window
-from shakedown.stragglers.reading import MAX_WINDOWS, WindowReader
-from shakedown.stragglers.words import lines
+from shakedown.state.findings import Verdict
 from tests import plans, torchrun
 
 QUIET = (1.0, 1.01, 0.99, 1.0, 1.02, 0.98)

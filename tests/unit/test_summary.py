@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shakedown.findings import Verdict
 from shakedown.report.summary import NAMED, WHY, HostOutcome, Summary, summary_lines
+from shakedown.state.findings import Verdict
 
 
 def said(**given: object) -> list[str]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.job import Event
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.results import JobResult
-from shakedown.smoke.supervise import Timeouts, run_job
+from shakedown.evidence.results import JobResult
+from shakedown.jobs.job import Event
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.supervise import Timeouts, run_job
 from tests.nodes import RUN, LocalNodes, hit, launch_plan, marked, until
 
 QUICK = Timeouts(

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.smoke.job import Event
-from shakedown.smoke.results import JobResult
+from shakedown.evidence.results import JobResult
+from shakedown.jobs.job import Event
 from tests.plays import LINE, PHASES, TIMEOUTS, TORCHRUN, WAITS, Play, after, trains
 from tests.turns import PIECE, Script, Turns
 

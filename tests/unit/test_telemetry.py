@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shakedown.findings import Verdict
+from shakedown.evidence.telemetry import samples
+from shakedown.evidence.telemetry.channels import channels
+from shakedown.evidence.telemetry.kernel import KernelWindow
+from shakedown.evidence.telemetry.kernel import read as read_kernel
+from shakedown.evidence.telemetry.samples import Series
+from shakedown.evidence.telemetry.summary import NodeTelemetry, each_device, summary
+from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.throttling import no_throttling
 from shakedown.report.telemetry import lines, table
-from shakedown.smoke.gates.kernel_log import no_kernel_fault
-from shakedown.smoke.gates.throttling import no_throttling
-from shakedown.telemetry import samples
-from shakedown.telemetry.channels import channels
-from shakedown.telemetry.kernel import KernelWindow
-from shakedown.telemetry.kernel import read as read_kernel
-from shakedown.telemetry.samples import Series
-from shakedown.telemetry.summary import NodeTelemetry, each_device, summary
-from shakedown.telemetry.timing import NodeClock
+from shakedown.state.findings import Verdict
 
 A, B = "0000:05:00.0", "0000:25:00.0"
 NAMES = [f"gpu/{A}/power_w", f"gpu/{B}/power_w", f"gpu/{A}/throttle_thermal_s", f"gpu/{B}/throttle_thermal_s"]

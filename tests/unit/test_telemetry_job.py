@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown import copies
-from shakedown.smoke.kept_logs import KeptLog
-from shakedown.smoke.log import Iteration
-from shakedown.smoke.results import JobResult
-from shakedown.smoke.watched import Watched, steady_window
+from shakedown.evidence.results import JobResult
+from shakedown.evidence.watched import Watched, steady_window
+from shakedown.logs.kept_logs import KeptLog
+from shakedown.logs.log import Iteration
+from shakedown.runs import copies
 from tests.nodes import RUN, hit, marked, until
 from tests.unit.test_supervise import PATIENT, QUICK, WAIT, Jobs
 

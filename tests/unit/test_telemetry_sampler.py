@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from shakedown.evidence.telemetry import samples
+from shakedown.evidence.telemetry.kernel import read as read_kernel
+from shakedown.evidence.telemetry.samples import Series
+from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
+from shakedown.jobs.remote import _sampler_sources
 from shakedown.node.telemetry.output import Output
-from shakedown.smoke.remote import _sampler_sources
-from shakedown.telemetry import samples
-from shakedown.telemetry.kernel import read as read_kernel
-from shakedown.telemetry.samples import Series
-from shakedown.telemetry.summary import NodeTelemetry, summary
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
 from tests.nodes import until

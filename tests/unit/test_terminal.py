@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from shakedown.findings import Finding, Verdict
+from shakedown.gates import Gate
 from shakedown.report import terminal
-from shakedown.runs import RunNode, RunRecord, now
-from shakedown.smoke.gates import Gate
+from shakedown.runs.directory import RunNode, RunRecord, now
+from shakedown.state.findings import Finding, Verdict
 
 HOSTILE = [
     "[/] [bold]x[/bold] [/red]",

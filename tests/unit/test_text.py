@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shakedown.common.text import file_name, in_unit, incoming, load_json, printable, sound, strip_escapes
 from shakedown.node.assets.words import clean
 from shakedown.report.terminal import value_text
-from shakedown.text import file_name, in_unit, incoming, load_json, printable, sound, strip_escapes
 
 
 @given(st.text())

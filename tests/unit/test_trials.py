@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from shakedown.baselines.model import Pass, Past
-from shakedown.findings import Verdict
+from shakedown.gates.baselines.model import Pass, Past
+from shakedown.jobs.plan import PlanError
 from shakedown.ledger.entry import entry_of
-from shakedown.runs import JobRecord, RunDirectory, RunRecord, now
-from shakedown.smoke.plan import PlanError
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, now
+from shakedown.state.findings import Verdict
 from shakedown.trials import judge, plan, trials
 from shakedown.trials.models import Limits, Reading, TrialsRecord
 from shakedown.trials.reading import read_log

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shakedown import peers
+from shakedown.evidence import peers
 from shakedown.trials import matrix, rounds
 
 Cells = dict[tuple[str, str], list[float]]

@@ -6,7 +6,7 @@ import gevent  # noqa: F401  (pyinfra's own first import)
 
 from shakedown.node.assets.pull import Said
 from shakedown.runner.progress import FEW, RunProgress
-from shakedown.runner.waiting import AGAIN_S, EVERY_S, FIRST_S, Waiting
+from shakedown.runner.repair.waiting import AGAIN_S, EVERY_S, FIRST_S, Waiting
 
 
 def looked(kept: RunProgress, *moments: float) -> list[str]:

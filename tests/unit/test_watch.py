@@ -16,16 +16,16 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from shakedown.cli import main
-from shakedown.findings import Verdict
-from shakedown.runs import JobRecord, RunDirectory, RunRecord
-from shakedown.smoke.job import Event
-from shakedown.smoke.log import Iteration
-from shakedown.watch import notes as notes_module
-from shakedown.watch.following import Gone, follow
-from shakedown.watch.notes import NAME, Notes
-from shakedown.watch.picture import Picture
-from shakedown.watch.reading import NotesReader
-from shakedown.watch.screen import line_of_nodes, sparkline
+from shakedown.jobs.job import Event
+from shakedown.logs.log import Iteration
+from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
+from shakedown.runs.watch import notes as notes_module
+from shakedown.runs.watch.following import Gone, follow
+from shakedown.runs.watch.notes import NAME, Notes
+from shakedown.runs.watch.picture import Picture
+from shakedown.runs.watch.reading import NotesReader
+from shakedown.runs.watch.screen import line_of_nodes, sparkline
+from shakedown.state.findings import Verdict
 from tests.plans import small
 
 
@@ -134,7 +134,7 @@ def test_a_dumb_terminal_gets_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 KILLED = """
 import sys, time
 from pathlib import Path
-from shakedown.watch.notes import Notes
+from shakedown.runs.watch.notes import Notes
 notes = Notes(Path(sys.argv[1]))
 notes.note("run", "rack.py")
 print("noted", flush=True)

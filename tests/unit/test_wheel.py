@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.site_files import site_files
+from shakedown.runner.pyinfra.site_files import site_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,7 +83,7 @@ def test_it_is_the_wheel_that_runs(installed: Installed) -> None:
     )
     where, entry, *path = installed.run("python", "-c", text).splitlines()
     assert Path(where).is_relative_to(installed.folder / "venv")
-    assert entry == "['shakedown.runner.guard:Guard']"
+    assert entry == "['shakedown.runner.pyinfra.guard:Guard']"
     assert str(ROOT) not in path and not any(Path(each, "deploy").is_dir() for each in path if each)
 
 

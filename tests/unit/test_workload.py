@@ -19,17 +19,17 @@ import pytest
 import torch
 
 from shakedown.desired.models import Smoke
-from shakedown.findings import Verdict
-from shakedown.smoke.gates import judge_log, read_log
-from shakedown.smoke.log import Iteration as ParsedIteration
-from shakedown.smoke.log import parse_line
-from shakedown.smoke.loss_scale import loss_scale
-from shakedown.smoke.options import choose
-from shakedown.smoke.recipe import recipes
-from shakedown.smoke.workload.arguments import Arguments
-from shakedown.smoke.workload.data import MockData
-from shakedown.smoke.workload.flops import training_flops
-from shakedown.smoke.workload.report import Iteration, summary
+from shakedown.gates import judge_log, read_log
+from shakedown.jobs.workload.arguments import Arguments
+from shakedown.jobs.workload.data import MockData
+from shakedown.jobs.workload.flops import training_flops
+from shakedown.jobs.workload.report import Iteration, summary
+from shakedown.logs.log import Iteration as ParsedIteration
+from shakedown.logs.log import parse_line
+from shakedown.logs.loss_scale import loss_scale
+from shakedown.recipes.options import choose
+from shakedown.recipes.recipe import recipes
+from shakedown.state.findings import Verdict
 from tests import torchrun
 
 STEPS = 12

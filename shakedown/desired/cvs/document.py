@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.text import load_json, shallow
 from shakedown.desired.cvs.result import CvsError, Remark
 from shakedown.desired.problems import Problem
-from shakedown.text import load_json, shallow
 
 _LIMIT = 16 << 20  # characters; those of CVS have some 20,000
 PLACEHOLDER = "<changeme>"

@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.text import counted
 from shakedown.desired import profiles
 from shakedown.desired.cvs.document import PLACEHOLDER, Given, Notes, read, without_comments
 from shakedown.desired.cvs.job import LayerDraft
 from shakedown.desired.cvs.result import CvsError
 from shakedown.desired.cvs.tables import number
-from shakedown.text import counted
 
 # The metrics of the files, with the kinds of bound that ask for more and for less. Names and directions are those of
-# shakedown/smoke/figures.py.
+# shakedown/logs/figures.py.
 _AT_LEAST, _AT_MOST = ("min", "min_tok_s"), ("max", "max_ms")
 METRICS = {
     "throughput_per_gpu": _AT_LEAST,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shakedown.common.text import counted
 from shakedown.desired.problems import Problem
-from shakedown.text import counted
 
 Kind = Literal["derived", "refused", "flagged"]
 

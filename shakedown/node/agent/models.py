@@ -15,12 +15,14 @@ from typing import Any, Callable, Dict, List
 from ..kernel_match import Matcher
 
 STANDS_FOR = (
-    "pydantic", "shakedown.state", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",
-    "shakedown.smoke", "shakedown.smoke.recipe", "shakedown.catalogue", "shakedown.catalogue.kernel",
+    "pydantic", "shakedown.state.node", "shakedown.desired", "shakedown.desired.models", "shakedown.desired.profiles",
+    "shakedown.recipes", "shakedown.recipes.recipe", "shakedown.catalogue", "shakedown.catalogue.kernel",
 )  # fmt: skip
 KERNEL = "kernel.json"  # the catalogue's entries of the kernel's log, compiled, beside this module
 _compiled: Dict[str, Any] = {}  # what the controller has compiled for this node
 _REQUIRED = object()
+# As `shakedown.desired` this module is a package, too: some of its modules are no models, and travel as they are.
+__path__ = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "desired")]
 
 
 class Unreadable:

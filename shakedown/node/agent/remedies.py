@@ -187,7 +187,7 @@ def group_of(gid: int) -> str:
 
 def make(tree: Tree, change: Change, state: str) -> str:
     """Record what stands there, and change it. Raises Failed, Unsafe, OSError."""
-    from shakedown.text import file_name
+    from shakedown.common.text import file_name
 
     records = sound(os.path.join(state, BEFORE), 0o700)
     name = file_name(change.setting) + ".json"

@@ -46,7 +46,7 @@ def message(told: Dict[str, Any]) -> str:
 def journal(told: Dict[str, Any]) -> Iterator[str]:
     """A line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last one. What users
     of the node choose (names of processes, of files) can be in all of them, and begins no line of its own."""
-    from shakedown.text import printable
+    from shakedown.common.text import printable
 
     for line in _lines(told):
         yield printable(line, LONGEST)

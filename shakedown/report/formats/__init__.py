@@ -17,20 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shakedown.findings import Finding, Verdict
+from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from shakedown.calibration import Row
     from shakedown.desired.cvs.result import Imported
-    from shakedown.diagnosis.model import Diagnosis
+    from shakedown.evidence.diagnosis.model import Diagnosis
+    from shakedown.gates import Gate, Recorded
+    from shakedown.jobs.launch import LaunchPlan
+    from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History
-    from shakedown.runs import RunRecord
+    from shakedown.runs.directory import RunRecord
     from shakedown.service.board import Board
-    from shakedown.smoke.gates import Gate, Recorded
-    from shakedown.smoke.launch import LaunchPlan
 
     Part = str | RenderableType
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from shakedown.findings import Verdict
 from shakedown.report.formats import (
     Calibrated,
     Compared,
@@ -19,6 +18,7 @@ from shakedown.report.formats import (
     SiteLayer,
     shows,
 )
+from shakedown.state.findings import Verdict
 
 
 @shows(Findings)

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shakedown.findings import Finding, Verdict
+from shakedown.common.text import printable
 from shakedown.report.formats import Findings, Judged, Run, shows
-from shakedown.text import printable
+from shakedown.state.findings import Finding, Verdict
 
 if TYPE_CHECKING:
     from junitparser import TestCase
 
+    from shakedown.gates import Gate
     from shakedown.report.overview import Overview
-    from shakedown.smoke.gates import Gate
 
 TEXT = 2000  # characters of one text
 _NOT_IN_XML = re.compile("[\ufffe\uffff]")  # what `printable` leaves and XML 1.0 has not

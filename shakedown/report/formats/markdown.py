@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from shakedown.findings import Verdict
+from shakedown.common.text import counted, printable
 from shakedown.hosts import folded
 from shakedown.report.formats import Findings, Judged, Run, shows
-from shakedown.text import counted, printable
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from shakedown.report.overview import Overview
-    from shakedown.runs import JobRecord
+    from shakedown.runs.directory import JobRecord
 
 ROWS = 50  # of one table: a ticket is read by people
 TEXT = 300  # characters of one cell
@@ -76,7 +76,7 @@ def _own_times(shown: Overview) -> Iterator[str]:
 
 
 def _figures(job: JobRecord) -> Iterator[tuple[str, ...]]:
-    from shakedown.smoke.metrics import METRICS
+    from shakedown.logs.metrics import METRICS
 
     assert job.figures and job.plan
     for name, metric in METRICS.items():

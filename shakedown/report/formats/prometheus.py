@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from shakedown.findings import Verdict
-from shakedown.prometheus_names import FIGURES, LABELS, NAMES
+from shakedown.common.prometheus_names import FIGURES, LABELS, NAMES
+from shakedown.common.text import printable
 from shakedown.report.formats import Findings, Judged, Run, shows
-from shakedown.text import printable
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Gauge

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from shakedown.common.text import counted
 from shakedown.report.formats import Calibrated, Compared, Desired, Findings, InService, Judged, Remembered, Run, shows
-from shakedown.text import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ def findings(document: Findings) -> Iterator[RenderableType]:
 def judged(document: Judged) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from shakedown.diagnosis import words
+    from shakedown.evidence.diagnosis import words
     from shakedown.report import terminal
 
     yield from (Text(line) for line in words.lines(document.diagnosis))

@@ -9,7 +9,7 @@ from shakedown.report.formats import Plans, shows
 
 @shows(Plans)
 def plans(document: Plans) -> Iterator[str]:
-    from shakedown.smoke.plan import render
+    from shakedown.jobs.plan import render
 
     for name, plan in document.plans.items():
         yield render(plan, name)

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shakedown.baselines.model import Baseline
+from shakedown.common.text import counted, printable
+from shakedown.gates.baselines.model import Baseline
+from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
 from shakedown.report.page import plots
 from shakedown.report.page.plots import Plot
-from shakedown.runs import Evidence
-from shakedown.smoke.metrics import METRICS
-from shakedown.text import counted, printable
+from shakedown.runs.directory import Evidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from shakedown import copies
+from shakedown.common.secrets import masked
+from shakedown.common.text import printable
+from shakedown.gates.registry import OF_THE_END
+from shakedown.logs.lines import LineSplitter
+from shakedown.logs.signatures import FailureScanner, Match
 from shakedown.report.overview import Overview
-from shakedown.secrets import masked
-from shakedown.smoke.gates.registry import OF_THE_END
-from shakedown.smoke.lines import LineSplitter
-from shakedown.smoke.signatures import FailureScanner, Match
-from shakedown.text import printable
+from shakedown.runs import copies
 
 LOGS = 12  # of one page: the first failure and some of what followed from it
 READ = 1 << 26  # bytes of one log that are looked through

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shakedown.common.text import counted
+from shakedown.gates import Gate
+from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
-from shakedown.smoke.gates import Gate
-from shakedown.smoke.metrics import METRICS
-from shakedown.text import counted
 
 BASELINE = "baseline."  # in front of a metric's name: the gate that holds it against earlier runs
 JOBS = 64  # whose figures have rows; nodes by themselves may be hundreds

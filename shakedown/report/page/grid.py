@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shakedown.findings import Verdict, worst
+from shakedown.common.text import printable
 from shakedown.report.overview import Overview
 from shakedown.report.page import plots
 from shakedown.report.page.rows import Index, Nodes
-from shakedown.text import printable
+from shakedown.state.findings import Verdict, worst
 
 CELLS = 6000  # of a table that is still read
 MARKS = {Verdict.OK: "✓", Verdict.WARN: "i", Verdict.DRIFT: "≠", Verdict.FAIL: "✗", Verdict.UNKNOWN: "?"}

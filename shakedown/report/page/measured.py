@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from shakedown.common.text import counted, printable
 from shakedown.report.page import plots
 from shakedown.report.page.plots import Plot
-from shakedown.text import counted, printable
 from shakedown.trials.models import Judged, Matrix, TrialsRecord
 
 ODD = 500  # rows: parts that are not as usual

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shakedown import copies
-from shakedown.findings import Verdict
+from shakedown.common.text import counted, printable
+from shakedown.evidence.telemetry.summary import Point, each_device
+from shakedown.evidence.telemetry.timing import Timing
+from shakedown.gates.registry import OF_THE_END
 from shakedown.report.overview import Overview
 from shakedown.report.page import plots
 from shakedown.report.page.plots import LINES, Plot
-from shakedown.runs import Evidence, JobRecord
-from shakedown.smoke.gates.registry import OF_THE_END
-from shakedown.telemetry.summary import Point, each_device
-from shakedown.telemetry.timing import Timing
-from shakedown.text import counted, printable
+from shakedown.runs import copies
+from shakedown.runs.directory import Evidence, JobRecord
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shakedown.findings import Verdict
-from shakedown.smoke.metrics import METRICS
-from shakedown.text import counted
+from shakedown.common.text import counted
+from shakedown.logs.metrics import METRICS
+from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from shakedown.report.overview import Overview
-    from shakedown.runs import JobRecord
+    from shakedown.runs.directory import JobRecord
 
 LINES = 8  # in one plot: more cannot be told apart
 POINTS = 4000  # of one line that are drawn as lines; more become an image inside the image

@@ -11,14 +11,14 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from shakedown.common.text import printable
 from shakedown.isolation.tree import result_lines, tree
 from shakedown.report import own_times, telemetry
 from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Overview
 from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
 from shakedown.report.terminal import value_text
-from shakedown.runs import Evidence, RunDirectory
-from shakedown.text import printable
+from shakedown.runs.directory import Evidence, RunDirectory
 
 TEXT = 2000  # characters of one text of a node that are shown
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shakedown.findings import Finding, Verdict
+from shakedown.common.text import printable
 from shakedown.hosts import folded
 from shakedown.report.fold import fold
 from shakedown.report.overview import Action, Overview
 from shakedown.report.terminal import shown_values
-from shakedown.runs import RunNode
-from shakedown.text import printable
+from shakedown.runs.directory import RunNode
+from shakedown.state.findings import Finding, Verdict
 
 MOST = 2000
 """Rows of one table. A page with more takes seconds to open; what is left out is counted, and run.json has it."""

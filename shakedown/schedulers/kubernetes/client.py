@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shakedown.common.text import load_json, printable
 from shakedown.schedulers.owner import SchedulerError
-from shakedown.text import load_json, printable
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api

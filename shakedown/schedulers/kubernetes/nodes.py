@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.common.text import printable
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
-from shakedown.text import printable
 
 OUT = "shakedown/out"  # the taint
 REASON = "shakedown/reason"  # the annotation

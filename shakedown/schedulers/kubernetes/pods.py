@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shakedown.common.text import counted, incoming, printable
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
-from shakedown.text import counted, incoming, printable
 
 SLACK_S = 5.0  # over a command's own limit
 OUTPUT = 16 << 20  # bytes of a command's output
@@ -192,7 +192,7 @@ def _why_not(node: Node) -> str:
 
 
 class Commands:
-    """Runs commands in pods, as `shakedown.smoke.remote.Remote` has it. `pods`: nodes in plans -> pods."""
+    """Runs commands in pods, as `shakedown.jobs.remote.Remote` has it. `pods`: nodes in plans -> pods."""
 
     def __init__(self, server: Server, namespace: str, pods: Mapping[str, str]) -> None:
         self._server, self._namespace, self._pods = server, namespace, dict(pods)

@@ -21,8 +21,8 @@ from typing import IO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from shakedown.common.text import printable
 from shakedown.schedulers.owner import SchedulerError
-from shakedown.text import printable
 
 LIMIT_S = 20.0  # for one command: a controller that is there answers in well under a second, a busy one in a few
 OUTPUT_BYTES = 128 << 20  # of one command: `scontrol show nodes --json` has some 4 kB for each node

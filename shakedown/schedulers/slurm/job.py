@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shakedown.common.text import printable
 from shakedown.node import relay
 from shakedown.schedulers.slurm import commands, nodes
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
 from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.step import Step
-from shakedown.text import printable
 from shakedown.transport.program import command, program
 
 IDLE_S = 600.0  # without a step, or with a controller that is gone, until the batch script lets the nodes go

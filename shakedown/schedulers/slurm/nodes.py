@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from shakedown.common.text import load_json, printable, sound
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError, Unknown
-from shakedown.text import load_json, printable, sound
 
 DRAINING = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
 GONE = frozenset({"DOWN", "ERROR", "UNKNOWN", "INVALID", "INVAL", "INVALID_REG", "NOT_RESPONDING", "FUTURE", "BLOCKED"})

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shakedown.common.text import incoming, load_json, printable
 from shakedown.node import relay
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError
-from shakedown.text import incoming, load_json, printable
 from shakedown.transport.program import command, program
 
 START_S = 90.0  # for srun to have a relay on every node
@@ -38,7 +38,7 @@ _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTAL
 
 
 class Step:
-    """Runs commands on its nodes, as `shakedown.smoke.remote.Remote` has it. `nodes`: names in plans -> Slurm's;
+    """Runs commands on its nodes, as `shakedown.jobs.remote.Remote` has it. `nodes`: names in plans -> Slurm's;
     `holder`: where the job's batch script hears of the relays."""
 
     def __init__(

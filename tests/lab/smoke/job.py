@@ -6,9 +6,9 @@ import atexit
 import os
 from pathlib import Path
 
-from shakedown.smoke.job import Job, Timeouts
-from shakedown.smoke.launch import LaunchPlan
-from shakedown.smoke.progress import Progress
+from shakedown.jobs.job import Job, Timeouts
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.progress import Progress
 
 OUT = Path(os.environ["SMOKE_OUT"])
 

@@ -1,0 +1,163 @@
+"""The state of a node, read in one round trip by the probe of `shakedown/node`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from paramiko import SSHException
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.command import StringCommand
+from pyinfra.api.exceptions import FactProcessError, PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.context import ctx_config
+from typing_extensions import override
+
+from shakedown.common.text import load_sound
+from shakedown.facts.base import Fact
+from shakedown.node import sysctl
+from shakedown.transport import bundle
+
+DOCUMENT = 16 << 20  # characters of a node state; that of a large node has some 200,000
+_MARKER = "shakedown_bundle"
+# "exit <code>" is what the launching shell says of a probe that did not end by itself.
+_WORDS = {
+    "exit 124": "the probe did not end in time",
+    "exit 137": "the probe did not end in time and was killed",
+}
+
+
+def parse(lines: list[str]) -> dict[str, Any]:
+    """The document among the lines of output, whatever a shell's start-up file printed before it."""
+    for line in reversed(lines):
+        if line.startswith("{"):
+            try:
+                document: dict[str, Any] = load_sound(line, DOCUMENT)
+            except ValueError as error:
+                raise FactProcessError(f"the probe's output is cut short or garbled: {error}") from None
+            return document
+    raise FactProcessError(f"the probe printed no document: {' '.join(lines)[:200]!r}")
+
+
+def _read(lines: list[str], install: Callable[[], list[str]]) -> dict[str, Any]:
+    """The node state in the launching command's output, or in that of `install` where the probe was not there yet."""
+    document = parse(lines)
+    if document.get(_MARKER) == "missing":
+        lines = install()
+        document = parse(lines)
+    if _MARKER in document:
+        raise FactProcessError(f"no node state: {_in_words(str(document[_MARKER]), lines)}")
+    return document
+
+
+def _in_words(said: str, lines: list[str]) -> str:
+    """Why there is no document, with the last words of a probe that ended by itself."""
+    if said in _WORDS or not said.startswith("exit "):
+        return _WORDS.get(said, f"the node {said}")
+    return f"the probe ended with {said}: {' '.join(lines[-2:-1])}"
+
+
+class NodeState(Fact[dict[str, Any]]):
+    """
+    Returns the whole state of a node as a dictionary, the shape of which is ``shakedown.state.node.NodeState``.
+
+    One command in the steady state. A node that has not seen this version of the probe gets it first, over the same
+    connection, with a second command. A node that cannot be read fails alone, with a message. `sysctls`: keys of
+    sysctl(8) to be read besides those that always are.
+
+    .. code:: python
+
+        from shakedown.state.node import NodeState as State
+
+        state = State.model_validate(host.get_fact(NodeState))
+        if state.numa.balancing.running == "1":
+            ...
+    """
+
+    host: Host | None = None
+    asked: tuple[str, ...] = ()
+
+    @override
+    def check_preconditions(self, state: State, host: Host) -> str | None:
+        # The one moment at which pyinfra tells a fact whose it is; context.host is not set for every caller.
+        self.host = host
+        return None
+
+    @override
+    def command(self, timeout: int = 60, sysctls: Sequence[str] = ()) -> str:
+        self.asked = tuple(sysctl.question(sysctls))
+        return bundle.launch_command(timeout, self.asked)
+
+    @override
+    def process(self, output: list[str]) -> dict[str, Any]:
+        return _read(output, lambda: self._install(_connector_arguments()))
+
+    def _install(self, arguments: dict[str, Any]) -> list[str]:
+        """Send the bundle on standard input and run the probe; returns its output."""
+        if self.host is None:
+            raise FactProcessError("no node state: the probe is not on the node, and there is no connection to it")
+        try:
+            status, output = self.host.run_shell_command(
+                StringCommand(bundle.install_command(asked=self.asked)),
+                **{**arguments, "_stdin": bundle.build().archive().splitlines()},
+            )
+        except (OSError, EOFError, SSHException, PyinfraError) as error:
+            raise FactProcessError(f"the probe could not be sent: {error}") from error
+        if not status:
+            raise FactProcessError(f"the probe could not be sent: {output.stderr[-300:] or output.stdout[-300:]}")
+        return output.stdout_lines
+
+
+def read_node(host: Host, sysctls: Sequence[str] = (), timeout: int = 60) -> dict[str, Any]:
+    """The same document for a host at hand, with the host's own connector arguments (_sudo and its like). Unlike
+    get_fact it says why there is none: raises FactProcessError, or what the connection raises."""
+    fact = NodeState()
+    fact.host = host
+    connector = dict(_arguments_of(host))
+    # The probe bounds itself; this is for a node that stops answering altogether.
+    connector["_timeout"] = timeout + 15
+    host.connector_data[bundle.BOUNDED] = True  # a second timeout(1) around it would cost the node 2 ms of CPU
+    try:
+        status, output = host.run_shell_command(StringCommand(fact.command(timeout, sysctls)), **connector)
+    finally:
+        host.connector_data[bundle.BOUNDED] = False
+    if not status:
+        raise FactProcessError(f"the probe did not run: {(output.stderr or output.stdout)[-300:].strip()}")
+    return _read(output.stdout_lines, lambda: fact._install(connector))
+
+
+_GET_FACT = ("_get_fact", "pyinfra.api.facts")
+
+
+_of_config: WeakKeyDictionary[State, dict[str, Any]] = WeakKeyDictionary()
+
+
+def _arguments_of(host: Host) -> dict[str, Any]:
+    """The host's own connector arguments. pyinfra looks for each of thirty in each layer of a host's data; outside
+    of a deploy a host that names none has those of the configuration, as every other."""
+    named = any(key.startswith("_") for key in host.data.dict()) or host.current_deploy_kwargs or ctx_config.isset()
+    if not named and host.state in _of_config:
+        return _of_config[host.state]
+    arguments, _ = pop_global_arguments(host.state, host, {})
+    connector = {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}
+    if not named:
+        _of_config[host.state] = connector
+    return connector
+
+
+def _connector_arguments() -> dict[str, Any]:
+    """_sudo and its like, as the fact's own command ran with.
+
+    pyinfra hands them to the connector and not to the fact, and the bundle has to land in the cache of the same user.
+    That takes a second command, since a command line has no room for it, and a fact may name but one. So they are taken
+    from the caller of `process`, `pyinfra.api.facts._get_fact`; tests/unit/test_fact_node.py fails when another pyinfra
+    keeps them elsewhere. Deploys and `shakedown` do not come by here: `read_node` asks the host itself.
+    """
+    frame = inspect.currentframe()
+    while frame is not None and (frame.f_code.co_name, frame.f_globals.get("__name__")) != _GET_FACT:
+        frame = frame.f_back
+    arguments = frame.f_locals.get("executor_kwargs", {}) if frame else {}
+    return {key: value for key, value in arguments.items() if key in CONNECTOR_ARGUMENT_KEYS}

@@ -1,0 +1,188 @@
+"""
+The agent: a timer on each node that checks it without the controller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.command import FunctionCommand, StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host
+
+from shakedown import node
+from shakedown.agent import compile as compiled
+from shakedown.agent import program
+from shakedown.common.text import printable
+from shakedown.facts.settings import Contents
+from shakedown.node.agent import tell
+from shakedown.node.agent.run import CONFIG
+from shakedown.operations.boot import SYSTEMD
+from shakedown.operations.commands import Commands, refuse, refused, show_change, verify
+from shakedown.operations.scripts import run_script
+
+HOME = "/usr/local/lib/shakedown-agent"
+HEALTH = "/usr/local/libexec/shakedown-health"
+UNITS = "/etc/systemd/system"
+SERVICE = f"{UNITS}/shakedown-agent.service"
+TIMER = f"{UNITS}/shakedown-agent.timer"
+ENABLED = f"{UNITS}/timers.target.wants/shakedown-agent.timer"
+TOLD = [f"{tell.FOLDER}/{name}" for name in (tell.VERDICT, tell.LINE)]
+
+_ASSETS = Path(node.__file__).parent / "assets"
+# What no check and no safe remedy needs; a kernel that knows more capabilities keeps those.
+_NEVER = (
+    "CAP_SYS_BOOT CAP_SYS_TIME CAP_MAC_ADMIN CAP_MAC_OVERRIDE CAP_AUDIT_CONTROL CAP_SETPCAP CAP_SETFCAP "
+    "CAP_NET_BIND_SERVICE CAP_NET_RAW CAP_LEASE CAP_SYS_TTY_CONFIG CAP_WAKE_ALARM CAP_BLOCK_SUSPEND CAP_MKNOD"
+)
+_TO_CHANGE = "CAP_SYS_MODULE CAP_CHOWN CAP_FOWNER"
+
+
+@operation()
+def present(document: Mapping[str, Any]) -> Commands:
+    """
+    Have the agent on the node, with what it compares with, and its timer running.
+
+    + document: what is compiled for this node, ``shakedown.agent.compile.compiled``
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import agent
+        agent.present(
+            name="Check by a timer",
+            document=compiled("node01", desired, state.account, program.build().digest),
+        )
+    """
+    built = program.build()
+    files = wanted_files(document)
+    run = f"{HOME}/{built.digest}/run"
+    here = host.get_fact(Contents, patterns=[*files, run, ENABLED, SYSTEMD])
+    if SYSTEMD not in here:
+        yield refuse("this node does not run systemd, so there is no timer for the agent")
+        return
+    changed = [path for path, (text, _) in files.items() if here.get(path) != text.splitlines()]
+    if not changed and run in here and ENABLED in here:
+        host.noop("the agent is there, with this desired state")
+        return
+    for path in changed:
+        show_change(path, here.get(path), files[path][0].splitlines())
+    yield _script(installation(HOME, files))
+    yield StringCommand(
+        "systemctl daemon-reload && systemctl enable --now shakedown-agent.timer &&",
+        "systemctl start shakedown-agent.service",
+    )
+    yield verify(lambda: _wrong(document))
+
+
+@operation()
+def absent() -> Commands:
+    """
+    Take the agent away, with its timer, its verdicts and its metrics.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import agent
+        agent.absent(name="No agent")
+    """
+    here = host.get_fact(Contents, patterns=[HOME, SERVICE, TIMER, HEALTH, CONFIG, *TOLD])
+    if not here:
+        host.noop("there is no agent")
+        return
+    timer = TIMER in here
+    if timer:
+        yield StringCommand(
+            "systemctl disable --now shakedown-agent.timer; systemctl stop shakedown-agent.service; true"
+        )
+    paths = [TIMER, SERVICE, HEALTH, CONFIG, *TOLD, f"{tell.FOLDER}/{tell.REMEDIED}", *_metrics(here.get(CONFIG))]
+    yield _script({"do": "remove", "home": HOME, "paths": paths, "folders": ["/etc/shakedown", tell.FOLDER]})
+    if timer:
+        yield StringCommand("systemctl daemon-reload; systemctl reset-failed shakedown-agent.service 2>/dev/null; true")
+    yield verify(
+        lambda: "something of the agent is still there" if host.get_fact(Contents, patterns=[HOME, TIMER]) else None
+    )
+
+
+def _metrics(config: Iterable[str] | None) -> list[str]:
+    """Where the agent that is there writes its metrics, by what was compiled for it."""
+    try:
+        folder = json.loads("\n".join(config or []))["agent"]["textfile"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return [f"{folder}/{tell.METRICS}"] if isinstance(folder, str) and folder.startswith("/") else []
+
+
+def installation(home: str, files: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """What `shakedown/node/assets/agent.py` is told, to put the program below a folder and these files in their places
+    (path -> text and mode)."""
+    built = program.build()
+    return {
+        "do": "install",
+        "home": home,
+        "digest": built.digest,
+        "archive": built.archive(),
+        "run": start(f"{home}/{built.digest}"),
+        "files": dict(files),
+    }
+
+
+def start(place: str) -> str:
+    """The text of the file that starts the program in a folder."""
+    return (_ASSETS / "shakedown-agent-run").read_text().replace("@PLACE@", place)
+
+
+def wanted_files(document: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Path -> text and mode of all that is put on a node besides the program."""
+    agent = document["agent"]
+    words = {
+        "@RUN@": f"{HOME}/{document['program']}/run",
+        "@TIMEOUT@": str(agent["timeout_s"]),
+        "@MEMORY@": str(agent["memory_bytes"]),
+        "@EVERY@": str(agent["every_s"]),
+        "@DELAY@": str(agent["delay_s"]),
+        "@CAPABILITIES@": f"~{_NEVER}" + ("" if agent["remedy"] == "safe" else f" {_TO_CHANGE}"),
+    }
+    return {
+        CONFIG: (compiled.text(dict(document)) + "\n", "0600"),
+        HEALTH: ((_ASSETS / "shakedown-health").read_text(), "0755"),
+        SERVICE: (_filled("shakedown-agent.service", words), "0644"),
+        TIMER: (_filled("shakedown-agent.timer", words), "0644"),
+    }
+
+
+def _filled(asset: str, words: Mapping[str, str]) -> str:
+    text = (_ASSETS / asset).read_text()
+    for word, value in words.items():
+        text = text.replace(word, value)
+    return text
+
+
+def _script(job: dict[str, Any]) -> FunctionCommand:
+    return FunctionCommand(_on_node, (job,), {})
+
+
+def _on_node(state: State, host: Host, job: dict[str, Any]) -> bool:
+    done, output = run_script(host, "agent.py", job, show=False)
+    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
+    return done or refused(state, host, said)
+
+
+def _wrong(document: Mapping[str, Any]) -> str | None:
+    """Whether the agent has told, once, by the desired state that it was given."""
+    told = host.get_fact(Contents, patterns=[TOLD[0]]).get(TOLD[0])
+    look = "see `journalctl -u shakedown-agent`"
+    try:
+        found = json.loads("\n".join(told or []))
+        if found["desired"] == document["digest"] and found["program"] == document["program"]:
+            return None
+        return f"the agent was started and its verdict is an older one: {look}"
+    except (ValueError, KeyError, TypeError):
+        return f"the agent was started and has left no verdict: {look}"

@@ -1,0 +1,195 @@
+"""
+Data sets: files downloaded whole, and data that a program in an image prepares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyinfra.api.command import FunctionCommand
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host
+
+from shakedown.common.text import printable
+from shakedown.facts.dataset import Downloaded, Prepared
+from shakedown.jobs.launch import CONTAINER_LABEL
+from shakedown.operations.commands import DATA_S, Commands, refuse, refused, verify
+from shakedown.operations.scripts import run_script
+
+SLACK_S = 300  # over the scripts' own limit, at which they end and clean up
+ADVICE = {
+    "space": "make room, or name another folder; what was downloaded is kept and continued",
+    "other": "the server has another file than the one asked for: correct size or sha256, or look who changed it",
+    "refused": "look at the URL, and whether it needs a login",
+    "transport": "the connection broke again and again; another run goes on where this one ended",
+    "busy": "wait for it, or end it",
+    "folder": "look at the folder and its owner",
+    "time": "raise timeout_s, or look at the network; another run goes on where this one ended",
+}
+
+
+@operation()
+def download(
+    files: list[dict[str, Any]],
+    folder: str,
+    tries: int = 5,
+    stall_s: int = 60,
+    timeout_s: int = DATA_S,
+    room_bytes: int = 1 << 30,
+) -> Commands:
+    """
+    Have files in a folder: whole, checked, or not at all. A download that was cut is continued, a file that is
+    there and is another one is never overwritten. Of nodes that share the folder one downloads; the others wait, and
+    read what it has left. The folder may be another user's: no link in it is followed, and what was checked is recorded
+    in /var/lib/shakedown, or in the user's own state folder. Files of root's stay root's there, for all to read.
+
+    + files: ``url``, and ``sha256`` and ``size`` (bytes) where they are known; without them the size is the server's,
+      and the checksum that was found is shown and recorded
+    + folder: on the node
+    + tries: in a row without getting further
+    + stall_s: seconds without a byte that count as a broken connection
+    + timeout_s: seconds for all of it, waiting for another node included
+    + room_bytes: to be left free on the file system
+
+    The way back is to remove the files.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import dataset
+        dataset.download(
+            name="The index",
+            files=[{"url": "https://example.org/text_document.idx", "sha256": "9f86d081884c7d65..."}],
+            folder="/data/deepseek",
+        )
+    """
+    wanted = [{**file, "name": unquote(urlsplit(file["url"]).path).rpartition("/")[2]} for file in files]
+    names = [file["name"] for file in wanted]
+    bad = [name for name in names if not name or name.startswith(".") or names.count(name) > 1]
+    if bad:
+        yield refuse(f"no name of a file, or one that two URLs end in: {', '.join(sorted(set(bad))) or 'none'}")
+        return
+    if not _lacking(folder, wanted):
+        host.noop(f"{folder} has {', '.join(names)}")
+        return
+    document = {
+        "folder": folder,
+        "files": wanted,
+        "tries": tries,
+        "stall_s": stall_s,
+        "timeout_s": timeout_s,
+        "room_bytes": room_bytes,
+    }
+    yield FunctionCommand(_download, (document,), {})
+
+    def wrong() -> str | None:
+        lacking = _lacking(folder, wanted)
+        return f"{folder}: not there after the download: {', '.join(lacking)}" if lacking else None
+
+    yield verify(wrong)
+
+
+def _lacking(folder: str, wanted: list[dict[str, Any]]) -> list[str]:
+    found = host.get_fact(Downloaded, folder=folder, names=[file["name"] for file in wanted])
+    return [
+        file["name"]
+        for file in wanted
+        if file["name"] not in found
+        or any(file.get(key) not in (None, found[file["name"]][key]) for key in ("size", "sha256"))
+    ]
+
+
+def _download(state: State, host: Host, document: dict[str, Any]) -> bool:
+    done, output = run_script(host, "download.py", document, show=True, limit_s=document["timeout_s"] + SLACK_S)
+    if not done:
+        kind, _, words = (output.stderr_lines[-1] if output.stderr_lines else "").partition(": ")
+        said = printable(words if kind in ADVICE else " ".join(output.stderr_lines)[-500:])
+        return refused(state, host, f"{document['folder']}: {said}" + (f": {ADVICE[kind]}" if kind in ADVICE else ""))
+    return True
+
+
+@operation()
+def prepare(
+    image: str,
+    command: list[str],
+    folder: str,
+    workdir: str,
+    variables: dict[str, str],
+    engine: str = "docker",
+    run_id: str = "dataset",
+    timeout_s: int = DATA_S,
+) -> Commands:
+    """
+    Have the data that a program in an image downloads and prepares. It works beside the folder, which gets its name
+    when the program has ended well and left a Megatron index with its data. Of nodes that share the folder one is at
+    work, and the others wait for it.
+
+    The engine takes the path by its name, as root, so the folder above has to be one in which nobody but root, or the
+    user who connects, can write.
+
+    + image: with the program; there already
+    + command: the program, which writes below ``/data``
+    + folder: on the node; absent or empty
+    + workdir: in the image
+    + variables: the program's environment
+    + engine: ``docker`` or ``podman``
+    + run_id: the value of the run label on the container
+    + timeout_s: seconds for all of it, waiting for another node included
+
+    The way back is to remove the folder.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import dataset
+        dataset.prepare(
+            name="bookcorpus",
+            image="rocm/megatron-lm:v25.4",
+            command=["bash", "examples/llama/prepare_dataset.sh"],
+            workdir="/workspace/Megatron-LM",
+            variables={"DATASET": "bookcorpus", "DATA_DIR": "/data"},
+            folder="/data/bookcorpus",
+        )
+    """
+    stands = host.get_fact(Prepared, folder=folder)
+    if stands == "prepared":
+        host.noop(f"{folder} is prepared")
+        return
+    if stands != "absent":
+        yield refuse(f"{folder}: {printable(stands)}")
+        return
+    bad = [name for name in variables if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII)]
+    if bad:
+        yield refuse(f"no names of variables: {', '.join(bad)}")
+        return
+    document = {
+        "folder": folder,
+        "image": image,
+        "command": command,
+        "workdir": workdir,
+        "variables": variables,
+        "engine": engine,
+        "label": CONTAINER_LABEL,
+        "run_id": run_id,
+        "timeout_s": timeout_s,
+    }
+    yield FunctionCommand(_prepare, (document,), {})
+
+    def wrong() -> str | None:
+        now = host.get_fact(Prepared, folder=folder)
+        return None if now == "prepared" else f"{folder} after preparing it: {printable(now)}"
+
+    yield verify(wrong)
+
+
+def _prepare(state: State, host: Host, document: dict[str, Any]) -> bool:
+    limit_s = document["timeout_s"] + SLACK_S
+    done, output = run_script(host, "prepare.py", document, show=state.print_output, limit_s=limit_s)
+    said = printable(" ".join(output.stderr_lines)[-1000:]) or "the script said nothing"
+    return done or refused(state, host, f"{document['folder']}: {said}")

@@ -1,0 +1,186 @@
+"""Registries and the mirrors of them: how to be let in, and what they say of an image. The controller asks for all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from gevent.lock import RLock
+from pyinfra import logger
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+from pyinfra.facts.server import Arch
+
+from shakedown.common.secret_file import read_secret
+from shakedown.common.text import load_json, printable
+from shakedown.desired.sizes import format_size
+from shakedown.operations.scripts import ASSETS, run_script
+from shakedown.state.images import Reference
+from shakedown.transport.program import program
+
+SCRIPT = "registry.py"
+LIMIT_S = 150  # on the controller; the script ends itself after 120 s
+Run = Callable[[dict[str, Any]], dict[str, Any]]  # where assets/registry.py runs
+
+# What to do about each kind of failure that assets/pull.py and assets/registry.py tell apart.
+ADVICE = {
+    "plain": "the registry speaks http: set insecure=True on the image; docker also needs it in `insecure-registries`"
+    " of /etc/docker/daemon.json, which this project does not edit",
+    "certificate": "the registry's certificate is not trusted: name its authority as ca_file (or set insecure=True;"
+    " docker then needs `insecure-registries` in /etc/docker/daemon.json, which this project does not edit)",
+    "login": "the registry refuses: check username and password, and whether this user may pull the image",
+    "unknown": "the registry has no such image: check name, tag and digest",
+    "downgrade": "nothing was sent in clear: the registry must keep to https; for one without TLS set insecure=True",
+    "digest": "what came is not what its digest says: a proxy changed it, or the registry is broken or not the one you"
+    " think",
+    "answer": "this is no answer of a registry: look at its address, and at what stands between",
+    "space": "make room where the engine stores images; shakedown deletes nothing that is not its own",
+    "engine": "the container engine itself failed: is it running, and may this user talk to it?",
+    "time": "the pull was stopped because it took too long: raise timeout_s, or look at the network",
+    "transport": "the connection to the registry broke, also when tried again",
+}
+
+
+@dataclass(frozen=True)
+class Registry:
+    """How to reach a registry, or a mirror of it, and be let in. Never shown: `password` is in it."""
+
+    registry: str
+    repository: str
+    insecure: bool = False
+    ca: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a registry says of an image."""
+
+    digest: str
+    compressed_bytes: int
+
+
+@dataclass
+class _Answer:
+    """What the controller was answered about one reference in this run. None: it has not asked yet."""
+
+    lock: RLock = field(default_factory=RLock)
+    result: Told | str | None = None
+
+
+# Kinds of failure after which a mirror is passed by for the registry: it is not there, or has it not.
+PASSED_BY = ("transport", "unknown")
+_ANSWER = 16 << 10  # characters of what assets/registry.py prints
+# What the hosts of one run share, found by pyinfra's state of that run: an operation is called for one host and has no
+# other place in common with the others.
+_answers: WeakKeyDictionary[State, dict[str, _Answer]] = WeakKeyDictionary()
+
+
+def registry_of(registry: str, repository: str, access: dict[str, Any]) -> Registry:
+    """Raises OSError or ValueError for files that cannot be read, or that others could."""
+    secret = password_of(access.get("password_file"), access.get("password_env"))
+    authority = Path(access["ca_file"]).read_text() if access.get("ca_file") else None
+    return Registry(registry, repository, bool(access.get("insecure")), authority, access.get("username"), secret)
+
+
+def mirror_of(image: Reference, mirror: dict[str, Any]) -> Registry:
+    place, _, prefix = mirror["address"].partition("/")
+    return registry_of(place, f"{prefix}/{image.repository}".lstrip("/"), mirror)
+
+
+def sources_of(image: Reference, access: dict[str, Any], mirror: dict[str, Any] | None) -> list[Registry]:
+    """Where an image may be pulled from, the registry last. Raises as `registry_of`."""
+    own = registry_of(image.registry, image.repository, access)
+    return [mirror_of(image, mirror), own] if mirror else [own]
+
+
+def ask(state: State, host: Host, image: Reference, digest: str | None, sources: list[Registry]) -> Told | str:
+    """Return what the registry says of an image, or why there is no answer. A mirror is asked where the registry
+    itself gives none.
+
+    The controller asks once per run, for all nodes. Where the controller gets no answer, a node asks, for itself
+    alone: no node's word decides what another node pulls.
+    """
+    wanted = digest or image.tag or "latest"
+    answer = _answers.setdefault(state, {}).setdefault(f"{image.name} {wanted}", _Answer())
+    with answer.lock:
+        if answer.result is None:
+            answer.result = _ask(_here, {"machine": host.get_fact(Arch)}, wanted, sources)
+            if isinstance(answer.result, Told):
+                size = format_size(answer.result.compressed_bytes)
+                logger.info(f"{image.tagged} is {answer.result.digest}, {size} compressed")
+            else:
+                why = f"the controller has no answer ({answer.result}); each node asks for itself"
+                logger.warning(f"{image.tagged}: {why}")
+    if isinstance(answer.result, Told):
+        return answer.result
+    return _ask(lambda document: _there(host, document), {}, wanted, sources)
+
+
+def _ask(run: Run, more: dict[str, Any], wanted: str, sources: list[Registry]) -> Told | str:
+    """Return the answer of the registry, or else of its mirror, to one machine; or why there is none."""
+    problem = ""
+    for source in reversed(sources):
+        answer = run({**asdict(source), **more, "reference": wanted})
+        if "error" not in answer:
+            if "token_server" in answer:
+                server = printable(str(answer["token_server"])[:1000], 200)
+                logger.info(f"{source.registry} has the credentials checked by {server}")
+            return Told(answer["digest"], answer["compressed_bytes"])
+        advice = ADVICE.get(answer["error"], "the registry could not be asked")
+        problem = f"{source.registry}: {printable(str(answer['detail']), 500)}: {advice}"
+        if answer["error"] not in PASSED_BY:
+            break
+    return problem
+
+
+def _here(document: dict[str, Any]) -> dict[str, Any]:
+    """Run assets/registry.py on the controller. Passwords go over standard input here, too."""
+    argv = [sys.executable, "-I", "-c", program(ASSETS / SCRIPT)]
+    try:
+        done = subprocess.run(
+            argv, input=json.dumps(document), capture_output=True, text=True, errors="replace", timeout=LIMIT_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": "transport", "detail": f"{type(error).__name__} on the controller"}
+    return parse_answer(done.stdout.splitlines())
+
+
+def _there(host: Host, document: dict[str, Any]) -> dict[str, Any]:
+    """Run assets/registry.py on a node."""
+    done, output = run_script(host, SCRIPT, document, show=False)
+    return parse_answer(output.stdout_lines) if done else {"error": "engine", "detail": output.stderr[-300:]}
+
+
+def parse_answer(lines: list[str]) -> dict[str, Any]:
+    """Return what assets/registry.py printed, as far as it makes sense: a digest is a digest, a size is a size. The
+    words may be a node's."""
+    try:
+        answer = load_json(lines[-1], _ANSWER)
+        if "error" in answer:
+            return {key: str(answer[key])[:2000] for key in ("error", "detail")}
+        size = answer.get("compressed_bytes")
+        sized = type(size) is int and 0 <= size < 1 << 50
+        if sized and re.fullmatch(r"sha256:[0-9a-f]{64}", answer.get("digest"), re.ASCII):
+            return {key: answer[key] for key in ("digest", "compressed_bytes", "token_server") if key in answer}
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError):
+        pass
+    return {"error": "answer", "detail": "there is no digest and size in: " + " ".join(lines[-1:])[:300]}
+
+
+def password_of(file: str | None, variable: str | None) -> str | None:
+    """The password, from where the desired state says. Raises ValueError where it is not, or others could read it."""
+    if variable:
+        if not os.environ.get(variable):
+            raise ValueError(f"the environment variable {variable} (password_env) is not set")
+        return os.environ[variable]
+    return read_secret(file) if file else None

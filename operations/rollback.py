@@ -1,0 +1,256 @@
+"""
+The way back: what stood on a node before the first change to each setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from pyinfra.api.command import FunctionCommand, QuoteString, StringCommand
+from pyinfra.api.host import Host
+from pyinfra.api.operation import operation
+from pyinfra.api.state import State
+from pyinfra.context import host
+
+from shakedown.common.text import load_json, printable
+from shakedown.facts.records import Records
+from shakedown.facts.settings import Contents, Tools
+from shakedown.node.setting import chosen
+from shakedown.operations import atomic, boot, cmdline, devices, sysctl_d, tuning
+from shakedown.operations.commands import RESTORES, Commands, refuse, verify
+from shakedown.operations.provider import KEPT
+from shakedown.operations.record import FOLDER, Step
+
+RECORD_LIMIT = 16 << 20  # characters, as shakedown/node/records.py reads them
+
+# Removed where they carry our header. The unit goes first: it must not run without its script.
+WRITTEN_FILES = [
+    boot.UNIT,
+    boot.SCRIPT,
+    boot.CONF,
+    cmdline.DROPIN,
+    devices.RULES,
+    sysctl_d.FILE,
+    tuning.LIMITS,
+    tuning.MODULES,
+]
+
+_SBIN = "PATH=$PATH:/usr/sbin:/sbin;"
+
+
+def _file(step: Step) -> StringCommand:
+    # An interface or a CPU may have gone since, and what is not there needs no restoring.
+    target = QuoteString(step.target)
+    return StringCommand("[ ! -e", target, "] || echo", QuoteString(step.value), ">", target)
+
+
+def _pci(step: Step) -> StringCommand:
+    function, register = step.target.split()
+    return StringCommand(f"{_SBIN} setpci -s", QuoteString(function), QuoteString(f"{register}={step.value}"))
+
+
+def _member(step: Step) -> StringCommand:
+    return StringCommand("gpasswd --delete", QuoteString(step.value), QuoteString(step.target))
+
+
+def _group(step: Step) -> StringCommand:
+    return StringCommand(f"{_SBIN} groupdel", QuoteString(step.target))
+
+
+def _parameter(step: Step) -> StringCommand:
+    return StringCommand(f"{_SBIN} grubby --update-kernel=ALL", QuoteString(f"--remove-args={step.target}"))
+
+
+def _module(step: Step) -> StringCommand:
+    # One that is in use stays until the next boot: somebody came to need it since.
+    if step.value == "loaded":
+        return StringCommand("true")
+    return StringCommand(f"{_SBIN} modprobe -r", QuoteString(step.target), "|| true")
+
+
+def _access(step: Step) -> StringCommand:
+    # A device that has gone since, with its driver, has no mode to restore.
+    mode, group = step.value.split()
+    path = QuoteString(step.target)
+    return StringCommand("if [ -e", path, "]; then chgrp", QuoteString(group), path, "&& chmod", mode, path, "; fi")
+
+
+def _partition(step: Step) -> StringCommand:
+    bdf, kind = step.target.split()
+    command = f"echo Y | {devices.AMD_SMI} --gpu {bdf} --{kind}-partition"
+    return StringCommand(command, QuoteString(step.value))
+
+
+def _service(step: Step) -> StringCommand:
+    unit = QuoteString(step.target)
+    stop = [] if "active" in step.value.split() else [StringCommand("systemctl stop", unit)]
+    disable = [] if "enabled" in step.value.split() else [StringCommand("systemctl disable", unit)]
+    commands = [command.get_raw_value() for command in (*disable, *stop)]
+    return StringCommand(" && ".join(commands) or "true")
+
+
+UNDO: dict[str, Callable[[Step], StringCommand]] = {
+    "file": _file,
+    "pci": _pci,
+    "member": _member,
+    "group": _group,
+    "parameter": _parameter,
+    "module": _module,
+    "access": _access,
+    "partition": _partition,
+    "service": _service,
+}
+# By assets/files.py, one command each.
+FILES: dict[str, Callable[[Step], FunctionCommand]] = {
+    "kept": lambda step: atomic.command("restore", kept=step.value, path=step.target),
+    "created": lambda step: atomic.remove(step.target),
+}
+# What a step of each kind looks like, "target=value": nothing else is restored, whoever wrote it.
+SHAPES = {
+    "file": r"/(proc/sys|sys)(/(?!\.\.?/)[^/\0]+)+=[^\0]*",
+    "pci": r"[\da-f]{4}:[\da-f]{2}:[\da-f]{2}\.[0-7] [A-Z_]+\+[\da-fx]+\.[bwl]=[\da-f]+(:[\da-f]+)?",
+    "member": r"[^\n:/=-][^\n:/=]*=[^\n:/=-][^\n:/=]*",
+    "group": r"[^\n:/=-][^\n:/=]*=",
+    "parameter": r"[\w.,:=+/@%-]+=",
+    "module": r"[\w-]+=(absent|loaded)",
+    "access": r"/dev(/[\w.:@+-]+)+=0?[0-7]{3,4} \S+",
+    "partition": r"[\da-f:.]+ (memory|compute)=\w+",
+    "service": r"[\w.:@\\-]+=(active|enabled|active enabled)?",
+    "kept": rf"/[^\0]*={re.escape(KEPT)}/[\w@.~-]+",
+    "created": r"/[^\0]*=",
+}
+
+
+@operation()
+def rollback() -> Commands:
+    """
+    Restore every value that was recorded before its first change, and remove our files, our unit and the records.
+
+    **Example:**
+
+    .. code:: python
+
+        from shakedown.operations import rollback
+        rollback.rollback(name="As it was before")
+    """
+    records = host.get_fact(Records, folder=FOLDER)
+    files = host.get_fact(Contents, patterns=[boot.ENABLED, *WRITTEN_FILES])
+    written = [path for path in WRITTEN_FILES if atomic.is_marked(files.get(path))]
+    if records["problem"]:
+        yield refuse(f"nothing is restored: {records['problem']}")
+        return
+    if not records["there"] and not written:
+        host.noop("shakedown has changed nothing on this node")
+        return
+    settings, broken = _settings(records["files"])
+    # A group goes after its members.
+    steps = sorted((step for its in settings.values() for step in its), key=lambda step: step.kind == "group")
+    if broken:
+        yield refuse(f"not a record of shakedown, so nothing is restored: {', '.join(broken)}")
+        return
+
+    removed = [f"{path}: removed" for path in written]
+    host.connector_data[RESTORES] = restored(settings, {}) + removed
+
+    def looked(state: State, host: Host) -> bool:
+        host.connector_data[RESTORES] = restored(settings, _now(steps)) + removed
+        return True
+
+    yield FunctionCommand(looked, (), {})
+    if boot.ENABLED in files:
+        yield StringCommand("systemctl disable --now shakedown-boot.service")
+    if written:
+        yield atomic.remove(*written, marked=True)
+    if boot.UNIT in written:
+        yield StringCommand("systemctl daemon-reload")
+    if boot.CONF in written:
+        yield StringCommand("rmdir /etc/shakedown 2>/dev/null || true")
+    if cmdline.DROPIN in written:
+        yield StringCommand(host.get_fact(Tools, names=["update-grub"]).get("update-grub", "update-grub"))
+    yield from _undo(steps)
+    yield verify(lambda: _wrong(steps))
+    yield atomic.command("forget", path=FOLDER)
+
+
+def restored(settings: Mapping[str, list[Step]], now: Mapping[str, str]) -> list[str]:
+    """What is restored, a line for each setting: the value that stands there `now`, and the one before the change.
+    Files of the kernel that have the same (one for each CPU) are a number."""
+    lines = []
+    for setting, steps in settings.items():
+        values: dict[tuple[str, str], int] = {}
+        for step in steps:
+            if step.kind == "file":
+                change = (now.get(step.target, ""), step.value)
+                values[change] = values.get(change, 0) + 1
+        parts = [
+            (f"{before} -> {after}" if before else f"-> {after}") + (f" ({count} files)" if count > 1 else "")
+            for (before, after), count in values.items()
+        ]
+        parts += [_words(step) for step in steps if step.kind != "file"]
+        more = f" and {len(parts) - MOST} more" if len(parts) > MOST else ""
+        if parts:  # a record may be there for its files alone
+            lines.append(printable(f"{setting}: {', '.join(parts[:MOST])}{more}", 500))
+    return lines
+
+
+MOST = 4  # changes of one setting that are told
+
+
+def _words(step: Step) -> str:
+    if step.kind == "member":
+        return f"{step.value} leaves {step.target}"
+    if step.kind == "kept":
+        return f"{step.target} as it was"
+    if step.kind == "service":
+        return f"{step.target} -> {step.value or 'inactive'}"
+    return f"{step.target} -> {step.value}" if step.value else f"{step.target} removed"
+
+
+def _now(steps: list[Step]) -> dict[str, str]:
+    """What stands in the files of the kernel that are restored."""
+    paths = [step.target for step in steps if step.kind == "file"]
+    found = host.get_fact(Contents, patterns=paths) if paths else {}
+    return {path: chosen(" ".join(lines or [])) for path, lines in found.items()}
+
+
+def _settings(records: Mapping[str, str]) -> tuple[dict[str, list[Step]], list[str]]:
+    """The steps of all records by their settings, and what makes no sense."""
+    settings: dict[str, list[Step]] = {}
+    broken: list[str] = []
+    for name, text in records.items():
+        try:
+            record = load_json(text, RECORD_LIMIT)
+            found = [Step(**step) for step in record["restore"]]
+            setting = str(record.get("setting") or name.removesuffix(".json"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            broken.append(f"{FOLDER}/{printable(name)}")
+            continue
+        settings.setdefault(setting, []).extend(found)
+        broken += [f"{FOLDER}/{printable(name)}: {printable(str(step), 200)}" for step in found if not _fits(step)]
+    return settings, broken
+
+
+def _fits(step: Step) -> bool:
+    shape = SHAPES.get(step.kind) if isinstance(step.kind, str) else None
+    return shape is not None and re.fullmatch(shape, f"{step.target}={step.value}", re.ASCII) is not None
+
+
+def _undo(steps: list[Step]) -> Commands:
+    """One command for all CPUs: a node has hundreds, and each command is a round trip."""
+    together: dict[str, list[Step]] = {}
+    for step in steps:
+        together.setdefault(step.kind, []).append(step)
+    for kind, same in together.items():
+        if kind in FILES:
+            yield from map(FILES[kind], same)
+            continue
+        commands = [UNDO[kind](step).get_raw_value() for step in same]
+        for first in range(0, len(commands), 200):
+            yield StringCommand("set -e;", "; ".join(commands[first : first + 200]))
+
+
+def _wrong(steps: list[Step]) -> str | None:
+    written = {step.target: step.value for step in steps if step.kind == "file"}
+    bad = [path for path, value in _now(steps).items() if value != " ".join(written[path].split())]
+    return f"not restored, so the records are kept: {', '.join(bad)}" if bad else None

@@ -1,0 +1,160 @@
+"""What all nodes of an inventory were found to be: the states, those that gave none, and the findings.
+
+Pure: the states come in, the findings go out. `runner/examine.py` reads the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from shakedown import checks
+from shakedown.checks import fleet, kernel_peers
+from shakedown.common.text import printable
+from shakedown.desired import DesiredState
+from shakedown.desired.home import at_home
+from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict, worst
+from shakedown.state.node import NodeState, share_given
+
+HOME_SHOWN = 200
+"""Characters of a home that a node names."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One node's answer: its state, or why there is none, what was `tried` and at which `address`.
+
+    `clock_offset_s` is the node's clock minus the controller's, at the middle of the exchange; it can be off by
+    `clock_error_s`, half the time that the exchange took besides the probe's own work.
+    """
+
+    state: NodeState | None = None
+    why: str = ""
+    tried: str = "connection"
+    address: str = ""  # name or address that was connected to; empty: no other than the node's name
+    clock_offset_s: float = 0.0
+    clock_error_s: float = 0.0
+
+
+@dataclass
+class Examination:
+    """The nodes in inventory order, with what each should be, what it is, and the comparison of the two."""
+
+    desired: dict[str, DesiredState]
+    groups: Mapping[str, str] = field(default_factory=dict)  # node -> the group it is compared within
+    readings: dict[str, Reading] = field(default_factory=dict)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.desired = dict(self.desired)  # our own: what is kept below is nobody else's
+
+    def keep(self, node: str, reading: Reading) -> None:
+        """A node's answer. It says where the {home} of its desired state is; one with which that state would not be
+        valid is no answer."""
+        if reading.state is not None:
+            home = reading.state.account.home
+            try:
+                self.desired[node] = at_home(self.desired[node], home)
+            except ValidationError as error:
+                key = ".".join(map(str, error.errors()[0]["loc"][:2]))  # what follows may be the node's own words
+                why = f"it names {printable(repr(home), HOME_SHOWN)} as its user's home, which {key} cannot have"
+                reading = Reading(None, why, tried="probe")
+        self.readings[node] = reading
+
+    def judge(self) -> None:
+        """Compare again after readings came in. Raises nothing for a bad node."""
+        self.findings = {node: self._findings_of(node) for node in self.desired if node in self.readings}
+        offsets = {n: (r.clock_offset_s, r.clock_error_s) for n, r in self.readings.items() if r.state is not None}
+        groups = {node: self.groups.get(node, "") for node in self.states}
+        try:
+            found = fleet.outliers(self.states, groups, self.desired, offsets)
+            found += kernel_peers.own_lines(self.states, groups, self.desired)
+        except Exception as error:
+            found = [_not_compared(node, error) for node in self.states]
+        for finding in found:
+            self.findings[finding.node].append(finding)
+
+    def _findings_of(self, node: str) -> list[Finding]:
+        reading = self.readings[node]
+        if reading.state is None:
+            return [unreached(node, reading.why, reading.tried)]
+        found = checks.evaluate(self.desired[node], reading.state, node)
+        for finding in found:  # of 5,000 nodes there are 300,000
+            share_given(finding)
+            if finding.remedy is not None:
+                share_given(finding.remedy)
+        return found
+
+    @property
+    def states(self) -> dict[str, NodeState]:
+        """The nodes that answered, in inventory order."""
+        found = {node: self.readings[node].state for node in self.desired if node in self.readings}
+        return {node: state for node, state in found.items() if state is not None}
+
+    @property
+    def answered(self) -> int:
+        """How many nodes answered: with their state, or with findings of their own."""
+        if self.readings:
+            return len(self.states)
+        return sum(all(finding.name != "reachable" for finding in found) for found in self.findings.values())
+
+    def not_secret(self) -> frozenset[str]:
+        """The variables that the sites declare to be no secrets, whatever their names look like."""
+        smokes = [desired.smoke for desired in self.desired.values() if desired.smoke is not None]
+        return frozenset(name for smoke in smokes for name in smoke.not_secret)
+
+    def all_findings(self) -> list[Finding]:
+        """Every finding, node by node in inventory order."""
+        return [finding for node in self.desired for finding in self.findings.get(node, [])]
+
+    def verdict(self) -> Verdict:
+        """The worst of all findings; unknown when there are none."""
+        return worst([finding.verdict for finding in self.all_findings()])
+
+    def verdict_of(self, node: str) -> Verdict:
+        """A node's worst finding. A node of which nothing was asked is ok as long as it answered."""
+        verdicts = [finding.verdict for finding in self.findings.get(node, [])]
+        if not verdicts and node in self.states:
+            return Verdict.OK
+        return worst(verdicts)
+
+    def blockers(self, node: str) -> list[Finding]:
+        """The findings that keep a node out of the smoke run: what failed, and what could not be read."""
+        return [f for f in self.findings.get(node, []) if f.verdict in (Verdict.FAIL, Verdict.UNKNOWN)]
+
+    def warnings(self) -> dict[str, list[str]]:
+        """The names of the findings that are advice, by node; they have no part in any verdict."""
+        found = {n: [f.name for f in its if f.verdict == Verdict.WARN] for n, its in self.findings.items()}
+        return {node: names for node, names in found.items() if names}
+
+    def fixable(self, node: str) -> list[Finding]:
+        """The findings of a node that an operation would fix."""
+        return [finding for finding in self.findings.get(node, []) if finding.fixed_by == FixedBy.OPERATION]
+
+
+def _not_compared(node: str, error: Exception) -> Finding:
+    evidence = f"the comparison of the nodes with each other failed: {type(error).__name__}: {error}"
+    return Finding(name="fleet", node=node, verdict=Verdict.UNKNOWN, evidence=evidence)
+
+
+def unreached(node: str, why: str, tried: str) -> Finding:
+    """The finding of a node that could not be examined. `tried`: what was connected to, or `connection` where that is
+    no address of the node's (this machine, or an allocation of Slurm)."""
+    elsewhere = tried == "connection"
+    wanted = "answers and runs the probe" if elsewhere else "answers over SSH and runs the probe"
+    remedy = (
+        "mend what the reason names, then run again"
+        if elsewhere
+        else f"log in to {node} by hand with the inventory's user and key, then run again"
+    )
+    return Finding(
+        name="reachable",
+        node=node,
+        verdict=Verdict.FAIL,
+        wanted=wanted,
+        actual=why or "no answer",
+        evidence=tried,
+        remedy=Remedy(text=remedy),
+    )

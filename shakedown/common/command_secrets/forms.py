@@ -1,0 +1,144 @@
+"""Secrets that say by their form what they are, and the finding of known ones: the work grows with the text alone."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+KEY_LIMIT = 16384  # characters of a private key
+_FEW = 32  # known values that one pattern looks for
+_BEGINS = 256  # characters that are looked up of a known value
+_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_END = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}KEY(?: BLOCK)? ?-{4,5}")
+_BODY = re.compile(r"(?:(?:\s|\\[nr]){0,8}[A-Za-z0-9+/=]{16,4096}){0,400}")  # of a key whose end is missing
+_PLAIN = re.compile(r"[a-z]+(?:_[a-z]+)*")
+
+
+class Form(BaseModel):
+    """One entry of forms.toml."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    text: str
+    pattern: re.Pattern[str]
+    source: str
+    date: str
+
+
+class Words(BaseModel):
+    """Words of names, in capitals, as forms.toml has them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    keys: frozenset[str]
+    public: frozenset[str]
+    behind: frozenset[str]
+    names: frozenset[str]
+
+
+@cache
+def _data() -> dict[str, Any]:
+    text = resources.files("shakedown.common.command_secrets").joinpath("forms.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def forms() -> tuple[Form, ...]:
+    """Return what is known of forms."""
+    return tuple(Form.model_validate(each) for each in _data()["form"])
+
+
+@cache
+def known() -> Words:
+    """Return what is known of names."""
+    return Words.model_validate(_data()["words"])
+
+
+def without(text: str, mask: str) -> tuple[str, int]:
+    """Return the text without what a form gives away, and how many places there were."""
+    text, count = _without_keys(text, mask)
+    for form in forms():
+        if form.text in text:
+            text, more = form.pattern.subn(lambda found: _with(found, mask), text)
+            count += more
+    return text, count
+
+
+def _with(found: re.Match[str], mask: str) -> str:
+    """Return the match with the mask in the place of its group, or of all of it."""
+    group = 1 if found.re.groups else 0
+    begin, end = found.start(group) - found.start(), found.end(group) - found.start()
+    return found[0][:begin] + mask + found[0][end:]
+
+
+def _without_keys(text: str, mask: str) -> tuple[str, int]:
+    if "PRIVATE KEY" not in text:
+        return text, 0
+    said, done, count = [], 0, 0
+    for found in _BEGIN.finditer(text):
+        if found.start() < done:
+            continue
+        end = _END.search(text, found.end(), found.end() + KEY_LIMIT) or _BODY.match(text, found.end())
+        said += [text[done : found.start()], mask]
+        done, count = end.end() if end else found.end(), count + 1
+    return "".join([*said, text[done:]]), count
+
+
+class Values:
+    """Known secrets, found wherever they stand. A few are one pattern. Many are looked up by their first characters and
+    then by their lengths, so that their number decides nothing about the work."""
+
+    def __init__(self, values: Iterable[str], shortest: int) -> None:
+        known = sorted({value for value in values if len(value) >= shortest}, key=len, reverse=True)
+        self._shortest = shortest
+        self._first: dict[str, dict[int, dict[str, str]]] = {}  # first characters -> length -> begin -> value
+        # A value that is a word is masked as a word: "iteration" is part of many others.
+        forms = [rf"\b{value}\b" if _PLAIN.fullmatch(value) else re.escape(value) for value in known]
+        self._few = re.compile("|".join(forms)) if 0 < len(known) <= _FEW else None
+        for value in known if len(known) > _FEW else ():
+            begin = value[:_BEGINS]
+            self._first.setdefault(value[:shortest], {}).setdefault(len(begin), {}).setdefault(begin, value)
+
+    def without(self, text: str, mask: str) -> tuple[str, int]:
+        """Return the text without the values, and in how many places one stood. What is masked already stays."""
+        if self._few is None and not self._first:
+            return text, 0
+        parts = [self._part(part, mask) for part in text.split(mask)]
+        return mask.join(part for part, _ in parts), sum(count for _, count in parts)
+
+    def _part(self, text: str, mask: str) -> tuple[str, int]:
+        if self._few is not None:
+            return self._few.subn(mask, text)
+        said, done, at, count, first, step = [], 0, 0, 0, self._first, self._shortest
+        while at <= len(text) - step:
+            lengths = first.get(text[at : at + step])
+            size = _size(text, at, lengths) if lengths else 0
+            if not size:
+                at += 1
+                continue
+            said += [text[done:at], mask]
+            at = done = at + size
+            count += 1
+        return "".join([*said, text[done:]]), count
+
+
+def _size(text: str, at: int, lengths: Mapping[int, Mapping[str, str]]) -> int:
+    """Return how long the known value is that stands there, the longest first; 0: none does. Of a very long value the
+    begin is masked where the rest is another."""
+    for length, values in lengths.items():
+        value = values.get(text[at : at + length])
+        if value is None or (_PLAIN.fullmatch(value) and _within_a_word(text, at, at + length)):
+            continue
+        return len(value) if text.startswith(value, at) else length
+    return 0
+
+
+def _within_a_word(text: str, begin: int, end: int) -> bool:
+    return bool(re.match(r"\w", text[begin - 1 : begin]) or re.match(r"\w", text[end : end + 1]))

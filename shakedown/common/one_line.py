@@ -1,0 +1,22 @@
+"""What comes from nodes, logs and sites, as one line of bounded length that any database takes."""
+
+from __future__ import annotations
+
+from shakedown.common.bounded import NAME, TEXT
+from shakedown.common.text import printable
+
+
+def line(value: object, limit: int = TEXT) -> str:
+    """Anything as one line that a database takes and a terminal shows."""
+    text = " ".join(printable(str(value), 4 * limit).split())
+    return printable(text.encode("utf-8", "replace").decode(), limit)
+
+
+def plain(serial: str) -> str:
+    """A number without what tools write into it differently: case, colons, 0x and zeros in front."""
+    return serial.strip().lower().removeprefix("0x").replace(":", "").replace("-", "").replace(" ", "").lstrip("0")
+
+
+def name(value: object) -> str:
+    """A name, by which things are also looked for."""
+    return line(value, NAME)

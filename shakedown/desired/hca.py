@@ -1,0 +1,50 @@
+"""Which RDMA devices of a node are meant: the one answer for checks, counters and launch plan.
+
+Names say little, since udev renames devices (bnxt_re0, rocep65s0, ens1f0_rdma): the PCI vendor decides where it is
+known, and names only where it is not, or where the site chose some of the devices by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from shakedown.desired.models import Rdma
+from shakedown.state.node import RdmaDevice
+
+
+def of_family(wanted: Rdma, device: RdmaDevice) -> bool:
+    """Whether a device is one of the NIC family's that the node should have.
+
+    A device in software has no vendor, and one whose vendor could not be read none that is known: those go by name.
+    `wanted.devices` is the site's own choice and always counts.
+    """
+    if wanted.devices and not _named(device, wanted.devices):
+        return False
+    if wanted.vendor and device.vendor:
+        return device.vendor == wanted.vendor
+    names = wanted.devices or wanted.usual_devices
+    return not names or _named(device, names)
+
+
+def devices_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
+    """The devices that are meant, in the order given. A virtual function shares the port of its physical function: it
+    is another device only where that one is not here, as in a container that was given the virtual function alone."""
+    here = {device.bdf for device in devices if device.bdf}
+    return [device for device in devices if device.physical_function not in here and of_family(wanted, device)]
+
+
+def others_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
+    """The rest of the node's RDMA devices: of another family, not chosen, or a part of one that is counted."""
+    chosen = {device.name for device in devices_of(wanted, devices)}
+    return [device for device in devices if device.name not in chosen]
+
+
+def none_there(wanted: Rdma) -> str:
+    """What a finding says where there is no device to judge."""
+    family = f"of the family {wanted.family} " if wanted.family else ""
+    return f"there is no RDMA device {family}to judge: see rdma_count"
+
+
+def _named(device: RdmaDevice, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(device.name, pattern) for pattern in patterns)

@@ -1,0 +1,1 @@
+"""What is seen while a job runs: telemetry, stragglers, hangs, diagnosis."""

@@ -1,0 +1,238 @@
+"""Signs of failure, out of what was kept of a job: what the controller saw, lines of the logs and of the kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
+
+from shakedown.catalogue import Role, entry
+from shakedown.common.text import printable
+from shakedown.evidence.diagnosis.model import Sign
+from shakedown.evidence.diagnosis.names import named, of_another
+from shakedown.evidence.hangs.model import Hang
+from shakedown.evidence.results import Failure
+from shakedown.logs.signatures import Match
+
+
+class _Seen(NamedTuple):
+    role: Role
+    symptom: bool
+    cause: str
+    remedy: str
+
+
+# What the controller sees by itself. A node that is gone takes its ranks along: what the others say follows from that.
+_KINDS: dict[str, _Seen] = {
+    "busy": _Seen("origin", False, "another run holds the node", "wait for its end, or end it; then run again"),
+    "unusable": _Seen(
+        "origin", False, "the node cannot hold a run", "the text says what it lacks; put that right and run again"
+    ),
+    "not ready": _Seen(
+        "origin", False, "the node's preparation failed or took too long", "read setup.log of that node"
+    ),
+    "rebooted": _Seen(
+        "origin",
+        False,
+        "the node was rebooted, or lost its power, in mid-run",
+        "read the end of its kernel log and the BMC's event log for why",
+    ),
+    "unreachable": _Seen(
+        "origin",
+        False,
+        "the node stopped answering: it hangs, lost its power, or its network is cut",
+        "look at its console and the BMC's event log, and at the switch port",
+    ),
+    "watchdog": _Seen(
+        "origin",
+        False,
+        "the launcher on the node was ended or stopped in mid-run",
+        "find out who ended or stopped it there (memory, a person, a shutdown)",
+    ),
+    "disk full": _Seen("origin", False, "the disk of the run folder is full", "make room on that node and run again"),
+    "controller": _Seen(
+        "origin", False, "the controller could not go on", "the text says what failed; it is no node's fault"
+    ),
+    "interrupted": _Seen(
+        "origin",
+        False,
+        "the run was stopped from outside",
+        "run again; where the job had stood still, logs/NODE/ has what each rank was doing",
+    ),
+    "early exit": _Seen(
+        "echo",
+        True,
+        "one node's part had ended while the others went on: they wait for it, or never met",
+        "compare the nodes' logs: the one that ended first may have had another program or number of iterations",
+    ),
+    "no start": _Seen(
+        "echo", True, "the job came to no iteration in time", "read the end of every node's log for what it waits for"
+    ),
+    "stall": _Seen(
+        "echo",
+        True,
+        "the job came to a standstill: one rank does not get on, and the others wait for it",
+        "look at what the ranks of each node did at the end; the hang's evidence names the rank where it can",
+    ),
+    "timeout": _Seen(
+        "echo", True, "the job was not over in time", "raise timeout_s, or look for why it was slow or stood still"
+    ),
+}
+_SIGNALLED = _Seen(
+    "origin",
+    True,
+    "the job's leader on the node was ended by a signal from outside",
+    "look for 'Out of memory: Killed process' in the node's kernel log, and for who else may end processes there",
+)
+_EXITED = _Seen(
+    "either",
+    True,
+    "the job's leader on the node ended with an exit code that says no more",
+    "read the lines of that node's log before its end",
+)
+_UNKNOWN = _Seen("either", True, "something that has no entry of its own failed", "read the text and the node's log")
+
+
+# Where a line itself says that the failure was: Ray's driver repeats the lines of its workers, "(train pid=7,
+# ip=10.0.0.2) ..."; Slurm, pdsh and RCCL put the node's name in front, or say "on node2".
+_PLACE = re.compile(
+    r"\((?:[^()=]{1,80} )?pid=\d{1,10}, ip=([0-9A-Fa-f.:]{3,45})\)"
+    r"|\bStepId=\S{1,40} on ([\w.-]{1,253})"
+    r"|^(?:srun: error: )?\[?([A-Za-z0-9][\w.-]{0,252})\]?:(?=[\s\d])"
+)
+
+
+def place_of(line: str, addresses: Mapping[str, str]) -> str | None:
+    """Return the node that a line says the failure was on; None: it names none of these."""
+    places = (
+        addresses.get(name.rstrip(".").lower()) for found in _PLACE.finditer(line) for name in found.groups() if name
+    )
+    return next((node for node in places if node is not None), None)
+
+
+def seen(failure: Failure) -> _Seen:
+    """What a failure that is no signature's proves of its node."""
+    if failure.kind == "exit":
+        return _SIGNALLED if "signal" in failure.text else _EXITED
+    return _KINDS.get(failure.kind, _UNKNOWN)
+
+
+def of_failure(failure: Failure, file: str | None = None, addresses: Mapping[str, str] | None = None) -> Sign:
+    """A failure that was seen while the job ran."""
+    known = entry(failure.kind)
+    if known is None:
+        said = seen(failure)
+        return Sign(
+            node=failure.node,
+            name=failure.kind,
+            role=said.role,
+            symptom=said.symptom,
+            text=failure.text,
+            since=failure.since,
+            at=failure.at,
+            file=file if failure.line_number else None,
+            line_number=failure.line_number,
+            cause=said.cause,
+            remedy=said.remedy,
+        )
+    since = failure.since - timedelta(seconds=known.late_s) if failure.since else None
+    return _of_signature(
+        known.name, failure.node, failure.line or failure.text, failure.line_number, file, addresses or {}
+    ).model_copy(update={"since": since, "at": failure.at})
+
+
+def of_match(match: Match, node: str, file: str, addresses: Mapping[str, str] | None = None) -> Sign:
+    """A line of a log of which nobody knows when it came."""
+    return _of_signature(match.name, node, match.line, match.line_number, file, addresses or {})
+
+
+def _of_signature(
+    name: str, node: str | None, line: str, number: int | None, file: str | None, addresses: Mapping[str, str]
+) -> Sign:
+    known = entry(name)
+    assert known is not None and known.role is not None
+    place = place_of(line, addresses)
+    repeated = place is not None and node is not None and place != node  # another node's line: no failure of its own
+    role, blames = known.role, named(line, addresses, node)
+    if repeated or (node and (of_another(line, addresses, node) or (role == "either" and blames))):
+        role = "echo"  # whatever stands there, the line speaks of another node
+    return Sign(
+        node=node,
+        name=name,
+        role=role,
+        symptom=known.symptom,
+        common=known.common,
+        text=line,
+        file=file,
+        line_number=number,
+        cause=known.cause,
+        remedy=known.remedy,
+        blames=(place,) if repeated and place else blames if role == "echo" else (),
+    )
+
+
+_NOT_RUNNING = {"T": "stopped", "t": "traced", "D": "in uninterruptible sleep"}
+_PROCESS = re.compile(r".{1,400} \(([A-Za-z])\)")
+
+
+def not_running(running: Mapping[str, Sequence[str]]) -> Iterator[Sign]:
+    """Processes that did not run when a job that stood still was ended, the first of each node. `running`: node -> its
+    processes as the launcher writes them, "123 python3 (T)"."""
+    for node, processes in running.items():
+        for process in processes:
+            state = _PROCESS.fullmatch(process)
+            if state and state[1] in _NOT_RUNNING:
+                yield Sign(
+                    node=node,
+                    name="not running",
+                    role="origin",
+                    text=f"{node}: this process did not run: {process}",
+                    cause=f"a process of the job was {_NOT_RUNNING[state[1]]}, and the others waited for it",
+                    remedy="find out who stopped it, or what it waits for in the kernel (storage, a driver)",
+                )
+                break
+
+
+def of_hang(hang: Hang | None) -> Iterator[Sign]:
+    """What the ranks' own records say of a standstill: of each node that the others wait for, or that comes into
+    question; of the job, where nobody is named."""
+    if hang is None:
+        return
+    text = "; ".join([hang.text, *hang.facts])
+    for node in hang.nodes or (None,):
+        yield Sign(
+            node=node,
+            name="hang",
+            role="origin" if node else "echo",
+            symptom=not hang.culprits,
+            text=printable(text, 1000),
+            cause=_HANGS[hang.why],
+            remedy=_OF_LINK if hang.why == "link" else _OF_RANK,
+        )
+
+
+def not_used(problem: str) -> Sign:
+    """A file of the evidence that says nothing, and why: it was changed since, or claims what is not its node's."""
+    return Sign(
+        node=None,
+        name="not used",
+        role="echo",
+        symptom=True,
+        text=printable(problem, 400),
+        cause="a file of the evidence could not be used",
+        remedy="run again, or bring the run directory from where it was written",
+    )
+
+
+_OF_RANK = "the rank's stack and state stand in the run directory (logs/NODE/process-PID.json, stacks-PID-RANK.txt)"
+_OF_LINK = "check the cable, transceiver and switch port of both ends; run the pair alone"
+_HANGS = {
+    "missing": "a rank did not come to a collective in which the others wait for it",
+    "other collective": "a rank came to another collective than the others",
+    "other sizes": "a rank came to the collective with other sizes than the others",
+    "no answer": "a rank does not run, or does not answer, and the others wait for it",
+    "all entered": "all ranks wait in collectives, each for another one",
+    "link": "all ranks came to the collective, and data between nodes does not arrive",
+    "open": "no rank was in a collective: each went on by itself, or waits for something else",
+}

@@ -1,0 +1,268 @@
+"""The rule: whom do the others wait for? A rank that has not come to a collective which others stand in, and that waits
+in none itself. Pure; where the records leave it open it is undecided, and nobody is named."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from shakedown.evidence.hangs.model import Collective, Hang, Rank
+
+_NAMED = 8
+_STOPPED = {"T": "is stopped", "t": "is being traced", "D": "is in uninterruptible sleep", "Z": "has ended"}
+_FRAMES = 3
+_WITNESSES = 2  # ranks, and nodes, that agree, before a third one is said to differ
+
+
+def analyse(
+    ranks: Sequence[Rank],
+    addresses: Mapping[str, str] | None = None,
+    world_size: int = 0,
+    given: Mapping[str, range] | None = None,
+    differ: Sequence[str] = (),
+) -> Hang | None:
+    """What the ranks' records come to; None where no rank has one and nothing else is known. `addresses`: address of a
+    node -> its name; `world_size`: of the job, which may have ranks that left nothing; `given`: node -> its ranks;
+    `differ`: the nodes on which a rank was ended because it got other sizes than it asked for."""
+    known = {rank.rank: rank for rank in ranks}
+    everybody = range(max(world_size, max(known, default=-1) + 1))
+    silent = [number for number in everybody if number not in known or not known[number].answered]
+    if not any(rank.answered for rank in ranks):
+        return _of_states(ranks)
+    groups = _members(ranks, everybody)
+    if differ:  # they have ended: who did not come to something says nothing any more
+        return _of_others(known, groups) or _of_differing(known, given or {}, differ)
+    return (
+        _of_others(known, groups)
+        or _of_waiting(known, groups, silent)
+        or _of_links(known, addresses or {})
+        or _of_states([known[number] for number in silent if number in known])
+        or _open(known)
+    )
+
+
+def _members(ranks: Sequence[Rank], everybody: Sequence[int]) -> dict[str, set[int]]:
+    """Who is in each process group: what any rank knows of it, and whoever has a record of it. "0" is the first one
+    that PyTorch makes, of all ranks."""
+    groups: dict[str, set[int]] = defaultdict(set)
+    for rank in ranks:
+        for name, members in rank.groups.items():
+            groups[name] |= set(members)
+        for name in rank.last:
+            groups[name].add(rank.rank)
+    if "0" in groups:
+        groups["0"] |= set(everybody)
+    return groups
+
+
+def _of_others(known: Mapping[int, Rank], groups: Mapping[str, set[int]]) -> Hang | None:
+    """One rank came to another collective than all others of its group, or to the same one with other sizes."""
+    stuck = {(each.group, each.sequence) for rank in known.values() for each in rank.waits_in}
+    at: dict[tuple[str, int], dict[int, Collective]] = defaultdict(dict)
+    for rank in known.values():
+        for each in rank.collectives:  # also of who is through with it: the root of a broadcast only sends
+            if (each.group, each.sequence) in stuck:
+                at[each.group, each.sequence][rank.rank] = each
+    for (group, _), found in sorted(at.items()):
+        for why, key in (("other collective", _operation), ("other sizes", _sizes)):
+            kinds = Counter(key(each) for each in found.values())
+            if len(kinds) < 2 or (why == "other sizes" and _may_differ(found.values())):
+                continue
+            usual, count = kinds.most_common(1)[0]
+            odd = sorted(rank for rank, each in found.items() if key(each) != usual)
+            normal = next(each for each in found.values() if key(each) == usual)
+            decided = len(odd) == 1 and count >= _WITNESSES and _is_witnessed(known, odd[0], found.keys() - {*odd})
+            told = "; ".join(f"rank {rank} came to {found[rank]}" for rank in odd[:_NAMED])
+            entered = sorted(found)
+            missing = sorted(groups.get(group, set()) - set(found))
+            text = f"{_stand(count)} in {normal}; {told}"
+            return _made(why, odd if decided else [], known, text, normal, entered, missing, odd + entered)
+    return None
+
+
+def _is_witnessed(known: Mapping[int, Rank], odd: int, others: Collection[int]) -> bool:
+    """Return whether ranks of two nodes, or of the odd one's own, agree: the ranks of one node are one node's word."""
+    nodes = {known[rank].node for rank in others}
+    return known[odd].node in nodes or len(nodes) >= _WITNESSES
+
+
+def _of_differing(known: Mapping[int, Rank], given: Mapping[str, range], differ: Sequence[str]) -> Hang | None:
+    """A rank was ended by gloo since it got more than it had asked for, and left no record. Where all others stood in
+    the same collective with the same sizes, it was the one that had others."""
+    (node, *more) = dict.fromkeys(differ)
+    silent = [rank for rank in given.get(node, ()) if rank not in known or not known[rank].answered]
+    others = [rank for name, ranks in given.items() if name != node for rank in ranks]
+    stood = [_stood_in(known[rank]) for rank in others if rank in known and known[rank].answered]
+    if more or not silent or len(stood) < max(_WITNESSES, len(others)) or None in stood or len(set(stood)) > 1:
+        return None
+    first = stood[0]
+    text = f"{_stand(len(stood))} in {first}; {_ranks(silent)} ({node}) got more there than it had asked for"
+    culprits = silent if len(silent) == 1 else []
+    found = _made("other sizes", culprits, known, text, first, others, silent, silent)
+    return found.model_copy(update={"nodes": (node,)})
+
+
+def _stood_in(rank: Rank) -> Collective | None:
+    """The collective in which a rank was when it ended: the newest that it was not through with; of one whose peer is
+    gone PyTorch may say that it is through."""
+    waits = rank.waits_in
+    newest = [each for each in rank.collectives if rank.last.get(each.group) == each.sequence]
+    return waits[0] if len(waits) == 1 else newest[-1].model_copy(update={"over": False}) if newest else None
+
+
+def _operation(each: Collective) -> object:
+    return each.operation
+
+
+def _sizes(each: Collective) -> object:
+    return each.sizes
+
+
+# Where ranks may give tensors of different sizes: the root's, or one for each.
+_UNEVEN = ("scatter", "gather", "all_to_all", "alltoall", "broadcast", "barrier", "send", "recv")
+
+
+def _may_differ(found: object) -> bool:
+    return any(word in each.operation.lower() for each in found for word in _UNEVEN)  # type: ignore[attr-defined]
+
+
+def _of_waiting(known: Mapping[int, Rank], groups: Mapping[str, set[int]], silent: Sequence[int]) -> Hang | None:
+    """The ranks that have not come to what others stand in, and wait in nothing themselves."""
+    waited_for: dict[int, Collective] = {}
+    entered: dict[Collective, list[int]] = defaultdict(list)
+    for rank in known.values():
+        for each in rank.waits_in:
+            entered[each].append(rank.rank)
+            for number in groups.get(each.group, set()):
+                other = known.get(number)
+                if number != rank.rank and (other is None or not other.answered or _last(other, each) < each.sequence):
+                    waited_for.setdefault(number, each)
+    culprits = sorted(number for number in waited_for if number not in known or not known[number].waits_in)
+    if not culprits:
+        return None
+    first = waited_for[culprits[0]]
+    missing = sorted(number for number, each in waited_for.items() if each == first)
+    came = sorted(entered[first])
+    text = f"{_stand(len(came))} in {first}, to which {_ranks(culprits)} did not come"
+    sure = [number for number in culprits if number not in silent or _is_stopped(known.get(number))]
+    left = [number for number in culprits if number not in sure]
+    if left:  # it may have come there: nobody can say, so it is not said to be the one
+        text += f" ({_ranks(left)} left no record)"
+    found = _made("missing" if sure else "no answer", sure, known, text, first, came, missing, culprits)
+    return found if sure else found.model_copy(update={"nodes": _nodes(left, known)})
+
+
+def _is_stopped(rank: Rank | None) -> bool:
+    """Whether a rank without a record is one whose process does not run."""
+    return rank is not None and rank.state in _STOPPED
+
+
+def _nodes(numbers: Sequence[int], known: Mapping[int, Rank]) -> tuple[str, ...]:
+    return tuple(sorted({known[number].node for number in numbers if number in known}))
+
+
+def _last(rank: Rank, each: Collective) -> int:
+    return rank.last.get(each.group, 0)
+
+
+def _of_links(known: Mapping[int, Rank], addresses: Mapping[str, str]) -> Hang | None:
+    """All came to it, and two nodes do not hear each other: data that the other end does not acknowledge."""
+    pairs = {
+        frozenset((rank.node, addresses[peer]))
+        for rank in known.values()
+        for peer in rank.unacknowledged
+        if peer in addresses and addresses[peer] != rank.node
+    }
+    if not pairs:
+        return None
+    ends = Counter(node for pair in pairs for node in pair)
+    first = next((each for rank in known.values() for each in rank.waits_in), None)
+    shown = ", ".join(" and ".join(sorted(pair)) for pair in sorted(pairs, key=sorted)[:_NAMED])
+    common = [node for node, count in ends.items() if count == len(pairs)]
+    nodes = common if len(pairs) > 1 and len(common) == 1 else sorted(ends)
+    at = f"all ranks stand in {first}, and " if first else ""
+    text = f"{at}data is not acknowledged between {shown}"
+    entered = sorted(rank.rank for rank in known.values() if rank.waits_in)
+    return Hang(why="link", nodes=tuple(nodes), collective=first, entered=tuple(entered), text=text)
+
+
+def _of_states(ranks: Sequence[Rank]) -> Hang | None:
+    """Of ranks without a record, those whose process does not run."""
+    stopped = sorted(rank.rank for rank in ranks if rank.state in _STOPPED)
+    if not stopped:
+        return None
+    known = {rank.rank: rank for rank in ranks}
+    text = f"{_ranks(stopped)}: its process {_STOPPED[known[stopped[0]].state]}"
+    return _made("no answer", stopped, known, text, None, [], stopped, stopped)
+
+
+def _open(known: Mapping[int, Rank]) -> Hang:
+    waiting = sorted(rank.rank for rank in known.values() if rank.waits_in)
+    first = next((each for rank in known.values() for each in rank.waits_in), None)
+    if waiting:
+        text = f"{counted_ranks(len(waiting))} wait in collectives, and each for another one"
+        return Hang(why="all entered", collective=first, entered=tuple(waiting), text=text)
+    return Hang(why="open", text="no rank was in a collective: each went on by itself, or waits for something else")
+
+
+def _made(
+    why: str,
+    culprits: Sequence[int],
+    known: Mapping[int, Rank],
+    text: str,
+    collective: Collective | None,
+    entered: Sequence[int],
+    missing: Sequence[int],
+    shown: Sequence[int],
+) -> Hang:
+    return Hang.model_validate(
+        {
+            "why": why,
+            "culprits": tuple(culprits),
+            "nodes": _nodes(culprits, known),
+            "collective": collective,
+            "entered": tuple(entered),
+            "missing": tuple(missing),
+            "text": text,
+            "facts": tuple(fact for number in shown[:_NAMED] if number in known for fact in _facts(known[number])),
+        }
+    )
+
+
+def _facts(rank: Rank) -> list[str]:
+    """What is seen of a rank besides its record."""
+    state = f"rank {rank.rank} ({rank.node}): its process {_STOPPED[rank.state]}" if rank.state in _STOPPED else ""
+    frames = [line.strip() for line in main_thread(rank.stacks) if _is_frame(line)][:_FRAMES]
+    stack = f"rank {rank.rank} ({rank.node}): {'; '.join(frames)}" if frames else ""
+    return [fact for fact in (state, stack) if fact]
+
+
+def main_thread(stacks: str) -> list[str]:
+    """The lines of the main thread, which is what a rank is at: py-spy names it, faulthandler writes it as the last
+    one, and one record after the other into the same file."""
+    threads: list[list[str]] = [[]]
+    for line in stacks.splitlines():
+        if line.startswith(("Thread ", "Current thread ")):
+            threads.append([])
+        threads[-1].append(line)
+    named = [thread for thread in threads if thread and thread[0].startswith("Thread ") and "MainThread" in thread[0]]
+    return (named or threads)[-1]
+
+
+def _is_frame(line: str) -> bool:
+    """A frame of py-spy, "    spin (train.py:9)", or of faulthandler, '  File "train.py", line 9 in spin'."""
+    return (line.startswith("    ") and line.rstrip().endswith(")")) or line.startswith("  File ")
+
+
+def counted_ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"
+
+
+def _stand(count: int) -> str:
+    return f"{counted_ranks(count)} {'stands' if count == 1 else 'stand'}"
+
+
+def _ranks(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:_NAMED]))
+    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"rank{'' if len(numbers) == 1 else 's'} {shown}{more}"

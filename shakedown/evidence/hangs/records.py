@@ -1,0 +1,203 @@
+"""What each rank left behind of a standstill, read with care: it comes from the nodes, and from whoever runs there.
+
+A flight record comes as JSON (of this project's workload) or as the pickle that PyTorch writes for NCCL and RCCL, of
+which only plain values are read. What a record says differs between backends: gloo's entries stay `scheduled` for ever
+and its `pg_config` is of no use, so `retired` and `pg_status` count, and who is in a group is taken from where it is
+known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shakedown.common.text import load_json, printable, shallow
+from shakedown.evidence.hangs.model import Collective, Rank
+from shakedown.evidence.hangs.plain import load_plain
+
+LIMIT = 8 << 20  # bytes of one file
+_ENTRIES = 5000  # of a flight record; PyTorch keeps 2,000
+_RANKS = 1 << 20
+_STACKS = 20_000  # characters
+_OVER = {"completed"}  # states of NCCL's entries that are through
+_Name = Annotated[str, BeforeValidator(lambda text: printable(str(text), 100))]
+_Count = Annotated[int, Field(ge=-1, le=1 << 62)]
+_Size = Annotated[int, Field(ge=0, le=1 << 62)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Entry(_Part):
+    process_group: Annotated[list[_Name] | tuple[_Name, ...], Field(min_length=1, max_length=4)]
+    collective_seq_id: _Count = 0
+    profiling_name: _Name = ""
+    input_sizes: Annotated[list[Annotated[list[_Size], Field(max_length=16)]], Field(max_length=64)] = []
+    state: _Name = ""
+    retired: bool = False
+    is_p2p: bool = False
+
+
+class _Flight(_Part):
+    entries: Annotated[list[_Entry], Field(max_length=_ENTRIES)] = []
+    pg_status: dict[_Name, dict[str, Any]] = {}
+    pg_config: dict[_Name, dict[str, Any]] = {}
+
+
+class _Own(_Part):
+    """flight-PID.json."""
+
+    rank: Annotated[int, Field(ge=0, lt=_RANKS)]
+    groups: dict[_Name, Annotated[list[Annotated[int, Field(ge=0, lt=_RANKS)]], Field(max_length=_RANKS)]] = {}
+    flight: _Flight
+
+
+class _Connection(_Part):
+    peer: _Name
+
+
+class _Process(_Part):
+    """process-PID.json."""
+
+    pid: int
+    inner_pid: int
+    command: _Name = ""
+    state: _Name = ""
+    rank: Annotated[int, Field(ge=0, lt=_RANKS)] | None = None
+    wchan: _Name = ""
+    unacknowledged: Annotated[list[_Connection], Field(max_length=1000)] = []
+    stacks: str = ""
+
+
+class _Node(_Part):
+    """node.json."""
+
+    ras: str = ""
+
+
+def ras_of(data: bytes) -> str:
+    """What RAS said on a node, out of node.json. Raises ValueError."""
+    return _Node.model_validate(shallow(load_json(data, LIMIT))).ras
+
+
+def flight_of(data: bytes) -> _Flight:
+    """A flight record in either form. Raises ValueError."""
+    if len(data) > LIMIT:
+        raise ValueError(f"{len(data)} bytes, where at most {LIMIT} are read")
+    try:
+        found = load_json(data, LIMIT) if data[:1] == b"{" else load_plain(data)
+        return _Flight.model_validate(shallow(found))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise ValueError(
+            f"no flight record: {printable('.'.join(map(str, first['loc'])), 100)}: {first['msg']}"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"no flight record: {printable(str(error), 200)}") from None
+
+
+def collectives(flight: _Flight) -> Iterator[Collective]:
+    """Those of a record, without point-to-point ones. gloo says no more than `retired`; NCCL's say `completed` before
+    they are retired."""
+    for entry in flight.entries:
+        if not entry.is_p2p and entry.collective_seq_id > 0:
+            yield Collective(
+                group=entry.process_group[0],
+                sequence=entry.collective_seq_id,
+                operation=entry.profiling_name.partition(":")[2] or entry.profiling_name,
+                sizes=tuple(map(tuple, entry.input_sizes)),
+                over=entry.retired or entry.state in _OVER,
+            )
+
+
+def _last(flight: _Flight, found: Iterable[Collective]) -> dict[str, int]:
+    """Of each process group the last collective that the rank has come to."""
+    last: dict[str, int] = {}
+    for each in found:
+        last[each.group] = max(last.get(each.group, 0), each.sequence)
+    for group, status in flight.pg_status.items():
+        text = str(status.get("last_enqueued_collective", ""))
+        if re.fullmatch(r"-?\d{1,18}", text):
+            last[group] = max(last.get(group, 0), int(text), 0)
+    return last
+
+
+def _members(flight: _Flight) -> dict[str, tuple[int, ...]]:
+    """NCCL's own word for who is in a group, where it has one: "[0, 1]"."""
+    found = {}
+    for name, config in flight.pg_config.items():
+        numbers = re.findall(r"\d{1,7}", str(config.get("ranks", ""))[:1_000_000])
+        if numbers and name:
+            found[name] = tuple(map(int, numbers))
+    return found
+
+
+def rank_of(rank: int, node: str, flight: _Flight, groups: Mapping[str, Iterable[int]] | None = None) -> Rank:
+    """A rank by its flight record."""
+    every = tuple(collectives(flight))
+    known = _members(flight) | {name: tuple(ranks) for name, ranks in (groups or {}).items()}
+    return Rank(rank=rank, node=node, answered=True, last=_last(flight, every), collectives=every, groups=known)
+
+
+def _checked(rank: int, given: range | None) -> int:
+    """The rank that a file speaks of. Raises ValueError where it is not the node's."""
+    if given is not None and rank not in given:
+        its = f"rank {given.start}" if len(given) == 1 else f"ranks {given.start} to {given.stop - 1}"
+        raise ValueError(f"refused: it speaks of rank {rank}, and the node has {its if given else 'none'}")
+    return rank
+
+
+def ranks_of(node: str, files: Mapping[str, bytes], problems: list[str], given: range | None = None) -> list[Rank]:
+    """The ranks of a node by its files (name -> content); what of them cannot be read goes to `problems`.
+
+    `given`: the ranks that the launch plan gave the node; a file that speaks of another one is refused, since no node
+    has a say in what another one's rank does. None: nobody knows.
+    """
+    flights: dict[int, Rank] = {}  # by the pid that the process itself sees
+    by_rank: dict[int, Rank] = {}
+    stacks: dict[int, str] = {}
+    numbers: dict[int, int] = {}  # pid -> rank
+    documents: list[_Process] = []
+    for name, data in sorted(files.items()):
+        try:
+            if match := re.fullmatch(r"(?:flight|failed)-(\d{1,10})\.json", name):
+                own = _Own.model_validate(shallow(load_json(data, LIMIT)))
+                flights[int(match[1])] = rank_of(_checked(own.rank, given), node, own.flight, own.groups)
+            elif match := re.fullmatch(r"nccl_(\d{1,7})", name):
+                by_rank[int(match[1])] = rank_of(_checked(int(match[1]), given), node, flight_of(data))
+            elif match := re.fullmatch(r"stacks-(\d{1,10})-(\d{1,7})\.txt", name):
+                numbers[int(match[1])] = _checked(int(match[2]), given)
+                stacks[int(match[1])] = data[-_STACKS:].decode("utf-8", "replace")
+            elif name.startswith("process-"):
+                document = _Process.model_validate(shallow(load_json(data, LIMIT)))
+                if document.rank is not None:
+                    _checked(document.rank, given)
+                documents.append(document)
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            where = printable(".".join(map(str, first["loc"])), 100)
+            problems.append(f"{node}: hang/{printable(name, 100)}: {where}: {first['msg']}")
+        except ValueError as error:
+            problems.append(f"{node}: hang/{printable(name, 100)}: {printable(str(error), 200)}")
+    found = {each.rank: each for each in [*by_rank.values(), *flights.values()]}
+    for document in documents:
+        its = flights.get(document.inner_pid)
+        number = its.rank if its else numbers.get(document.inner_pid, document.rank)
+        if number is None:  # torchrun's agent, a helper
+            continue
+        known = found.get(number) or Rank(rank=number, node=node)
+        if its is None and known.state and document.inner_pid not in numbers:  # a rank's children have its number too
+            continue
+        found[number] = known.model_copy(
+            update={
+                "state": document.state,
+                "wchan": document.wchan,
+                "unacknowledged": tuple(dict.fromkeys(each.peer for each in document.unacknowledged)),
+                "stacks": (document.stacks or stacks.get(document.inner_pid, ""))[:_STACKS],
+            }
+        )
+    return list(found.values())

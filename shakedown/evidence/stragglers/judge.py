@@ -1,0 +1,255 @@
+"""From ranks' own times to the nodes that are slow. Pure: the same when a job ends and, offline, ever after."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from shakedown.common.text import counted
+from shakedown.evidence import peers
+from shakedown.evidence.stragglers.model import Level, Limits, Measured, Own, Slow, Stragglers, Window
+
+LEAST_WINDOWS = 2
+LEAST_NODES = peers.LEAST_PEERS + 1
+_LAST_WINDOWS = 6  # fewer say nothing: one of four equal nodes is last in two windows in every sixteenth run
+_LAST_BY = 0.3  # at 0.2 one of 32 equal nodes of heavy tails (Student's t, 3 degrees) came out so in 1.3 % of runs
+# How many times further from the middle than every other node, on either side: the largest of equal nodes is k times as
+# far as the next with a probability of k**-3 where tails fall like Student's t of 3 degrees, whatever their number is;
+# half of that on the slow side.
+_TAIL = 6.0
+_ALIKE = 1.15  # times: nodes of one stage need alike
+_ROWS = 8  # of nodes that are named in a sentence
+
+_Role = tuple[int, int]  # pipeline stage, tensor rank
+_Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the ranks of a job are, in Megatron's order: tensor ranks side by side, pipeline stages furthest apart."""
+
+    nodes: Mapping[str, range]  # node -> its ranks
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def world(self) -> int:
+        return sum(len(ranks) for ranks in self.nodes.values())
+
+    def role(self, rank: int) -> _Role:
+        """What a rank does: those of equal roles have equal work, each on its own part of the batch."""
+        return rank // max(self.world // self.pipeline, 1), rank % self.tensor
+
+    def words(self, role: _Role) -> str:
+        """The role, as far as there are several."""
+        stage = f"stage {role[0]}" if self.pipeline > 1 else ""
+        return ", ".join(filter(None, (stage, f"tensor rank {role[1]}" if self.tensor > 1 else "")))
+
+
+def judged(measured: Mapping[str, Measured | None], layout: Layout, limits: Limits) -> Stragglers:
+    """Hold every node's ranks against those of the same role on other nodes. A node says its own ranks' times and
+    nobody else's; Megatron's reports come from the node of rank 0."""
+    told = _told(measured, layout)
+    if not told:
+        return _untold(measured, layout)
+    if limits.unequal:
+        windows = max(len(spans) for spans in told.values())
+        why = f"the layout does not show that the ranks have equal work: {limits.unequal}"
+        return Stragglers(ranks=len(told), windows=windows, unknown=why)
+    silent = sorted({name for name, ranks in layout.nodes.items() if not told.keys() >= set(ranks)})
+    slow: list[Slow] = []
+    own: list[Own] = []
+    unknown: list[str] = []
+    for role, nodes in _roles(layout).items():
+        found, beside, why = _of_role(role, nodes, told, layout, limits)
+        slow += found
+        own += beside
+        unknown += [why] if why else []
+    if silent:
+        unknown.append(f"not every rank of {_few(silent)} told its own time")
+    if cut := sorted(name for name, each in measured.items() if each and each.beyond):
+        unknown.append(f"more windows than are kept in {_few(cut)}")
+    return Stragglers(
+        ranks=len(told),
+        windows=max(len(spans) for spans in told.values()),
+        slow=_folded(slow),
+        own=sorted(own, key=lambda each: -each.slower),
+        unknown="; ".join(dict.fromkeys(unknown)),
+    )
+
+
+def _told(measured: Mapping[str, Measured | None], layout: Layout) -> dict[int, dict[_Span, float]]:
+    """Rank -> window -> own time."""
+    told: dict[int, dict[_Span, float]] = defaultdict(dict)
+
+    def take(windows: Sequence[Window], ranks: range) -> None:
+        for each in windows:
+            if each.rank in ranks:
+                told[each.rank].setdefault((each.first, each.last), each.own)
+
+    for name, ranks in layout.nodes.items():
+        its = measured.get(name)
+        if its is not None:
+            take(its.own, ranks)
+            if 0 in ranks:
+                take(its.reported, range(layout.world))
+    return dict(told)
+
+
+def _roles(layout: Layout) -> dict[_Role, dict[str, list[int]]]:
+    """Role -> node -> its ranks of that role."""
+    roles: dict[_Role, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for name, ranks in layout.nodes.items():
+        for rank in ranks:
+            roles[layout.role(rank)][name].append(rank)
+    return roles
+
+
+def _of_role(
+    role: _Role,
+    nodes: Mapping[str, Sequence[int]],
+    told: Mapping[int, Mapping[_Span, float]],
+    layout: Layout,
+    limits: Limits,
+) -> tuple[list[Slow], list[Own], str]:
+    """The nodes that are slow in one role, where each stands, and why nobody can say so."""
+    whole = {name: ranks for name, ranks in nodes.items() if all(rank in told for rank in ranks)}
+    words = layout.words(role)
+    if len(whole) < LEAST_NODES:
+        what = f" of {words}" if words else ""
+        told_of = f"{counted(len(whole), 'node')} told of ranks{what} that do the same work"
+        return [], [], f"{told_of}, and {LEAST_NODES} are needed"
+    of_ranks = [told[rank].keys() for ranks in whole.values() for rank in ranks]
+    spans = sorted(set(of_ranks[0]).intersection(*of_ranks[1:]))
+    if len(spans) < LEAST_WINDOWS:
+        return [], [], f"{counted(len(spans), 'window')} of all ranks, and {LEAST_WINDOWS} are needed"
+    # Everybody's slowest rank: one slow GPU slows its node's every window, and equal nodes have equal ones.
+    values = {name: [max(told[rank][span] for rank in ranks) for span in spans] for name, ranks in whole.items()}
+    ladder: tuple[tuple[Level, float], ...] = (("fail", limits.fail), ("warn", limits.warn), ("notice", limits.notice))
+    least = min(limit for _, limit in ladder)
+    shortfall = least / (1 + least)  # of the speed, which is what places are of
+    found: dict[str, Slow] = {}
+    own: list[Own] = []
+    doubt = ""
+    clear = _beyond_the_tail(values)
+    middles = [median(window) for window in zip(*values.values(), strict=True)]
+    for name, place in peers.places(values, lower_is_better=True, slower=shortfall).items():
+        standing, text = place.standing(shortfall)
+        why = "" if standing == "named" else text.partition(", ")[2] or text
+        slower = 1 / (1 - place.shortfall) - 1
+        beside = [value / middle - 1 for value, middle in zip(values[name], middles, strict=True)]
+        own.append(Own(node=name, role=words, slower=slower, least=min(beside), most=max(beside)))
+        level = next((level for level, limit in ladder if slower >= limit), None)
+        last = _is_last_in_each(name, values)
+        if last and standing == "undecided":
+            standing, why = "named", f"slower than every peer in each window by {_LAST_BY:.0%} or more"
+        if level is not None and (standing == "undecided" or not (last or name in clear)):
+            if level == "fail":
+                doubt = f"nodes differ by {limits.fail:.0%} and more, and none is apart from the others' scatter"
+            level = None
+        if level is None:
+            continue
+        found[name] = Slow(
+            node=name,
+            level=level,
+            slower=slower,
+            peers=place.peers,
+            windows=_spans(spans),
+            role=words,
+            why=why,
+        )
+    if block := _like_a_stage(found, list(whole)):
+        return [], own, block
+    return list(found.values()), own, doubt if not found else ""
+
+
+def _beyond_the_tail(values: Mapping[str, Sequence[float]]) -> set[str]:
+    """Return the slow nodes that are further from the middle than chance takes one of equal nodes, also where their
+    scatter has heavy tails: `_TAIL` times as far as any other node. A scatter that is known from the middle of the
+    nodes (as a median absolute deviation is) says nothing of that."""
+    usual = {name: median(own) for name, own in values.items()}
+    middle = median(usual.values())
+    away = {name: math.log(value / middle) for name, value in usual.items()}
+    order = sorted(away, key=lambda name: -away[name])
+    for count in range((len(order) - 1) // 2, 0, -1):
+        rest = max(abs(away[name]) for name in order[count:])
+        if away[order[count - 1]] > 0 and away[order[count - 1]] >= _TAIL * rest:
+            return set(order[:count])
+    return set()
+
+
+def _like_a_stage(slow: Mapping[str, Slow], order: Sequence[str]) -> str:
+    """Return what several slow nodes have in common with pipeline stages that the layout does not show. Empty: nothing.
+
+    The nodes of a stage need alike. They lie side by side in the order of ranks, as one of equally large parts, or at
+    equal distances, where the stages of each replica lie side by side. The first and the last node may hold the
+    embedding and the loss."""
+    places = sorted(order.index(name) for name in slow)
+    count, nodes = len(places), len(order)
+    if count < 2:
+        return ""
+    factors = [1 + each.slower for each in slow.values()]
+    alike = max(factors) <= _ALIKE * min(factors) and nodes % count == 0
+    steps = {after - before for before, after in pairwise(places)}
+    longer = f"{min(factors) - 1:.0%} longer than the others: so would a pipeline stage with more work"
+    if alike and steps == {1} and places[0] % count == 0:
+        return f"{count} of {counted(nodes, 'node')} side by side in the order of ranks need alike and {longer}"
+    if alike and steps == {nodes // count}:
+        return f"{count} of {counted(nodes, 'node')} at equal distances in the order of ranks need alike and {longer}"
+    if places == [0, nodes - 1]:
+        return f"the first and the last of {counted(nodes, 'node')} need {longer}, as of the embedding and the loss"
+    return ""
+
+
+def _is_last_in_each(name: str, values: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a node is slower than every peer in each window by `_LAST_BY`. All of a window are of the same time, so
+    what slows all of them together does not count, and with few peers this says more than their scatter, of which so
+    few know little: equal nodes do not come out so, however much they scatter (bench/stragglers.py)."""
+    peers_of = list(zip(*(its for other, its in values.items() if other != name), strict=True))
+    if len(peers_of) < _LAST_WINDOWS:
+        return False
+    return all(own >= (1 + _LAST_BY) * max(window) for own, window in zip(values[name], peers_of, strict=True))
+
+
+def _folded(slow: Sequence[Slow]) -> list[Slow]:
+    """One for each node: the worst of its roles. The worst nodes first."""
+    order: tuple[Level, ...] = ("fail", "undecided", "warn", "notice")
+    best: dict[str, Slow] = {}
+    for each in sorted(slow, key=lambda one: (order.index(one.level), -one.slower)):
+        best.setdefault(each.node, each)
+    return list(best.values())
+
+
+def _untold(measured: Mapping[str, Measured | None], layout: Layout) -> Stragglers:
+    """Where no rank told: the extremes of Megatron's reports say who was slowest, and not beside whom."""
+    first = next((name for name, ranks in layout.nodes.items() if 0 in ranks), "")
+    its = measured.get(first)
+    extremes = its.extremes if its else ()
+    if not extremes:
+        return Stragglers(unknown="no rank told its own time")
+    count = counted(len(extremes), "report")
+    return Stragglers(
+        windows=len(extremes),
+        unknown=f"{count} of Megatron give the lowest and the highest rank alone, at most"
+        f" {max(each.slower for each in extremes):.0%} apart: --straggler-minmax-count makes them tell of all",
+    )
+
+
+def _spans(spans: Sequence[_Span]) -> str:
+    """All windows, those that follow each other as one: "3-22"."""
+    rows: list[list[int]] = []
+    for first, last in spans:
+        if rows and first == rows[-1][1] + 1:
+            rows[-1][1] = last
+        else:
+            rows.append([first, last])
+    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in rows[:_ROWS])
+    return text + (" and more" if len(rows) > _ROWS else "")
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_ROWS]) + (f" and {len(names) - _ROWS} more" if len(names) > _ROWS else "")

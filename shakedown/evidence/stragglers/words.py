@@ -1,0 +1,30 @@
+"""Stragglers in words: the same in gates, in the closing words, in reports and in hints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shakedown.common.text import counted
+from shakedown.evidence.stragglers.model import Slow, Stragglers
+
+NOT_SEEN = "not seen: waiting inside fused kernels, pipeline bubbles, a slow network"
+
+
+def sentence(slow: Slow) -> str:
+    """One node: how much, beside whom, and when."""
+    role = f" ({slow.role})" if slow.role else ""
+    why = f", {slow.why}" if slow.why else ""
+    return (
+        f"{slow.node}{role} needs {slow.slower:.0%} longer than the median of {counted(slow.peers, 'peer')}"
+        f" for the same work (windows {slow.windows}{why or ', in every one'})"
+    )
+
+
+def lines(found: Stragglers) -> Iterator[str]:
+    """What a person should know; nothing where nobody is slow."""
+    for each in found.slow:
+        yield f"straggler ({each.level}): {sentence(each)}"
+    if found.slow and not found.unknown:
+        yield f"stragglers: {counted(found.ranks, 'rank')} over {counted(found.windows, 'window')}; {NOT_SEEN}"
+    if found.unknown:
+        yield f"stragglers: not known: {found.unknown}"

@@ -1,0 +1,53 @@
+"""The channels that there are: data (`channels.toml`)."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib import resources
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# As a desired state names them: gpu.no_throttling.
+THROTTLE = "throttle_"
+
+
+class Channel(BaseModel):
+    """One kind of channel. `name` has a `*` where a device's name stands."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    unit: str
+    kind: Literal["gauge", "rate", "count"]
+    source: str
+    scale: float = 1.0
+    odd: Literal["high", "low"] | None = None
+    least: Annotated[float, Field(ge=0)] = 0.0
+
+    @property
+    def odd_unit(self) -> str:
+        """Of what is compared between nodes: of throttling that is its share of the time."""
+        return "% of the time" if self.reason is not None else self.unit
+
+    @property
+    def reason(self) -> str | None:
+        """Why a GPU is throttled, where that is what the channel counts."""
+        last = self.name.rpartition("/")[2]
+        return last.removeprefix(THROTTLE).removesuffix("_s") if last.startswith(THROTTLE) else None
+
+
+@cache
+def channels() -> dict[str, Channel]:
+    """All kinds by their names."""
+    text = resources.files("shakedown.evidence.telemetry").joinpath("channels.toml").read_text(encoding="utf-8")
+    found = [Channel.model_validate(entry) for entry in tomllib.loads(text)["channel"]]
+    return {channel.name: channel for channel in found}
+
+
+def parts(name: str) -> tuple[str, str]:
+    """The kind of a channel and its device: ("gpu/*/power_w", "0000:05:00.0"). Without a device: (name, "")."""
+    kind, _, rest = name.partition("/")
+    device, slash, what = rest.rpartition("/")
+    return (f"{kind}/*/{what}", device) if slash else (name, "")

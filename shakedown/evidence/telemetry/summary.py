@@ -1,0 +1,169 @@
+"""What a node's samples come to over a stretch of time: each channel's spread, and for how long which GPU was throttled
+and why."""
+
+from __future__ import annotations
+
+import bisect
+import statistics
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.evidence.telemetry.channels import Channel, channels, parts
+from shakedown.evidence.telemetry.samples import Series
+from shakedown.evidence.telemetry.timing import NodeClock
+
+Point = tuple[float, float]  # when, value
+
+
+class Spread(BaseModel):
+    """One kind of channel over all devices of a node. Of a count, each device's growth."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    min: float
+    median: float
+    max: float
+    at_min: str = ""  # the device that had it; empty: there is only one, or none
+    at_max: str = ""
+
+
+class NodeTelemetry(BaseModel):
+    """One node's samples of a job, summed up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    window: str  # over what: "steady iterations" or "the whole job"
+    seconds: float  # of it
+    samples: int  # in it
+    channels: dict[str, Spread] = {}
+    gpus: int = 0
+    throttled: dict[str, dict[str, float]] = {}  # GPU -> reason -> seconds, where there were any
+    throttle_unread: dict[str, list[str]] = {}  # reason -> the GPUs that do not tell
+    risen: list[str] = []  # error counters that rose, the first few
+    unreadable: dict[str, str] = {}  # kind of channel -> why no device of the node tells
+    incomplete: str = ""  # why the samples are not all
+    cpu_s: float | None = None  # what the sampler has used
+
+
+RISEN = 20
+STEADY, WHOLE = "steady iterations", "the whole job"
+
+
+def summary(series: Series, clock: NodeClock | None, window: tuple[float, float] | None) -> NodeTelemetry:
+    """The samples in a window of the controller's time; all of them where none is known, or the node's clock is not."""
+    low, high = (0, len(series.times))
+    name = WHOLE
+    if clock is not None and window is not None:
+        name = STEADY
+        low = max(bisect.bisect_left(series.times, window[0] - clock.offset_s) - 1, 0)
+        high = min(bisect.bisect_right(series.times, window[1] - clock.offset_s) + 1, len(series.times))
+    times = series.times[low:high]
+    inside = (window[0] - clock.offset_s, window[1] - clock.offset_s) if name == STEADY and clock and window else None
+    spreads: dict[str, Spread] = {}
+    throttled: dict[str, dict[str, float]] = {}
+    unread: dict[str, list[str]] = {}
+    gpus = {parts(channel)[1] for channel in series.columns if channel.startswith("gpu/")}
+    for kind, known in channels().items():
+        values = {device: _points(series, column, low, high) for device, column in _columns(series, kind)}
+        if known.reason is not None:
+            seconds = {device: _grown(points, inside) for device, points in values.items()}
+            for device, found in seconds.items():
+                if found:
+                    throttled.setdefault(device, {})[known.reason] = round(found, 3)
+            if without := sorted(device for device, found in seconds.items() if found is None):
+                unread[known.reason] = without
+        elif (spread := _spread(known, values, inside)) is not None:
+            spreads[kind] = spread
+    return NodeTelemetry(
+        window=name,
+        seconds=round(
+            (times[-1] - times[0]) if inside is None and times else inside[1] - inside[0] if inside else 0, 3
+        ),
+        samples=len(times),
+        channels=spreads,
+        gpus=len(gpus),
+        throttled=throttled,
+        throttle_unread=unread,
+        risen=[f"{each.counter} {each.before:.0f} -> {each.after:.0f}" for each in series.risen[:RISEN]],
+        unreadable=_unreadable(series),
+        incomplete=series.incomplete,
+        cpu_s=series.end.cpu_s if series.end else None,
+    )
+
+
+def each_device(series: Series, kind: str) -> dict[str, list[Point]]:
+    """The points of every device of a kind of channel, by the node's monotonic clock; a rate's as that."""
+    known = channels()[kind]
+    found = {device: _points(series, column, 0, len(series.times)) for device, column in _columns(series, kind)}
+    return {device: _rates(points, known.scale) if known.kind == "rate" else points for device, points in found.items()}
+
+
+def _columns(series: Series, kind: str) -> Iterator[tuple[str, list[float | None]]]:
+    for name, column in series.columns.items():
+        of_kind, device = parts(name)
+        if of_kind == kind:
+            yield device, column
+
+
+def _points(series: Series, column: Sequence[float | None], low: int, high: int) -> list[Point]:
+    return [
+        (when, value) for when, value in zip(series.times[low:high], column[low:high], strict=True) if value is not None
+    ]
+
+
+def _rates(points: Sequence[Point], scale: float) -> list[Point]:
+    """For each second between two readings; a count that fell was reset, and says nothing there."""
+    pairs = pairwise(points)
+    return [(b[0], (b[1] - a[1]) / (b[0] - a[0]) * scale) for a, b in pairs if b[1] >= a[1]]
+
+
+def _grown(points: Sequence[Point], inside: tuple[float, float] | None) -> float | None:
+    """By how much a count grew, of a stretch that lies between two readings the part that is inside. None: it was not
+    read twice."""
+    if len(points) < 2:
+        return None
+    total = 0.0
+    for (begin, before), (end, after) in pairwise(points):
+        low, high = (max(begin, inside[0]), min(end, inside[1])) if inside else (begin, end)
+        if high > low and after > before:
+            total += (after - before) * (high - low) / (end - begin)
+    return total
+
+
+def _spread(known: Channel, values: dict[str, list[Point]], inside: tuple[float, float] | None) -> Spread | None:
+    of_device = {}
+    for device, points in values.items():
+        if known.kind == "count":
+            grown = _grown(points, None)  # what was counted beside the window may belong to it: it is read seldom
+            found = [] if grown is None else [grown * known.scale]
+        else:
+            chosen = _rates(points, known.scale) if known.kind == "rate" else points
+            kept = [value for when, value in chosen if inside is None or inside[0] <= when <= inside[1]]
+            found = kept or [value for _, value in chosen]  # a window between two samples: those beside it
+        if found:
+            of_device[device] = found
+    if not of_device:
+        return None
+    lowest = min(of_device, key=lambda device: min(of_device[device]))
+    highest = max(of_device, key=lambda device: max(of_device[device]))
+    several = len(of_device) > 1
+    return Spread(
+        min=min(of_device[lowest]),
+        median=statistics.median(value for found in of_device.values() for value in found),
+        max=max(of_device[highest]),
+        at_min=lowest if several else "",
+        at_max=highest if several else "",
+    )
+
+
+def _unreadable(series: Series) -> dict[str, str]:
+    """Kinds of which no device tells. What one device does not tell and others do is seen in the file."""
+    readable = {parts(name)[0] for name, column in series.columns.items() if any(value is not None for value in column)}
+    found: dict[str, str] = {}
+    for name, why in series.unreadable.items():
+        kind = parts(name)[0]
+        if kind not in readable:
+            found.setdefault(kind, why)
+    return found

@@ -1,0 +1,134 @@
+"""What a baseline is and what it says: data alone, so that who only reads it loads no numpy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, date
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
+
+from shakedown.common.text import counted
+from shakedown.gates.baselines.key import Earlier
+
+Direction = Literal["at least", "at most"]  # what a figure has to be: more is better, or less
+Value = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]  # of a figure: more than any machine has
+MINIMUM = 5  # earlier runs, below which nothing is judged
+MOST = 120  # earlier runs that one is compared with, the newest: more would only make the evidence of 512 nodes long
+
+
+def short(value: float) -> str:
+    """An uncertainty as people write it: two digits that count, and no exponent where it can be without."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
+class Baseline(BaseModel):
+    """What earlier runs say of a figure, in the metric's own unit.
+
+    `centre` with its standard `error`, the `spread` (standard deviation) of one run, and the `bound` are those of the
+    comparison that decided: of the last `runs` runs, whose mean is `recent`, with the `earlier` ones before them. All
+    are None as long as there are fewer than `needed` earlier runs: the figure is then recorded and not judged, and
+    `lost` is None too.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    direction: Direction
+    value: float
+    count: int  # earlier runs
+    needed: int = MINIMUM
+    lost: bool | None = None
+    runs: int = 1
+    earlier: int = 0
+    centre: float | None = None
+    error: float | None = None
+    spread: float | None = None
+    recent: float | None = None
+    bound: float | None = None
+    since: str = ""  # the run with which a new level began, that this one is at too
+    reported: bool = False  # whether a run before this one has reported that level
+
+    def __str__(self) -> str:
+        """On one line, for a person."""
+        if self.centre is None or self.error is None or self.bound is None:
+            return f"{self.count} of {self.needed} runs"
+        who = f"the last {self.runs} runs together are" if self.runs > 1 else "it is"
+        worse = f"{who} worse: " if self.lost else ""
+        around = f"{self.centre:.6g} +- {short(self.error)}"
+        known = f"{self.direction} {self.bound:.6g} by {counted(self.earlier, 'run')} around {around}"
+        return f"{worse}{known}"
+
+
+class Pass(BaseModel):
+    """One earlier run. `figures`: metric -> value in the metric's unit; `worse`: the metrics that were worse than the
+    runs before, which are no part of a baseline."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    run_id: str
+    at: AwareDatetime
+    figures: dict[str, Value]
+    worse: list[str] = []
+
+
+class PeersNoise(BaseModel):
+    """How much other nodes' figures differ from run to run in the same job: as a share of the figure, and how many runs
+    this is worth as an opinion on another node's noise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    noise: FiniteFloat = Field(ge=0)
+    weight: FiniteFloat = Field(ge=0)
+    nodes: int
+
+
+class Past(BaseModel):
+    """The earlier passes of a job, as its gates were given them: kept with the evidence, so that judging again comes to
+    the same. `earlier` are those of the job's own `epoch`, the oldest first; `others` says how many there are of which
+    other epochs, which are not counted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    judge: bool  # else what comes out is shown and is no gate
+    epoch: str = ""
+    earlier: Annotated[list[Pass], Field(max_length=MOST)] = []
+    others: dict[str, int] = {}
+    peers: dict[str, PeersNoise] = {}  # by metric
+    since: date | None = None  # a day of UTC: passes before it do not count
+    by: str = ""  # who accepted that
+    problem: str = ""  # why nobody knows of earlier runs
+
+    @classmethod
+    def of(cls, known: Sequence[Earlier], epoch: str, judge: bool, since: date | None = None, by: str = "") -> Past:
+        """What counts of all earlier passes of the same job."""
+        recent = [run for run in known if since is None or run.at.astimezone(UTC).date() >= since]
+        same = sorted((run for run in recent if run.epoch == epoch), key=lambda run: (run.at, run.run_id))
+        others = Counter(run.epoch for run in recent if run.epoch != epoch)
+        kept = [Pass(run_id=run.run_id, at=run.at, figures=run.figures, worse=run.worse) for run in same[-MOST:]]
+        return cls(judge=judge, epoch=epoch, earlier=kept, others=dict(others), since=since, by=by)
+
+    def of_metric(self, metric: str) -> list[Pass]:
+        """The earlier runs that have this figure, and were not worse in it."""
+        return [run for run in self.earlier if metric in run.figures and metric not in run.worse]
+
+    @property
+    def before(self) -> str:
+        """What is said of passes that do not count, since an epoch has begun after them; empty: there are none."""
+        if not self.others:
+            return ""
+        epochs = [f"{count} with {epoch}" for epoch, count in list(self.others.items())[:3]]
+        more = f" and {counted(len(self.others) - 3, 'other epoch')}" if len(self.others) > 3 else ""
+        return f"earlier runs of another baseline: {', '.join(epochs)}{more}"
+
+    @property
+    def new_epoch(self) -> str:
+        """That one has begun, as long as it has too few runs to judge by; empty: it has enough, or is the first."""
+        few = len(self.earlier) < MINIMUM
+        return f"a new baseline begins with {self.epoch}; {self.before}" if few and self.others else ""
+
+    @property
+    def judged(self) -> dict[str, Past]:
+        """The metrics of which there are runs enough to judge by, with this."""
+        names = dict.fromkeys(metric for run in self.earlier for metric in run.figures)
+        return {name: self for name in names if self.judge and len(self.of_metric(name)) >= MINIMUM}

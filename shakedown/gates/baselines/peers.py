@@ -1,0 +1,55 @@
+"""What other nodes' runs say of how much one run differs from the next.
+
+Five runs know little of their own spread. Nodes that do the same job by themselves have about the same noise, and eight
+of them with five runs each know it well.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+
+import numpy as np
+
+from shakedown.gates.baselines.estimate import PRIOR, Prior
+from shakedown.gates.baselines.model import Past, PeersNoise
+
+FEWEST = 3  # nodes, each with as many runs: fewer say less than what is held anyway
+
+
+def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
+    """Node -> metric -> the noise of the other nodes: the median of their variances, which one odd node does not move.
+    `pasts` are those of nodes that have the same job, each for itself."""
+    seen: dict[str, dict[str, tuple[float, int]]] = {}
+    for node, past in pasts.items():
+        for metric in dict.fromkeys(name for run in past.earlier for name in run.figures):
+            values = np.array([run.figures[metric] for run in past.of_metric(metric)])
+            if len(values) >= FEWEST and np.isfinite(values).all() and (centre := float(np.median(values))):
+                own = float(np.var(values, ddof=1)) / centre**2
+                seen.setdefault(metric, {})[node] = (own / _median_of_variances(len(values)), len(values) - 1)
+    found: dict[str, dict[str, PeersNoise]] = {node: {} for node in pasts}
+    for metric, known in seen.items():
+        for node in pasts:
+            others = [each for name, each in known.items() if name != node]
+            if len(others) >= FEWEST:
+                noise = math.sqrt(statistics.median(variance for variance, _ in others))
+                weight = sum(freedom for _, freedom in others) / 2  # a median knows about as much as half of its values
+                found[node][metric] = PeersNoise(noise=noise, weight=weight, nodes=len(others))
+    return found
+
+
+def _median_of_variances(runs: int) -> float:
+    """The median of the variance of so many normal values, as a share of the true one: Wilson and Hilferty 1931."""
+    return (1 - 2 / (9 * (runs - 1))) ** 3
+
+
+def prior_of(past: Past, metric: str) -> Prior:
+    """What is held of the noise before this job's own runs are looked at: what the other nodes have, as far as it goes;
+    the rest is the opinion that every baseline begins with."""
+    peers = past.peers.get(metric)
+    if peers is None:
+        return PRIOR
+    own = min(peers.weight, PRIOR.weight)
+    variance = (own * peers.noise**2 + (PRIOR.weight - own) * PRIOR.noise**2) / PRIOR.weight
+    return Prior(noise=math.sqrt(variance), weight=PRIOR.weight, smallest=PRIOR.smallest)

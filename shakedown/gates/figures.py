@@ -1,0 +1,84 @@
+"""Gates on the figures: each in its own direction, and only those that somebody expects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.catalogue import advice
+from shakedown.common.text import counted
+from shakedown.gates.baselines.model import Baseline
+from shakedown.gates.model import Outcome
+from shakedown.gates.registry import gate_of_each_metric
+from shakedown.logs.figures import Figure, Figures
+from shakedown.logs.metrics import METRICS
+from shakedown.state.findings import Verdict
+
+
+class Recorded(BaseModel):
+    """A figure that is kept for the report and not judged: nobody expected it, and there are too few earlier runs to
+    judge it by. `value` None: the log does not have it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    value: float | None
+    unit: str
+    why: str = ""  # what earlier runs say of it, or how many of those that it takes there are
+
+
+@gate_of_each_metric()
+def figure_gate(metric: str, bound: float, figures: Figures) -> Outcome:
+    """One figure against its bound, in the metric's own direction. A figure that cannot be had fails. Statistic: the
+    mean of the judged iterations, as published figures are means."""
+    known, figure = METRICS[metric], figures.get(metric)
+    met = figure is not None and known.meets(figure.mean, bound)
+    return Outcome(
+        verdict=Verdict.OK if met else Verdict.FAIL,
+        wanted=bound,
+        actual=figure.mean if figure else None,
+        unit=known.unit,
+        evidence=f"wanted {known.direction} {bound:g}: {_evidence(figure, figures)}",
+        remedy=None if met else _remedy(metric, figure),
+    )
+
+
+def recorded(
+    judged: Collection[str], figures: Figures, baselines: Mapping[str, Baseline] | None = None
+) -> list[Recorded]:
+    """The metrics that no gate has `judged`, with what was measured, and why `baselines` do not judge it."""
+    known = baselines or {}
+    return [
+        Recorded(
+            name=name,
+            value=_value(figures, name),
+            unit=metric.unit,
+            why=str(known.get(name, "")),
+        )
+        for name, metric in METRICS.items()
+        if name not in judged
+    ]
+
+
+def _value(figures: Figures, name: str) -> float | None:
+    figure = figures.get(name)
+    return figure.value if figure else None
+
+
+def _evidence(figure: Figure | None, figures: Figures) -> str:
+    if not figures.steady:
+        return "no steady iterations: more than 3 are needed, since the first two and the last do not count"
+    if figure is None:
+        return f"none of the {figures.steady} steady iterations has it, or a value is not finite"
+    if figure.summary:
+        return "the mean that the job's script printed at its end; no iteration line has it"
+    spread = "" if figure.spread is None else f", quartiles {figure.spread:.4g} apart"
+    derived = ", derived from batch, sequence length and time" if figure.derived else ""
+    return f"mean of {counted(figure.count, 'steady iteration')}, median {figure.value:.6g}{spread}{derived}"
+
+
+def _remedy(name: str, figure: Figure | None) -> str:
+    if figure is None:
+        return advice("no_figure")
+    return advice("memory" if name == "mem_usage" else "slow")

@@ -1,0 +1,78 @@
+"""Whether the norm of the gradient stays a number, and of a size that can be learned from."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from shakedown.catalogue import advice
+from shakedown.common.text import counted
+from shakedown.gates.model import Outcome, ranges
+from shakedown.gates.registry import gate
+from shakedown.gates.thresholds import threshold
+from shakedown.logs.log import Iteration
+from shakedown.logs.loss_scale import loss_scale
+from shakedown.state.findings import Verdict
+
+_FEW = 4  # norms, below which only their being numbers is judged
+Norm = tuple[int, float]  # iteration, value
+
+
+@gate(stands=True)
+def gradient_norm(normed: Sequence[Iteration]) -> Outcome:
+    """Where lines have the norm of the gradient, it is finite on each and does not explode. Statistic: the median of
+    the last eighth (3 at least) against the lowest median of as many in a row.
+
+    The iterations that the search for a loss scale skipped do not count; a norm of 0 on every line, or to the end, is
+    no gradient; a last norm far above those before is unknown.
+    """
+    scale = loss_scale(normed)
+    norms = [(line.iteration, line.grad_norm) for line in normed[scale.lines :] if line.grad_norm is not None]
+    bad = [at for at, norm in norms if not (math.isfinite(norm) and norm >= 0)]
+    verdict, actual, said = Verdict.OK, "", ""
+    if bad:
+        verdict, actual = Verdict.FAIL, "not finite"
+        said = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
+    elif len(norms) >= _FEW:
+        verdict, actual, said = _judged(norms)
+    if not said:
+        last = f", the last is {_at(norms[-1])}" if norms else ": the search for a loss scale did not end"
+        said = f"{counted(len(norms), 'finite norm')}{last}"
+    return Outcome(
+        verdict=verdict if norms else Verdict.UNKNOWN,
+        wanted="finite, and not exploding",
+        actual=actual or "finite",
+        evidence=said,
+        remedy=None if norms and verdict is Verdict.OK else advice("loss" if norms else "loss_scale"),
+    )
+
+
+def _judged(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
+    """Return the verdict over finite norms, in a word, and the figures that show it."""
+    values = [norm for _, norm in norms]
+    width = min(max(3, len(values) // 8), len(values)) | 1  # odd: each level is a norm of the log
+    levels = [statistics.median_low(values[at : at + width]) for at in range(max(1, len(values) - width + 1))]
+    best, end = min(levels), levels[-1]
+    if not any(values[-width:]):
+        since = next((at for at in range(len(values), 0, -1) if values[at - 1]), 0)
+        return Verdict.FAIL, "zero", f"the norm is exactly 0 from iteration {norms[since][0]} to the end"
+    if end >= threshold("gradient.largest"):
+        return Verdict.FAIL, "exploded", f"the norm is around {end:.4g} at the end"
+    lowest = max(best, threshold("gradient.clipped") / threshold("gradient.rise"))
+    if end >= threshold("gradient.rise") * lowest:
+        first = next(at for at, norm in reversed(norms) if norm <= best)
+        text = f"around {end:.4g} at the end, {end / best:.3g} times the level of {best:.4g} around iteration {first}"
+        return Verdict.FAIL, "exploded", text if best else f"around {end:.4g} at the end, and 0 around {first}"
+    if values[-1] >= threshold("gradient.rise") * max(lowest, statistics.median_low(values[-width - 1 : -1])):
+        text = f"the last norm is {_at(norms[-1])}, the level before {end:.4g}: whether it comes back is not seen"
+        return Verdict.UNKNOWN, "spike at its end", text
+    return Verdict.OK, "", ""
+
+
+def _first(norms: Sequence[Norm], iteration: int) -> Norm:
+    return next(norm for norm in norms if norm[0] == iteration)
+
+
+def _at(norm: Norm) -> str:
+    return f"{norm[1]:.4g} at {norm[0]}"

@@ -1,0 +1,71 @@
+"""What a gate says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.desired.models import TOGETHER
+from shakedown.state.findings import Verdict, worst
+
+QUOTED = 8  # items of a list that are named in evidence before it says how many more there are
+
+
+class Outcome(BaseModel):
+    """What a gate came to. `ok` and `warn`, which is advice, pass: what could not be seen is `unknown`.
+
+    `evidence` says where the value comes from and what is wrong with it; `remedy` what to do, None when all is well.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
+    wanted: Any = None
+    actual: Any = None
+    unit: str | None = None
+    evidence: str = ""
+    remedy: str | None = None
+
+
+class Gate(BaseModel):
+    """One condition on a smoke run, and its outcome.
+
+    The fields of Outcome stand here again because `name` comes first in run.json, and pydantic puts those of a base
+    before it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    name: str
+    verdict: Literal[Verdict.OK, Verdict.WARN, Verdict.FAIL, Verdict.UNKNOWN]
+    wanted: Any = None
+    actual: Any = None
+    unit: str | None = None
+    evidence: str = ""
+    remedy: str | None = None
+    job: str = TOGETHER  # which job of the run it judges (jobs/job.py names them)
+    node: str | None = None  # the node that had this job for itself
+
+
+def verdict(gates: Iterable[Gate]) -> Verdict:
+    """The worst of the gates; unknown when there are none."""
+    return worst([gate.verdict for gate in gates])
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Iteration numbers as text, those in a row as a range: "3, 12-20"."""
+    rows: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if rows and number == rows[-1][-1] + 1:
+            rows[-1] = [rows[-1][0], number]
+        else:
+            rows.append([number])
+    return some(["-".join(str(number) for number in row) for row in rows])
+
+
+def some(items: Sequence[Any]) -> str:
+    """The items as text, the first few of many."""
+    text = ", ".join(str(item) for item in items[:QUOTED])
+    return f"{text} and {len(items) - QUOTED} more" if len(items) > QUOTED else text

@@ -1,0 +1,1 @@
+"""Plan, start, supervise and collect a distributed job."""

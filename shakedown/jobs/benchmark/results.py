@@ -1,0 +1,145 @@
+"""What a benchmark said: MAD's report, torchtitan's lines, the programs' summaries.
+
+torchtitan prints one line per step: `step: 10  loss:  7.8123  memory: 42.1GiB(22.0%)  tps: 5,043  tflops: 295.26
+mfu: 22.71%`, with a grad_norm in newer versions, after `Training starts at step 1, ..., total steps 50`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import statistics
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.common.text import strip_escapes
+from shakedown.logs.log_fields import NUMBER
+from shakedown.recipes.benchmark import document
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+
+class Step(_Part):
+    """One step line. None: the line has no such field."""
+
+    step: int
+    loss: float | None
+    grad_norm: float | None = None
+    memory_gib: float | None = None  # of the GPU of the rank that printed the line
+    memory_fraction: float | None = None
+    tokens_per_gpu: float | None = None  # per second
+    throughput_per_gpu: float | None = None  # TFLOP/s
+    mfu: float | None = None  # fraction
+
+
+class Figure(_Part):
+    """One figure with its place: MAD's report, or a line of the log."""
+
+    metric: str  # of the document's metrics
+    value: float
+    source: str
+
+
+class Results(_Part):
+    """Everything that was found, and what of the report could not be read."""
+
+    steps: list[Step] = []
+    total_steps: int | None = None
+    figures: list[Figure] = []
+    problems: list[str] = []
+
+
+STEADY = slice(30, 40)  # the steps that MAD's own report takes the mean of
+_STEP = re.compile(rf"\bstep:\s*(\d{{1,9}})\s+loss:\s*({NUMBER})")
+_TOTAL = re.compile(r"\bTraining starts at step \d{1,9}\b.{0,200}?\btotal steps (\d{1,9})")
+_THOUSANDS = r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|" + NUMBER + ")"
+_FIELDS = {
+    "grad_norm": (re.compile(rf"\bgrad_norm:\s*({NUMBER})"), 1.0),
+    "memory_gib": (re.compile(rf"\bmemory:\s*({NUMBER})GiB"), 1.0),
+    "memory_fraction": (re.compile(rf"\bmemory:\s*{NUMBER}GiB\(({NUMBER})%\)"), 0.01),
+    "tokens_per_gpu": (re.compile(rf"\btps:\s*{_THOUSANDS}"), 1.0),
+    "throughput_per_gpu": (re.compile(rf"\btflops:\s*{_THOUSANDS}"), 1.0),
+    "mfu": (re.compile(rf"\bmfu:\s*({NUMBER})%"), 0.01),
+}
+
+
+def read(log: str | None, report: str | None) -> Results:
+    """The results in a log and in MAD's report. None: there is none. A last line without its end was cut, and says
+    nothing."""
+    lines = [strip_escapes(line) for line in (log or "").split("\n")[:-1]]
+    figures, problems = read_report(report) if report is not None else ([], [])
+    totals = [int(match[1]) for line in lines if (match := _TOTAL.search(line))]
+    return Results(
+        steps=list(_steps(lines)),
+        total_steps=totals[-1] if totals else None,
+        figures=[*figures, *_summaries(lines)],
+        problems=problems,
+    )
+
+
+def figures_of(results: Results) -> list[Figure]:
+    """The report's figures and the summaries'; where there are neither, the means of torchtitan's steady steps."""
+    if results.figures or len(results.steps) < STEADY.stop:
+        return results.figures
+    steady = results.steps[STEADY]
+    found = []
+    for metric in ("tokens_per_gpu", "throughput_per_gpu"):
+        values = [value for step in steady if (value := getattr(step, metric)) is not None]
+        if len(values) == len(steady):
+            source = f"log, mean of steps {steady[0].step} to {steady[-1].step}"
+            found.append(Figure(metric=metric, value=statistics.fmean(values), source=source))
+    return found
+
+
+def read_report(text: str) -> tuple[list[Figure], list[str]]:
+    """The rows of perf_MODEL.csv, and what is wrong with it. A value that is no number is NaN, so that it is judged."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    wanted = {"performance", "metric"}
+    if not rows:
+        return [], ["the report has no rows"]
+    if not wanted <= set(rows[0]):
+        return [], [f"the report has no column {', '.join(sorted(wanted - set(rows[0])))}"]
+    figures, problems = [], []
+    for number, row in enumerate(rows, start=2):
+        metric = document().report.get((row["metric"] or "").strip())
+        if metric is None:
+            problems.append(f"line {number} of the report: unknown metric {row['metric']!r}")
+            continue
+        figures.append(Figure(metric=metric, value=_number(row["performance"]), source=f"report, line {number}"))
+    return figures, problems
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def _steps(lines: Iterable[str]) -> Iterable[Step]:
+    for line in lines:
+        head = _STEP.search(line)
+        if not head:
+            continue
+        values = {name: _field(line, *pattern) for name, pattern in _FIELDS.items()}
+        yield Step(step=int(head[1]), loss=float(head[2]), **values)
+
+
+def _field(line: str, pattern: re.Pattern[str], scale: float) -> float | None:
+    match = pattern.search(line)
+    return round(float(match[1].replace(",", "")) * scale, 9) if match else None
+
+
+def _summaries(lines: Iterable[str]) -> Iterable[Figure]:
+    known = document().summary
+    pattern = re.compile(rf"({'|'.join(map(re.escape, known))})\s*{_THOUSANDS}")
+    last: dict[str, Figure] = {}
+    for line in lines:
+        if match := pattern.search(line):
+            value = float(match[2].replace(",", ""))
+            last[match[1]] = Figure(metric=known[match[1]], value=value, source=f"log, {match[1]!r}")
+    return last.values()

@@ -1,0 +1,157 @@
+"""The launch plan: one distributed job, derived from the nodes' states and never typed by hand.
+
+A plan is data. `shakedown/jobs/plan` makes it, `operations/smoke.py` starts exactly what stands here, `shakedown plan`
+prints it, and `run.json` keeps it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shakedown.evidence.stragglers.model import Limits
+from shakedown.node.launcher.folder import OWN
+
+# The label of every container that this project starts, with the run's id as its value: only these are ever removed.
+CONTAINER_LABEL = "io.shakedown.run"
+CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
+
+
+def run_folders() -> dict[str, str]:
+    """A container's mounts of the run's folder, host to container. What the launcher runs on the node, as the node's
+    user, is not for the container's root to write."""
+    return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NodePlan(_Part):
+    """What one node runs. `{run_dir}` in command, environment, upload and log stands for the node's own folder of this
+    run (made by the launcher, 0700, removed afterwards)."""
+
+    name: str  # in the inventory
+    node_rank: int
+    ranks: int  # processes on this node
+    address: str  # IPv4 of the interface below
+    names: list[str] = []  # its host name and its other addresses, as lines of other nodes' logs may name it
+    interface: str  # NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME
+    hca: list[str] = []  # ACTIVE RDMA devices in PCI order; empty: sockets
+    gid_index: int | None = None
+    links: list[str] = []  # names and PCI addresses of the network ports that the job uses
+    command: list[str]  # argv of the job's leader, run in the foreground
+    environment: dict[str, str] = {}  # of the process (process runtime) or the env file (container runtime)
+    secrets: list[str] = []  # names of variables whose values come from the controller at launch, never stored
+    files: dict[str, str] = {}  # text files written into the run folder before the start, by name
+    upload: list[str] = []  # folders of the package (dotted) that travel into the run folder: "shakedown.jobs.workload"
+    setup: list[list[str]] = []  # argv to run first, in order; a failure stops everything before it starts
+    cleanup: list[list[str]] = []  # argv to run when the job is stopped or over; idempotent
+    logs: list[str] = []  # further files on the node that belong to the evidence
+
+    def shell(self) -> str:
+        """The command as a person would type it, with its environment."""
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items())]
+        return " ".join([*assignments, shlex.join(self.command)])
+
+
+class Derived(_Part):
+    """One derived value with the reason, for the person who reads the plan."""
+
+    name: str
+    value: str
+    why: str
+
+
+class LaunchPlan(_Part):
+    """One distributed job over `nodes`, in rank order."""
+
+    run_id: str
+    recipe: str
+    runtime: Literal["container", "process"]
+    image: str | None = None  # pinned by digest where the nodes know one
+    nodes: list[NodePlan]
+    missing: dict[str, str] = {}  # nodes of the inventory that take no part -> why
+    world_size: int
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    micro_batch: int
+    global_batch: int
+    seq_length: int
+    iterations: int
+    parameters: dict[str, str] = {}  # further options and site's variables that the figures depend on
+    hidden: str = ""  # keyed digest of those of the parameters whose values are secrets
+    master_address: str
+    master_port: int
+    derived: list[Derived] = []
+    expect: dict[str, float] = {}  # metric -> bound, judged in the metric's own direction
+    recorded: list[str] = []  # metrics of the recipe that are recorded and not judged
+    start_timeout_s: float
+    stall_timeout_s: float
+    timeout_s: float
+    unreachable_s: float = 20.0  # without an answer of a node
+    warmup: int = Field(default=2, ge=0)  # iterations that are not steady
+    telemetry_s: float | None = None  # seconds between two samples on each node; None: none are taken
+    no_throttling: list[str] = []  # reasons for which no GPU may be throttled in steady iterations
+    kernel_log_clean: bool = False  # whether the kernel log of each node has to be seen
+    gpus: list[str] = []  # profiles of the nodes' GPUs
+    steady: bool = False  # whether the iterations are to follow each other evenly
+    stragglers: Limits | None = None  # how ranks' own times are held against each other; None: they are not
+
+    @property
+    def ranks(self) -> dict[str, range]:
+        """Node -> the global ranks that it is given."""
+        return {node.name: range(node.node_rank * node.ranks, (node.node_rank + 1) * node.ranks) for node in self.nodes}
+
+    @property
+    def driver(self) -> str:
+        """The node with global rank 0."""
+        return self.nodes[0].name
+
+    @property
+    def reporter(self) -> str:
+        """The node of the last global rank: the only one that prints iteration lines."""
+        return self.nodes[-1].name
+
+
+# An engine that does not answer, or a container that is there again, is an exit code other than 0 and words: what
+# cannot be shown to be gone may still hold the GPUs. What `rm` says decides nothing. A client that was killed while
+# the engine made its container leaves one that comes a moment later: it has to be absent twice, a second apart.
+_REMOVE = """
+absent=0
+for _ in 1 2 3 4 5 6 7 8; do
+    found=$({listing}) || {{ echo "{engine} does not say which containers there are" >&2; exit 1; }}
+    if [ -n "$found" ]; then
+        absent=0
+        {engine} rm --force $found || sleep 1
+    elif [ $absent = 1 ]; then
+        exit 0
+    else
+        absent=1
+        sleep 1
+    fi
+done
+echo "still there, or there again, after rm --force:" $found >&2
+exit 1
+"""
+
+
+def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
+    """A command that removes the containers of a run on its node whose names match (a regular expression), running or
+    not, and nothing else. It fails where one may still be there."""
+    listing = _listing(engine, f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}$")
+    return ["sh", "-c", _REMOVE.format(listing=listing, engine=shlex.quote(engine))]
+
+
+def remove_stopped_containers(engine: str) -> list[str]:
+    """A command that removes what earlier runs left stopped: a node that loses its power in mid-run cannot tidy up
+    after it. It holds nothing but disk: one that stays is in the log of the cleanup, and does not fail this run."""
+    listing = _listing(engine, f"label={CONTAINER_LABEL}", "status=exited")
+    return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {shlex.quote(engine)} rm || true"]
+
+
+def _listing(engine: str, *filters: str) -> str:
+    return shlex.join([engine, "ps", "--all", "--quiet", *(word for each in filters for word in ("--filter", each))])

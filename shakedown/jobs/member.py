@@ -1,0 +1,388 @@
+"""One node of a running job: its launcher is called here, and nowhere else, from a task of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from shakedown.common.text import file_name
+from shakedown.evidence.results import Failure, NodeResult
+from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES
+from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.jobs.job import Clock, Timeouts
+from shakedown.jobs.remote import NoAnswer, Node, Refused, Status
+from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
+from shakedown.logs.lines import LineSplitter
+from shakedown.logs.log import Iteration, LogReader
+from shakedown.logs.signatures import FailureScanner, Match, quoted
+
+_SLICE_S = 0.1  # how soon a task sees that it is to start, to stop or to finish
+ROOM_BYTES = 64 << 10  # less on the node is a full disk
+_LOOK_S = 0.5  # within which a node notices that its log has grown or its leader has exited; a busy one is late
+
+
+class Member:
+    """Owned by one task (`run`); the supervisor reads its fields and sets `go`, `stop`, `finish`
+    and `given_up`."""
+
+    def __init__(
+        self,
+        node: Node,
+        log_dir: Path,
+        timeouts: Timeouts,
+        sleep: Callable[[float], None],
+        quota: LogQuota | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = node.name
+        self.go = False
+        self.stop: str | None = None  # why
+        self.look = False  # have it written down what the processes are doing
+        self.looked = False
+        self.finish = False  # collect and remove, when the run is over on this node
+        self.given_up = False  # no time is left for it
+        self.status = Status(watchdog=True)
+        self.clock = clock or Clock()
+        self.answered_at = self.clock.now()
+        self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
+        self.asked_before = self.answered_at  # and the one before that
+        self.silence: str | None = None  # why the last command got no answer
+        self.heard_at = self.answered_at  # the node was there, though its watchdog may have been silent
+        self.started_at: float | None = None
+        self.exited_at: float | None = None
+        self.exited_since: float | None = None  # the leader exited no sooner
+        self.ready = False
+        self.done = False
+        self.removed = False
+        self.failures: list[Failure] = []
+        self.iterations: deque[tuple[float, Iteration]] = deque()
+        self.line, self.line_number = "", 0  # the last one that is not empty
+        self._asking = self.answered_at  # when the exchange that goes on began
+        self.node_clock: NodeClock | None = None
+        self._node = node
+        self._timeouts = timeouts
+        self._sleep = sleep
+        self._splitter = LineSplitter()
+        self._scanner = FailureScanner()
+        self._reader = LogReader()
+        self._folder = log_dir / file_name(self.name)
+        self._quota = quota or LogQuota()
+        self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
+        self._looked_at: list[str] = []  # the files of what was written down of a standstill, on the node
+        self._fetched: set[str] = set()  # and those of which no more is to be had
+        self._notes: list[str] = []
+        self._left: list[str] = []  # running on the node, or maybe
+        self._stop_sent = False
+        self._stopped_at: float | None = None  # the stop was sent no sooner
+        self._log_closed = False
+
+    def run(self, secrets: dict[str, str]) -> None:
+        """Prepare, poll until the run is over here, collect, remove. Never raises: what happens is a failure."""
+        try:
+            self._prepare(secrets)
+            while not (self.removed or self.given_up):
+                self._step()
+        except (Refused, NoAnswer) as error:
+            self.fail(error.kind if isinstance(error, Refused) else "unreachable", f"{self.name}: {error}")
+        except Exception as error:
+            self.fail("controller", f"{self.name}: {type(error).__name__}: {error}")
+        self.done = True
+
+    def fail(
+        self,
+        kind: str,
+        text: str,
+        when: float | None = None,
+        match: Match | None = None,
+        since: float | None = None,
+    ) -> None:
+        """Note a failure of this node, which came no later than `when` (now) and no sooner than `since`."""
+        self.failures.append(
+            Failure(
+                node=self.name,
+                kind=kind,
+                text=text,
+                at=self.clock.at(when if when is not None else self.clock.now()),
+                since=None if since is None else self.clock.at(since),
+                line=match.line if match else self.line or None,
+                line_number=match.line_number if match else self.line_number or None,
+                cause=match.cause if match else None,
+                remedy=match.remedy if match else None,
+            )
+        )
+
+    def _no_sooner(self, when: float) -> float:
+        """Of a moment that the node tells in this exchange, by its age: the answer took its time, and a node does not
+        look all the time."""
+        return when - (self.clock.now() - self._asking) - _LOOK_S
+
+    def kept(self) -> int:
+        """Bytes of its logs that have come in."""
+        return sum(log.kept for log in self._logs.values())
+
+    def result(self) -> NodeResult:
+        """This node's part of the job's result."""
+        left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
+        kept = self._close_logs()
+        return NodeResult(
+            name=self.name,
+            exit_code=self.status.exit_code,
+            started_at=None if self.started_at is None else self.clock.at(self.started_at),
+            ended_at=None if self.exited_at is None else self.clock.at(self.exited_at),
+            stopped=self._is_stopped(),
+            kept=kept,
+            running_at_end=list(self.status.running_at_end),
+            notes=[*self._notes, *(log.incomplete for log in kept[1:] if log.incomplete), *left],
+            left=left,
+        )
+
+    def _is_stopped(self) -> bool:
+        """Return whether the leader ended because the controller stopped the job: its exit code says nothing then."""
+        if self._stopped_at is None or self.started_at is None:
+            return False
+        return self.exited_at is None or self.exited_at >= self._stopped_at
+
+    def _not_removed(self) -> str:
+        why = self.silence or "no time"
+        if self._node.known:
+            return (
+                f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s after the"
+                " controller's last poll, or its guardian where the watchdog is stopped, some seconds later (where both"
+                f" are stopped or killed, the next run is refused and names what to end); {self._node.run_dir} stays"
+            )
+        return (
+            f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"
+            f" ends by itself within {self._timeouts.lease_s:.0f} s; to end it at once, send SIGTERM to the process for"
+            f" which the next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
+        )
+
+    def _close_logs(self) -> list[KeptLog]:
+        """Every log as it was kept. Of a job that ran, a log of the plan that nobody came to ask for is an empty one
+        that is not whole: it may hold the figures."""
+        for name, file in self._files().items():
+            if (
+                self.started_at is not None
+                and name in self._node.plan.logs
+                and name not in self._fetched | {*self._logs}
+            ):
+                with suppress(OSError):
+                    self._open(name, file)
+        why = f"the node could not be asked for it ({self.silence or 'no time was left'})"
+        whole = {**dict.fromkeys(self._logs, why), **dict.fromkeys(self._fetched, ""), LEADER: self._why_cut()}
+        return [log.close(whole[name]) for name, log in self._logs.items()]
+
+    def _files(self) -> dict[str, str]:
+        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, *self._looked_at]
+        return names_on_controller(["setup.log", "cleanup.log", *further])
+
+    def _why_cut(self) -> str:
+        """Why the leader's log is not all that the job has said; empty where it is."""
+        status = self.status
+        if status.rebooted:
+            return "the node was rebooted in mid-run, and what it had not written to its disk is lost"
+        if not self._log_closed:
+            return f"the node could not be asked for the rest ({self.silence or 'no time was left'})"
+        if status.survivors:
+            return "processes that could not be ended may still be writing it"
+        return ""
+
+    # -- the task --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, secrets: dict[str, str]) -> None:
+        try:
+            self._notes += self._node.prepare(secrets, self._timeouts.lease_s, self._timeouts.grace_s)
+        except NoAnswer as error:  # it may be prepared all the same: it is asked for the run until that is known
+            self.silence = str(error)
+            self.fail("unreachable", f"{self.name}: {error}")
+        self.answered_at = self.heard_at = self.clock.now()
+        self._open(LEADER, LEADER)
+
+    def _step(self) -> None:
+        self._asking = self.clock.now()
+        try:
+            backlog = self._visit() if self._node.known else self._find()
+            self.silence = None if self._node.known else self.silence
+            self.asked_before, self.asked_at = self.asked_at, self._asking
+            self.answered_at = self.heard_at = self.clock.now()
+        except NoAnswer as error:
+            backlog, self.silence = False, str(error)
+            self.heard_at = self.clock.now() if error.heard else self.heard_at
+        if not backlog and not self.removed:
+            self._rest()
+
+    def _find(self) -> bool:
+        """Stop the run by its id, where nobody knows whether it was prepared."""
+        if self.stop:
+            try:
+                self._node.stop(self.stop)
+                self._stop_sent = True
+            except Refused as error:
+                if error.kind != "absent":
+                    raise
+                self.removed = True
+        return False
+
+    def _visit(self) -> bool:
+        """One exchange with the node. True where more of the log waits."""
+        if self.stop and not self._stop_sent and not self.status.over:
+            self._stopped_at = self.clock.now()
+            self._node.stop(self.stop)
+            self._stop_sent = True
+        elif self.go and self.status.state == "ready":
+            self._node.go()
+        before, asked_at = self.status.offset, self.clock.now()
+        self._take(self._node.poll(before))
+        self._compare_clocks(asked_at, self.clock.now())
+        if self.look and not self.looked and self.status.state == "running":
+            self._look()
+        if self.status.log and self.status.offset < self.status.size:
+            return True
+        if self.status.over and self.finish:
+            self._collect()
+            self._left += [f"could not be ended: {process}" for process in self.status.survivors]
+            self._left += [f"cleanup failed: {error}" for error in self.status.cleanup_errors]
+            self._notes += [f"not removed from the run folder: {name}" for name in self._node.remove()]
+            self.removed = True
+        return False
+
+    def _compare_clocks(self, asked_at: float, answered_at: float) -> None:
+        """Keep what the shortest exchange says of the node's clock."""
+        if self.status.monotonic is None or not self.status.watchdog:
+            return
+        uncertainty = (answered_at - asked_at) / 2
+        if self.node_clock is None or uncertainty < self.node_clock.uncertainty_s:
+            then = self.clock.at(asked_at + uncertainty).timestamp()
+            offset = round(then - self.status.monotonic, 6)
+            self.node_clock = NodeClock(offset_s=offset, uncertainty_s=round(uncertainty, 6))
+
+    def _look(self) -> None:
+        """Have it written down what the processes are doing; whatever comes of it, once for each standstill."""
+        try:
+            looked = self._node.standstill()
+            self._looked_at = looked.files
+            if looked.late:
+                self._notes.append(f"at the standstill this did not come in time: {', '.join(looked.late)}")
+        except (NoAnswer, Refused) as error:
+            self._notes.append(f"at the standstill nothing was written down: {error}")
+        self.looked = True
+
+    def _rest(self) -> None:
+        until = self.clock.now() + self._timeouts.poll_s
+        wanted = (self.go, self.look, self.stop, self.finish)
+        while self.clock.now() < until and (self.go, self.look, self.stop, self.finish) == wanted:
+            self._sleep(_SLICE_S)
+
+    def _take(self, status: Status) -> None:
+        now = self.clock.now()
+        begin = self.status.offset
+        self.status = status
+        self.ready = self.ready or status.state == "ready"
+        if status.started_ago_s is not None and self.started_at is None:
+            self.started_at = now - status.started_ago_s
+        if status.exited_ago_s is not None and self.exited_at is None:
+            self.exited_at = now - status.exited_ago_s
+            self.exited_since = self._no_sooner(self.exited_at)
+        leader = self._logs[LEADER]
+        leader.size = status.size
+        if status.log:
+            self._read(status, begin, now)
+        if status.disk_free_bytes is not None and status.disk_free_bytes < ROOM_BYTES:
+            leader.why = leader.why or "the node's disk was full, and what the job could not write is lost"
+        if status.over and status.offset >= status.size:
+            self._close_log(now)
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def _read(self, status: Status, begin: int, now: float) -> None:
+        """Keep the bytes, and read them in the portions in which they came, each with its time."""
+        self._keep(self._logs[LEADER], status.log)
+        rest, position = status.log, begin
+        for size, ago in [*status.marks, (status.offset, 0.0)]:
+            portion, rest = rest[: max(0, size - position)], rest[max(0, size - position) :]
+            position += len(portion)
+            for line in self._splitter.feed(portion):
+                self._read_line(line, now - ago)
+
+    def _read_line(self, line: str, when: float) -> None:
+        match = self._scanner.line(line)
+        read = self._reader.line(line)
+        if read:
+            self._scanner.went_on()
+        if line.strip():
+            self.line, self.line_number = quoted(line), self._scanner.lines
+        if match:
+            self._fail_by(match, when)
+        self.iterations.extend((when, iteration) for iteration in read)
+
+    def _close_log(self, now: float) -> None:
+        if self._log_closed:
+            return
+        self._log_closed = True
+        when = self.exited_at or now
+        for line in self._splitter.close():
+            self._read_line(line, when)
+        match = self._scanner.close()
+        if match:
+            self._fail_by(match, when)
+
+    def _fail_by(self, match: Match, when: float) -> None:
+        text = f"{self.name}: {match.name} (line {match.line_number} of its log): {match.line}"
+        self.fail(match.name, text, when, match, self._no_sooner(when))
+
+    def _collect(self) -> None:
+        """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""
+        if self.look and not self.looked:
+            self._look()
+        if LEADER not in self._fetched:
+            self._compare(self._logs[LEADER])
+            self._fetched.add(LEADER)
+        for name, file in self._files().items():
+            if name in self._fetched or self.given_up:
+                continue
+            try:
+                self._fetch(name, file)
+            except Refused as error:
+                if name in self._node.plan.logs:
+                    self._notes.append(f"log not fetched: {error}")
+            self._fetched.add(name)
+
+    def _fetch(self, name: str, file: str) -> None:
+        log = self._logs.get(name)
+        while not self.given_up:
+            piece = self._node.fetch(name, log.kept if log else 0)
+            if log is None:
+                if not piece.data:
+                    return
+                log = self._open(name, file)
+            log.size = piece.size
+            self.answered_at = self.heard_at = self.clock.now()
+            if piece.data:
+                self._keep(log, piece.data)
+            if log.why or not piece.data or log.kept >= piece.size:
+                self._compare(log)
+                break
+
+    def _compare(self, log: LogFile) -> None:
+        """Hold the bytes that were kept against the node's: a log that was cut or replaced there while it came is not
+        the one that was read."""
+        try:
+            size, digest = self._node.digest(log.name, log.kept)
+        except Refused as error:
+            log.why = log.why or f"it was there, and at the end it was not ({error})"
+            return
+        if size < log.kept or (digest is not None and digest != log.sha256):
+            log.why = log.why or "it was cut or replaced on the node while the job ran"
+        log.size = size
+
+    def _open(self, name: str, file: str) -> LogFile:
+        self._logs[name] = log = LogFile(name, self._folder / file, self._quota)
+        return log
+
+    def _keep(self, log: LogFile, data: bytes) -> None:
+        """A log that cannot be kept is a failure of the controller: the job ends, for it would leave no evidence."""
+        was = log.why
+        log.write(data)
+        if log.why.startswith("the controller") and not was and log.name == LEADER:
+            self.fail("controller", f"{self.name}: {log.why}")

@@ -1,0 +1,120 @@
+"""A plan in the making: what is known, what was derived and why, what is wrong so far, and the job that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shakedown.common.text import counted
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.desired.problems import Problem
+from shakedown.jobs.launch import Derived
+from shakedown.recipes.options import ResolvedOptions
+from shakedown.recipes.recipe import Recipe
+from shakedown.state.node import NodeState, is_unreadable
+
+
+class PlanError(ValueError):
+    """A job that cannot be derived from the nodes or does not fit them. `problems` holds every error, not the first."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(dict.fromkeys(problems))
+        count = counted(len(self.problems), "error")
+        super().__init__("\n".join([f"the launch plan has {count}:", *(f"  {p}" for p in self.problems)]))
+
+
+@dataclass
+class PlanDraft:
+    """A plan in the making.
+
+    `desired` and `states` are of the participants, in rank order; `smoke` is the master's section.
+    """
+
+    run_id: str
+    recipe: Recipe
+    desired: dict[str, DesiredState]
+    states: dict[str, NodeState]
+    smoke: Smoke
+    alone: bool = False  # each node has a job like this for itself
+    derived: list[Derived] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def master(self) -> str:
+        """The first node: global rank 0 is there."""
+        return next(iter(self.states))
+
+    @property
+    def is_distributed(self) -> bool:
+        """More nodes than one."""
+        return len(self.states) > 1
+
+    def note(self, name: str, value: object, why: str) -> None:
+        """A derived value, with its reason for the reader of the plan."""
+        self.derived.append(Derived(name=name, value=str(value), why=why))
+
+    def refuse(self, where: str, path: str, value: object, expected: str) -> None:
+        """Something that cannot be, or does not fit."""
+        self.problems.append(Problem(where, path, str(value), expected))
+
+    def add(self, derived: Iterable[Derived], problems: Iterable[Problem]) -> None:
+        """What another part of the plan has found."""
+        self.derived += derived
+        self.problems += problems
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What a node's container gets of the host."""
+
+    devices: list[str] = field(default_factory=list)
+    mounts: dict[str, str] = field(default_factory=dict)  # host file or folder -> its place in the container
+    copies: dict[str, str] = field(default_factory=dict)  # inside the container, before the job starts
+
+
+@dataclass(frozen=True)
+class NodeAssignment:
+    """One node's place in the job."""
+
+    name: str
+    node_rank: int
+    address: str
+    names: list[str]
+    interface: str
+    hca: list[str]
+    gid_index: int | None
+    links: list[str]
+    desired: DesiredState
+    state: NodeState
+    equipment: Equipment
+
+    @property
+    def smoke(self) -> Smoke:
+        """The node's smoke section; a node without one takes no part."""
+        assert self.desired.smoke is not None
+        return self.desired.smoke
+
+    @property
+    def engine(self) -> str:
+        """docker or podman."""
+        engine = self.state.containers.engine
+        return "docker" if is_unreadable(engine) else engine
+
+    @property
+    def home(self) -> str:
+        """Home folder of the user that runs the job; a plan that needs it and has none was refused."""
+        return self.state.account.home or ""
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """The job as a whole, as every node gets it."""
+
+    run_id: str
+    chosen: ResolvedOptions
+    nodes: int
+    ranks: int  # on each node
+    master_address: str
+    master_port: int
+    image: str | None = None
+    hf_token: bool = False

@@ -1,0 +1,176 @@
+"""A job's environment on each node: what is asked for, the chosen GPUs, and RCCL's warnings in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shakedown.jobs.plan.draft import NodeAssignment, PlanDraft, PlannedJob
+from shakedown.logs.nccl_debug import SHOWS_WARNINGS
+from shakedown.node.launcher.standstill import FOLDER as HANG
+from shakedown.recipes.options import ResolvedOptions, environment_problems
+from shakedown.state.node import is_unreadable
+
+# HIP, CUDA's compatibility layer and PyTorch count what ROCR leaves.
+SAME = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "PYTORCH_ROCM_DEVICE")
+BELOW = "ROCR_VISIBLE_DEVICES"
+
+
+def gpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that choose GPUs, of those given."""
+    return {name: environment[name] for name in (*SAME, BELOW) if name in environment}
+
+
+def chosen_gpus(environment: Mapping[str, str]) -> tuple[list[int] | None, dict[str, str]]:
+    """The indices of the chosen GPUs, None where nobody has chosen, and for a variable that cannot be used what was
+    expected of it."""
+    given = gpu_variables(environment)
+    problems: dict[str, str] = {}
+    lists: dict[str, list[int]] = {}
+    for name, value in given.items():
+        words = value.split(",")
+        if not all(word.isascii() and word.isdigit() for word in words) or len(set(map(int, words))) < len(words):
+            problems[name] = "the numbers of GPUs, each once, with commas between them, such as 0,1"
+        else:
+            lists[name] = [int(word) for word in words]
+    if BELOW in given and len(given) > 1:
+        problems[BELOW] = f"{BELOW} or the others: {', '.join(SAME)} count among the GPUs that it leaves"
+    first = next(iter(lists), None)
+    for name, indices in lists.items():
+        if first is not None and name not in problems and BELOW not in given and indices != lists[first]:
+            problems[name] = f"{given[first]} as {first} says"
+    return (lists[first] if first is not None else None), problems
+
+
+# RCCL's warnings: a run whose log cannot hold them could not be judged on them, so a plan sees to it that it does.
+LEVEL = "NCCL_DEBUG"
+FILE = "NCCL_DEBUG_FILE"
+WARN = "WARN"
+
+
+def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
+    """The environment with RCCL's warnings in the job's own output: a level that is too low is raised, whoever set it,
+    and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged."""
+    found = dict(environment)
+    asked = found.get(LEVEL)
+    if (asked is not None or distributed) and (asked or "").upper() not in SHOWS_WARNINGS:
+        found[LEVEL] = WARN
+    if LEVEL in found:
+        found.pop(FILE, None)
+    return found
+
+
+def _rccl_changes(asked: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """What was changed of what somebody asked for: name, value, why."""
+    changes = []
+    if LEVEL in asked and given.get(LEVEL) != asked[LEVEL]:
+        why = f"{asked[LEVEL] or 'an empty value'} was asked for, and would keep back the warnings that are judged"
+        changes.append((LEVEL, given[LEVEL], why))
+    if FILE in asked and FILE not in given:
+        why = f"{asked[FILE]} was asked for: RCCL's lines would not be in the logs that are judged"
+        changes.append((FILE, "left out", why))
+    return changes
+
+
+def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
+    """Everything the program finds in its environment; RCCL's warnings are always in its log.
+
+    `run_dir` is the run's folder as the program sees it.
+    """
+    return with_rccl_warnings(requested_environment(job, node, run_dir), distributed=job.nodes > 1)
+
+
+def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
+    """What is asked for. Later entries win: GPU profile, family, NIC family, derived, options, site."""
+    family = job.chosen.recipe.family
+    recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
+    found = {**recorded, **node.desired.gpu.environment, **family.environment}
+    for part in job.chosen.conditions():
+        found |= part.environment
+    if node.hca:  # only a job that spans nodes has any
+        found |= node.desired.rdma.environment
+    found |= _network(job, node)
+    found |= _launch(job, node, run_dir)
+    found |= job.chosen.variables()
+    return found | node.smoke.environment
+
+
+# What each rank keeps of its collectives, for who looks into a standstill: the older names are read by PyTorch before
+# 2.9, the newer by what comes after. No stacks: they need Python's lock, and a rank may hang that holds it.
+# https://github.com/pytorch/pytorch, torch/csrc/distributed/c10d, FlightRecorder.hpp and ProcessGroupNCCL.hpp
+_RECORDED = 2000  # collectives
+
+
+def _flight_record(run_dir: str) -> dict[str, str]:
+    dump, pipe = f"{run_dir}/{HANG}/nccl_", f"{run_dir}/{HANG}/pipe_"
+    return {
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": str(_RECORDED),
+        "TORCH_FR_BUFFER_SIZE": str(_RECORDED),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dump,
+        "TORCH_FR_DUMP_TEMP_FILE": dump,
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": pipe,
+        "TORCH_FR_DEBUG_INFO_PIPE_FILE": pipe,
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_INCLUDE_STACK_TRACE": "0",
+    }
+
+
+def _network(job: PlannedJob, node: NodeAssignment) -> dict[str, str]:
+    found = {"GLOO_SOCKET_IFNAME": node.interface}
+    if node.state.gpus == [] and not node.hca:
+        return found
+    found["NCCL_SOCKET_IFNAME"] = node.interface
+    if job.nodes == 1:
+        return found
+    if not node.hca:
+        found["NCCL_IB_DISABLE"] = "1"
+        return found
+    found["NCCL_IB_HCA"] = _hca_list(node)
+    if node.gid_index is not None:
+        found["NCCL_IB_GID_INDEX"] = str(node.gid_index)
+    return found
+
+
+def _hca_list(node: NodeAssignment) -> str:
+    """NCCL takes the names as prefixes, so mlx5_1 would also be mlx5_10; a leading "=" makes them exact. Of a device
+    with several ports it would use all, where only port 1 has been judged."""
+    ports = {} if is_unreadable(node.state.rdma) else {device.name: device.ports for device in node.state.rdma}
+    others = [name for name in ports if name not in node.hca and name.startswith(tuple(node.hca))]
+    return ("=" if others else "") + ",".join(f"{name}:1" if ports.get(name, 1) > 1 else name for name in node.hca)
+
+
+def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
+    """The program's own variables for what was derived."""
+    names = job.chosen.recipe.family.launch
+    values = {
+        names.master_address: job.master_address,
+        names.master_port: str(job.master_port),
+        names.nodes: str(job.nodes),
+        names.node_rank: str(node.node_rank),
+        names.ranks: str(job.ranks),
+        names.log_dir: f"{run_dir}/logs",
+    }
+    gpus = node.state.gpus
+    if not is_unreadable(gpus) and job.ranks < len(gpus) and not gpu_variables(node.smoke.environment):
+        values |= dict.fromkeys(names.visible_devices, ",".join(str(index) for index in range(job.ranks)))
+    return {name: value for name, value in values.items() if name is not None}
+
+
+def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
+    """The site's own variables: none may be a derived value or an option, whose home is elsewhere."""
+    family = draft.recipe.family
+    asked = {**family.environment, **draft.smoke.environment}
+    for caution in family.cautions:
+        hurt = [name for name, own in draft.desired.items() if own.gpu.profile in caution.gpus]
+        if hurt and asked.get(caution.variable) == caution.value:
+            draft.note(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
+    draft.problems += environment_problems(chosen, draft.smoke)
+    for name, value in draft.smoke.environment.items():
+        if name.startswith(("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")):
+            draft.note(name, value, "typed by the site in smoke.environment, over the derived value")
+
+
+def note_rccl_changes(draft: PlanDraft, job: PlannedJob, assignments: Sequence[NodeAssignment]) -> None:
+    """Where the environment asked for less of RCCL's log than the gates need."""
+    for node in assignments:
+        for name, value, why in _rccl_changes(requested_environment(job, node, ""), environment(job, node, "")):
+            draft.note(f"{node.name}: {name}", value, why)

@@ -1,0 +1,46 @@
+"""Which figures are judged: the recipe's where they hold for this very job, and the site's own over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shakedown.desired.models import DesiredState, Smoke
+from shakedown.jobs.launch import Derived
+from shakedown.recipes.documents import documents
+from shakedown.recipes.options import ResolvedOptions
+
+
+def expected(
+    chosen: ResolvedOptions, smoke: Smoke, desired: Mapping[str, DesiredState]
+) -> tuple[dict[str, float], list[str], list[Derived]]:
+    """Metric -> bound, the metrics that are only recorded, and why figures of the recipe are not used."""
+    figures, derived = _of_recipe(chosen, desired)
+    if smoke.expect_nodes in (None, len(desired)):
+        figures |= smoke.expect
+    elif smoke.expect:
+        shown = ", ".join(f"{metric} {bound:g}" for metric, bound in smoke.expect.items())
+        why = f"not judged: smoke.expect_nodes says that they hold for {smoke.expect_nodes} node(s), not {len(desired)}"
+        derived.append(Derived(name="expected figures", value=shown, why=why))
+    recorded = [metric for metric in chosen.recipe.family.metrics if metric not in figures]
+    return figures, recorded, derived
+
+
+def _of_recipe(chosen: ResolvedOptions, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
+    return published(chosen, sorted({each.gpu.profile for each in desired.values()}), len(desired))
+
+
+def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
+    """The recipe's figures for so many nodes with GPUs of these models, and why others of its figures are not used."""
+    fitting = [each for each in chosen.recipe.entry.expect if all(gpu in each.gpus for gpu in models)]
+    derived = []
+    for expect in fitting:
+        shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())
+        if expect.nodes != nodes:
+            why = f"not judged: they hold for {expect.nodes} node(s), not for {nodes}"
+        elif chosen.changed:
+            why = f"not judged: they hold for the recipe's own {', '.join(chosen.changed)}"
+        else:
+            why = f"{documents()[expect.source]}, for {expect.nodes} x {'/'.join(models)}"
+            return dict(expect.figures), [Derived(name="expected figures", value=shown, why=why)]
+        derived.append(Derived(name="expected figures", value=shown, why=why))
+    return {}, derived

@@ -1,0 +1,165 @@
+"""From desired states and node states to one launch plan, or to everything that stands in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shakedown.desired.models import DesiredState
+from shakedown.desired.problems import Problem
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.jobs.plan.container import equip
+from shakedown.jobs.plan.draft import PlanDraft, PlanError, PlannedJob
+from shakedown.jobs.plan.environment import note_environment, note_rccl_changes
+from shakedown.jobs.plan.expectations import expected
+from shakedown.jobs.plan.network import assignment_of, hcas_of, master_port, rendezvous_of
+from shakedown.jobs.plan.parallelism import division
+from shakedown.jobs.plan.participants import node_count, participants, ranks_per_node, same_smoke, supported_gpus
+from shakedown.jobs.plan.runtimes import RUNTIMES
+from shakedown.jobs.plan.stragglers import straggler_limits
+from shakedown.jobs.token import TOKEN, where_from
+from shakedown.recipes.options import ResolvedOptions, choose
+from shakedown.recipes.program import gated, of_image
+from shakedown.recipes.recipe import recipes
+from shakedown.state.node import NodeState
+
+
+def make_plan(
+    desired: Mapping[str, DesiredState],
+    states: Mapping[str, NodeState],
+    order: Sequence[str],
+    run_id: str,
+    missing: Mapping[str, str] | None = None,
+    alone: str | None = None,
+) -> LaunchPlan:
+    """The plan of one job of a smoke run.
+
+    `order` is the inventory's: the nodes of it that are not `missing` (node -> why) take part, and their places are
+    their ranks; or, of them, the one that trains `alone`. Raises PlanError with all the problems.
+    """
+    missing = dict(missing or {})
+    names, problems = participants(desired, states, order, missing, alone)
+    smokes = {name: smoke for name in names if (smoke := desired[name].smoke) is not None}
+    if not smokes:
+        raise PlanError(problems)
+    problems += same_smoke(smokes)
+    smoke = smokes[names[0]]
+    recipe = recipes().get(smoke.recipe)
+    if recipe is None:
+        unknown = Problem("smoke", "smoke.recipe", repr(smoke.recipe), f"one of {', '.join(recipes())}")
+        raise PlanError([*problems, unknown])
+    mine, theirs = {name: desired[name] for name in names}, {name: states[name] for name in names}
+    draft = PlanDraft(run_id, recipe, mine, theirs, smoke, alone is not None, problems=problems)
+    return _complete(draft, missing if alone is None else {})
+
+
+def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
+    smoke, recipe = draft.smoke, draft.recipe
+    runtime = smoke.runtime or recipe.family.runtimes[0]
+    if runtime not in recipe.family.runtimes:
+        expected_runtime = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
+        draft.refuse("smoke", "smoke.runtime", runtime, expected_runtime)
+    chosen, problems = choose(recipe, smoke)
+    draft.problems += problems
+    for name, why in chosen.forced.items():
+        draft.note(name, chosen.given[name], why)
+    for name, why in recipe.entry.corrected.items():
+        value = chosen.value(name)
+        draft.note(name, "left out" if value is None else value, why)
+    node_count(draft)
+    supported_gpus(draft)
+    ranks = ranks_per_node(recipe, smoke, draft.states, draft.problems, draft.derived)
+    sizes = division(draft, chosen, ranks) if ranks else None
+    rendezvous = rendezvous_of(draft)
+    port = master_port(draft)
+    hcas = hcas_of(draft)
+    image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})
+    note_environment(draft, chosen)
+    reference = _reference(draft)
+    stragglers = straggler_limits(draft, chosen, ranks or 0, reference)
+    _versions(draft, chosen, reference)
+    token = _tokenizer(draft, chosen, reference)
+    figures, recorded, derived = expected(chosen, smoke, draft.desired)
+    draft.derived += derived
+    if draft.problems or ranks is None or sizes is None or rendezvous is None or port is None:
+        raise PlanError(draft.problems)
+
+    endpoints = rendezvous.endpoints
+    address = endpoints[draft.master].address
+    job = PlannedJob(draft.run_id, chosen, len(endpoints), ranks, address, port, image, hf_token=token)
+    assignments = [
+        assignment_of(draft, rank, name, endpoints[name], hcas, equipment) for rank, name in enumerate(endpoints)
+    ]
+    note_rccl_changes(draft, job, assignments)
+    return LaunchPlan(
+        run_id=draft.run_id,
+        recipe=recipe.name,
+        runtime=runtime,
+        image=image,
+        nodes=[RUNTIMES[runtime](job, node) for node in assignments],
+        missing=missing,
+        world_size=sizes.world_size,
+        tensor_parallel=sizes.tensor,
+        pipeline_parallel=sizes.pipeline,
+        data_parallel=sizes.data,
+        micro_batch=sizes.micro_batch,
+        global_batch=sizes.global_batch,
+        seq_length=chosen.role("seq_length"),
+        iterations=chosen.role("iterations"),
+        parameters={**chosen.parameters(), **smoke.environment},
+        master_address=address,
+        master_port=port,
+        derived=draft.derived,
+        expect=figures,
+        recorded=recorded,
+        start_timeout_s=smoke.start_timeout_s,
+        stall_timeout_s=smoke.stall_timeout_s,
+        timeout_s=smoke.timeout_s,
+        unreachable_s=smoke.unreachable_s,
+        telemetry_s=smoke.telemetry_s,
+        no_throttling=sorted({reason for each in draft.desired.values() for reason in each.gpu.no_throttling}),
+        kernel_log_clean=smoke.telemetry_s is not None
+        and any(each.system.kernel_log_clean for each in draft.desired.values()),
+        stragglers=stragglers,
+        gpus=sorted({each.gpu.profile for each in draft.desired.values() if each.gpu.profile}),
+        steady=smoke.steady,
+    )
+
+
+def _reference(draft: PlanDraft) -> str | None:
+    """The image as the desired state names it; None: none, or none of that name."""
+    images = draft.desired[draft.master].images
+    return images[draft.smoke.image].reference if draft.smoke.image in images else None
+
+
+def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> None:
+    """Options that not every version of the program takes which was read, or that one of them sets itself."""
+    family = draft.recipe.family
+    known = of_image(family, image_reference)
+    for name in chosen.given:
+        option = chosen.option(name)
+        if option is None or option.placed:
+            continue
+        word = (option.argument or name).removeprefix("--")
+        without = [each for each in known if not each.takes(word, family.script)]
+        own = [each for each in without if word in each.sets.get(family.script or "", [])]
+        if without and name not in draft.recipe.entry.corrected:
+            what = "sets it itself" if own else "has no such argument" if option.argument else "reads no such variable"
+            where = ", ".join(f"{each.source} at {each.commit[:7]} ({each.date})" for each in without)
+            draft.note(f"note: {name}", chosen.given[name], f"{where} {what}")
+
+
+def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | None) -> bool:
+    """Which tokenizer is downloaded, and whether it can be. Returns whether the job gets a token."""
+    wanted, source = draft.recipe.family.tokenizer, where_from(draft.smoke.hf_token_file)
+    has_token = draft.recipe.family.launch.hf_token is not None and source is not None
+    if has_token:
+        draft.note(TOKEN, "(not shown)", str(source))
+    asked = chosen.value(wanted.option) if wanted and wanted.option else None
+    if wanted is None or str(asked or "").startswith("/"):  # a folder
+        return has_token
+    model = wanted.fixed.get(image_reference or "") or str(asked or wanted.model)
+    if gated(model) and not has_token:
+        folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
+        why = f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"
+        draft.note("warning: tokenizer", model, why)
+    return has_token

@@ -1,0 +1,70 @@
+"""The plan as plain text: the job, every derived value with its reason, and each node's exact command."""
+
+from __future__ import annotations
+
+import shlex
+
+from shakedown.common.text import counted
+from shakedown.desired.models import TOGETHER
+from shakedown.hosts import folded
+from shakedown.jobs.launch import LaunchPlan, NodePlan
+from shakedown.jobs.plan.runtimes import ARGUMENTS
+
+
+def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
+    """Text for a terminal or a file, without colours. `job` is the name of a job that is not the only one."""
+    nodes = counted(len(plan.nodes), "node")
+    lines = [
+        f"{'' if job == TOGETHER else f'{job}: '}{plan.recipe} ({plan.runtime}) on {nodes}, run {plan.run_id}",
+        *([f"  image          {plan.image}"] if plan.image else []),
+        f"  ranks          {plan.world_size} = TP {plan.tensor_parallel} x PP {plan.pipeline_parallel}"
+        f" x DP {plan.data_parallel}" + (f" x CP {cp}" if (cp := _context(plan)) > 1 else ""),
+        f"  batch          global {plan.global_batch}, micro {plan.micro_batch}, {plan.seq_length} tokens a sequence",
+        f"  iterations     {plan.iterations}",
+        f"  master         {plan.master_address}:{plan.master_port} on {plan.driver}; {plan.reporter} reports",
+        f"  judged         {_figures(plan)}",
+        f"  recorded       {', '.join(plan.recorded) or 'nothing more'}",
+    ]
+    lines += [f"  without        {name}: {why}" for name, why in plan.missing.items()]
+    folded = _folded(plan)
+    if folded:
+        width = max(len(name) for name, _, _ in folded)
+        lines += ["", "derived"]
+        lines += [f"  {name:{width}}  {value}  ({why})" for name, value, why in folded]
+    for node in plan.nodes:
+        lines += ["", *_node(node)]
+    return "\n".join(lines) + "\n"
+
+
+def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
+    """The derived values; what is the same on several nodes in one line, with the nodes as a range."""
+    names = {node.name for node in plan.nodes}
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for item in plan.derived:
+        node, _, what = item.name.partition(": ")
+        if node in names:
+            groups.setdefault((what, item.value, item.why), []).append(node)
+        else:
+            groups[item.name, item.value, item.why] = []
+    return [(f"{folded(nodes)}: {what}" if nodes else what, value, why) for (what, value, why), nodes in groups.items()]
+
+
+def _context(plan: LaunchPlan) -> int:
+    return plan.world_size // (plan.tensor_parallel * plan.pipeline_parallel * plan.data_parallel)
+
+
+def _figures(plan: LaunchPlan) -> str:
+    return ", ".join(f"{metric} {bound:g}" for metric, bound in plan.expect.items()) or "no figures"
+
+
+def _node(node: NodePlan) -> list[str]:
+    first = node.node_rank * node.ranks
+    ranks = f"rank {first}" if node.ranks == 1 else f"ranks {first} to {first + node.ranks - 1}"
+    lines = [f"{node.name}: {ranks}, {node.address} on {node.interface}"]
+    lines += [f"  before       {shlex.join(argv)}" for argv in node.setup]
+    lines += [f"  environment  {name}={shlex.quote(value)}" for name, value in sorted(node.environment.items())]
+    lines += [f"  environment  {name}=(from the controller, not shown)" for name in node.secrets]
+    lines += [f"  command      {shlex.join(node.command)}"]
+    lines += [f"  argument     {word}" for word in node.files.get(ARGUMENTS, "").splitlines()]
+    lines += [f"  afterwards   {shlex.join(argv)}" for argv in node.cleanup]
+    return lines

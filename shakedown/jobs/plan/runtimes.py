@@ -1,0 +1,195 @@
+"""How a node's part of the job is started: in a container, or as processes in a virtual environment.
+
+Both take the same job and answer with a NodePlan; nothing is started here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from shakedown.jobs.launch import CONTAINER_FOLDER as FOLDER
+from shakedown.jobs.launch import CONTAINER_LABEL, NodePlan, remove_containers, remove_stopped_containers, run_folders
+from shakedown.jobs.plan.draft import NodeAssignment, PlannedJob
+from shakedown.jobs.plan.environment import environment
+from shakedown.node.launcher.processes import MARK
+from shakedown.recipes.recipe import Container
+
+ENV_FILE = "environment"
+ARGUMENTS = "arguments"  # what job.sh appends to the command line of the script's torchrun
+
+_SCRIPTS = files("shakedown.jobs.plan")
+_JOB = (_SCRIPTS / "job.sh").read_text("utf-8")
+_INSTALLED = (_SCRIPTS / "installed.py").read_text("utf-8")
+_VERBS = (_SCRIPTS / "verbs.sh").read_text("utf-8")
+
+
+def _container_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
+    """One node's ranks in one container."""
+    family = job.chosen.recipe.family
+    variables = environment(job, node, FOLDER)
+    written = {"job.sh": _JOB, ENV_FILE: _env_file(variables, secrets(job))}
+    arguments = job.chosen.arguments()
+    if arguments and family.arguments == "torchrun":
+        written[ARGUMENTS] = "".join(f"{word}\n" for word in arguments)
+    copies = [word for source, target in node.equipment.copies.items() for word in ("--copy", source, target)]
+    name = f"shakedown-{job.run_id}-{node.node_rank}"
+    plain = ["--without-torchrun"] if family.launcher == "python" else []
+    command = _run(job, node, name, ["bash", f"{FOLDER}/job.sh", *plain, *copies, *program(job, node, FOLDER)])
+    setup = []
+    if node.hca:
+        written["verbs.sh"] = _VERBS
+        setup.append(_run(job, node, f"{name}-verbs", ["bash", f"{FOLDER}/verbs.sh", *copies, *node.hca], "--rm"))
+    log = family.launch.log
+    further = [name for part in job.chosen.conditions() for name in part.logs]
+    return _node_plan(
+        job,
+        node,
+        command,
+        variables,
+        files=written,
+        setup=setup,
+        cleanup=[
+            remove_containers(node.engine, job.run_id, f"{name}(-verbs)?"),
+            remove_stopped_containers(node.engine),
+        ],
+        logs=[f"{{run_dir}}/{name}" for name in (*([f"logs/{log}"] if log else []), *further)],
+    )
+
+
+def refuses_shm_size(engine: str, documented: Container) -> bool:
+    """With the host's IPC namespace /dev/shm is the host's: docker then ignores the size, podman refuses to start."""
+    return engine == "podman" and documented.ipc == "host"
+
+
+def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *more: str) -> list[str]:
+    """The engine's command line. `--pull never`: nothing but the pinned image that the plan was made for."""
+    family, wanted = job.chosen.recipe.family, node.smoke
+    documented = family.container
+    volumes = {
+        host.replace("{home}", node.home): to.replace("{home}", node.home) for host, to in documented.volumes.items()
+    }
+    volumes |= wanted.volumes
+    shm_size = None if refuses_shm_size(node.engine, documented) else wanted.shm_size or documented.shm_size
+    options = [
+        ("--name", [name]),
+        ("--label", [f"{CONTAINER_LABEL}={job.run_id}"]),
+        ("--pull", ["never"]),
+        ("--network", [documented.network]),
+        ("--ipc", [documented.ipc]),
+        ("--device", node.equipment.devices),
+        ("--group-add", documented.groups),
+        ("--cap-add", documented.capabilities),
+        ("--security-opt", documented.security),
+        ("--ulimit", [f"{limit}={value}" for limit, value in documented.ulimits.items()]),
+        ("--shm-size", [shm_size] if shm_size else []),
+        # A volume's host folder is made when it is missing, as people expect; a library's must never be.
+        ("--volume", [f"{host}:{to}".replace("{home}", node.home) for host, to in volumes.items()]),
+        ("--mount", [f"type=bind,source={host},target={to}" for host, to in node.equipment.mounts.items()]),
+        ("--volume", [f"{host}:{to}" for host, to in run_folders().items()]),
+        ("--workdir", [job.chosen.place(family.workdir, FOLDER)] if family.workdir else []),
+        ("--env-file", [f"{{run_dir}}/{ENV_FILE}"]),
+    ]
+    flags = [*more, *(["--privileged"] if wanted.privileged else [])]
+    given = [word for option, values in options for value in values for word in (option, value)]
+    return [node.engine, "run", *flags, *given, "--entrypoint=", job.image or "", *words]
+
+
+def _env_file(variables: dict[str, str], passed: list[str]) -> str:
+    """A name alone is taken from the engine's own environment: secrets are never written down. The launcher's mark
+    goes the same way, so that it knows the container's processes for the run's."""
+    lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
+    return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
+
+
+def default_venv() -> str:
+    """This controller's own environment, which a node on the same machine or with the same layout has too."""
+    return sys.prefix
+
+
+def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
+    """One node's ranks as processes of the connecting user."""
+    family = job.chosen.recipe.family
+    venv = node.smoke.venv or default_venv()
+    variables = environment(job, node, "{run_dir}")
+    # Without it every rank starts one thread for each core, and they fight for them.
+    variables.setdefault("OMP_NUM_THREADS", str(max(1, node.state.cpu.count // job.ranks)))
+    own = {"torchrun": f"{venv}/bin/torchrun", "python": f"{venv}/bin/python"}
+    command = program(job, node, "{run_dir}", log_dir="{run_dir}/torchrun", **own)
+    if family.workdir:
+        command = ["env", f"--chdir={job.chosen.place(family.workdir, '{run_dir}')}", *command]
+    return _node_plan(
+        job,
+        node,
+        command,
+        variables,
+        files={"installed.py": _INSTALLED} if family.modules else {},
+        setup=[[f"{venv}/bin/python", "{run_dir}/installed.py", *family.modules]] if family.modules else [],
+    )
+
+
+def _node_plan(
+    job: PlannedJob, node: NodeAssignment, command: list[str], variables: dict[str, str], **more: Any
+) -> NodePlan:
+    """What both runtimes say alike of a node, and `more` fields of its plan."""
+    return NodePlan(
+        name=node.name,
+        node_rank=node.node_rank,
+        ranks=job.ranks,
+        address=node.address,
+        names=node.names,
+        interface=node.interface,
+        hca=node.hca,
+        gid_index=node.gid_index,
+        links=node.links,
+        command=command,
+        environment=variables,
+        secrets=secrets(job),
+        upload=job.chosen.recipe.family.upload,
+        **more,
+    )
+
+
+def program(
+    job: PlannedJob,
+    node: NodeAssignment,
+    run_dir: str,
+    torchrun: str = "torchrun",
+    log_dir: str | None = None,
+    python: str = "python3",
+) -> list[str]:
+    """The command line inside the runtime.
+
+    torchrun gets a static rendezvous: c10d's needs host names that resolve, and hands out ranks as nodes arrive.
+    Without a `log_dir` it makes a folder under /tmp, which stays there when torchrun is killed.
+    """
+    family = job.chosen.recipe.family
+    command = [job.chosen.place(word, run_dir) for word in family.command]
+    arguments = job.chosen.arguments() if family.arguments == "program" else []
+    if family.launcher != "torchrun":
+        return [*([python] if family.launcher == "python" else []), *command, *arguments]
+    return [
+        torchrun,
+        *("--nnodes", str(job.nodes)),
+        *("--node-rank", str(node.node_rank)),
+        *("--nproc-per-node", str(job.ranks)),
+        *("--master-addr", job.master_address),
+        *("--master-port", str(job.master_port)),
+        *(("--log-dir", log_dir) if log_dir else ()),
+        *command,
+        *arguments,
+    ]
+
+
+def secrets(job: PlannedJob) -> list[str]:
+    """Variables whose values only the controller knows."""
+    name = job.chosen.recipe.family.launch.hf_token
+    return [name] if job.hf_token and name else []
+
+
+RUNTIMES: dict[str, Callable[[PlannedJob, NodeAssignment], NodePlan]] = {
+    "container": _container_plan,
+    "process": _process_plan,
+}

@@ -1,0 +1,130 @@
+"""What can be known of a smoke run from the desired states alone, and is refused before the first connection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from shakedown.common.text import counted
+from shakedown.desired.bounds import bounds, one_of
+from shakedown.desired.models import EACH, TOGETHER, DesiredState, Smoke
+from shakedown.desired.problems import Problem
+from shakedown.jobs.plan.environment import chosen_gpus, gpu_variables
+from shakedown.jobs.plan.parallelism import split
+from shakedown.jobs.plan.participants import OWN
+from shakedown.logs.metrics import METRICS
+from shakedown.recipes.options import choose, environment_problems
+from shakedown.recipes.recipe import Recipe, recipes
+
+
+def problems_of(desired: DesiredState) -> Iterator[Problem]:
+    """Of one host: its recipe, options, variables, figures, GPUs."""
+    smoke = desired.smoke
+    if smoke is None:
+        return
+    yield from bounds("smoke.expect", smoke.expect, METRICS)
+    recipe = recipes().get(smoke.recipe)
+    if recipe is None:
+        yield Problem("smoke", "smoke.recipe", repr(smoke.recipe), one_of(smoke.recipe, recipes()))
+        return
+    if smoke.via == "kubernetes" and "process" not in recipe.family.runtimes:
+        expected = f"ssh or slurm with {recipe.name}: it starts containers, which a pod cannot"
+        yield Problem("smoke", "smoke.via", repr(smoke.via), expected)
+    runtime = smoke.runtime or recipe.family.runtimes[0]
+    if runtime not in recipe.family.runtimes:
+        expected = f"{' or '.join(recipe.family.runtimes)} with {recipe.name}"
+        yield Problem("smoke", "smoke.runtime", repr(runtime), expected)
+    elif runtime == "container" and smoke.image is None:
+        documented = recipe.family.container.image
+        hint = f" (documented: {documented})" if documented else ""
+        yield Problem("smoke", "smoke.image", "nothing", f"the name of an image in images{hint}")
+    chosen, problems = choose(recipe, smoke)
+    yield from problems
+    yield from environment_problems(chosen, smoke)
+    yield from _gpus(desired, smoke, recipe)
+    if EACH in smoke.scope and recipe.not_alone:
+        yield Problem("smoke", "smoke.scope", EACH, recipe.not_alone)
+
+
+def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Problem]:
+    gpus, wrong = chosen_gpus(smoke.environment)
+    for name, expected in wrong.items():
+        yield Problem("smoke", f"smoke.environment.{name}", repr(smoke.environment[name]), expected)
+    if wrong:
+        return
+    path = f"smoke.environment.{next(iter(gpu_variables(smoke.environment)))}" if gpus else "smoke.ranks_per_node"
+    shown = ",".join(map(str, gpus)) if gpus else str(smoke.ranks_per_node)
+    asked = smoke.ranks_per_node or recipe.ranks_per_node
+    if gpus and asked not in (None, len(gpus)):
+        yield Problem("smoke", path, shown, f"{counted(asked, 'GPU')}, one for each rank of a node")
+    ranks, count = ranks_of(desired, smoke, recipe), desired.gpu.count
+    if ranks is None:
+        expected = f"a number, or a profile with GPUs: {recipe.name} starts one rank for each"
+        yield Problem("smoke", "smoke.ranks_per_node", "nothing", expected)
+    elif count and (max(gpus) >= count if gpus else ranks > count):
+        why = f"the {counted(count, 'GPU')} of {desired.gpu.profile}"
+        yield Problem("smoke", path, shown, f"GPUs 0 to {count - 1}, {why}" if gpus else f"at most {count}, {why}")
+    limits = recipe.family.limits
+    if ranks is not None and limits is not None and limits.ranks_per_node not in (None, ranks):
+        yield Problem("smoke", path, str(ranks), f"{limits.ranks_per_node}: {limits.why}")
+
+
+def ranks_of(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> int | None:
+    """Ranks on a node that is as it should be; None: one for each GPU, and there are to be none."""
+    gpus, _ = chosen_gpus(smoke.environment)
+    return (len(gpus) if gpus else None) or smoke.ranks_per_node or recipe.ranks_per_node or desired.gpu.count or None
+
+
+# -- over the hosts ----------------------------------------------------------------------------------------------------
+
+
+def count_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Problem]]:
+    """Fewer hosts than there must be, by the first host that says so."""
+    with_smoke = {name: desired.smoke for name, desired in hosts.items() if desired.smoke is not None}
+    for first, smoke in list(with_smoke.items())[:1]:
+        for key in ("seen_nodes", "min_nodes"):
+            least = getattr(smoke, key)
+            if least is not None and least > len(with_smoke):
+                hosts_told = f"at most {len(with_smoke)}, the hosts of this inventory with a smoke section"
+                yield first, Problem("smoke", f"smoke.{key}", str(least), hosts_told)
+
+
+def division_problems(hosts: Mapping[str, DesiredState]) -> Iterator[tuple[str, Problem]]:
+    """Batches and parallel sizes that the ranks of the job cannot divide, whichever nodes take part."""
+    with_smoke = {name: desired for name, desired in hosts.items() if desired.smoke is not None}
+    for first, desired in list(with_smoke.items())[:1]:
+        smoke = desired.smoke
+        recipe = recipes().get(smoke.recipe) if smoke else None
+        if smoke is None or recipe is None or any(not _same(smoke, other.smoke) for other in with_smoke.values()):
+            continue  # it has its own error, or the plan says what differs
+        ranks = ranks_of(desired, smoke, recipe)
+        counts = [1] if EACH in smoke.scope else []
+        if TOGETHER in smoke.scope:
+            least = min(smoke.min_nodes or len(with_smoke), len(with_smoke))
+            found = [list(_of_count(recipe, smoke, nodes, ranks)) for nodes in range(len(with_smoke), least - 1, -1)]
+            if all(found):
+                yield from ((first, problem) for problem in found[0])
+        for nodes in counts:
+            yield from ((first, problem) for problem in _of_count(recipe, smoke, nodes, ranks))
+
+
+def _same(smoke: Smoke, other: Smoke | None) -> bool:
+    return other is not None and smoke.model_dump(exclude=set(OWN)) == other.model_dump(exclude=set(OWN))
+
+
+def _of_count(recipe: Recipe, smoke: Smoke, nodes: int, ranks: int | None) -> Iterator[Problem]:
+    limits = recipe.family.limits
+    if limits is not None and limits.max_nodes is not None and nodes > limits.max_nodes:
+        expected = (
+            f"one that {counted(nodes, 'node')} can run: {recipe.name} runs on at most {limits.max_nodes}, {limits.why}"
+        )
+        yield Problem("smoke", "smoke.recipe", repr(recipe.name), expected)
+    if ranks is None:
+        return
+    chosen, wrong = choose(recipe, smoke)
+    if wrong:
+        return
+    for problem in split(chosen, nodes * ranks)[1]:
+        over = f"{problem.expected} (over {nodes} x {ranks} ranks)"
+        path = problem.path if problem.path.startswith("smoke.") else "smoke.options"
+        value = problem.value if path == problem.path else f"{problem.path} {problem.value}"
+        yield Problem("smoke", path, value, over)

@@ -1,0 +1,181 @@
+"""Several smoke runs one after the other, and the baseline that they make with the earlier ones."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.common.runs_folder import runs_folder
+from shakedown.common.text import printable
+from shakedown.gates.baselines.model import Baseline
+from shakedown.ledger.compared import Wanted, past_of
+from shakedown.logs.metrics import METRICS
+from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.state.findings import Verdict
+from shakedown.state.node import NodeState
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSES = (Verdict.OK.exit_code, Verdict.DRIFT.exit_code)  # what is left of drift says nothing of the training
+
+
+class Row(BaseModel):
+    """One metric of one job: what earlier runs, these among them, say of the next."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    job: str
+    metric: str
+    unit: str
+    epoch: str
+    baseline: Baseline
+
+
+class CalibrationError(Exception):
+    """Why there is no baseline, with what the run came to: the exit code."""
+
+    def __init__(self, why: str, code: int) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def usual_seconds(inventory: str) -> float | None:
+    """How long the newest finished run over the same inventory took, as the ledger has it; None: nobody knows."""
+    from shakedown.ledger.history import Asked, history
+    from shakedown.ledger.place import LedgerError
+    from shakedown.ledger.store import open_ledger
+
+    try:
+        rows = history(open_ledger(), Asked(limit=100)).runs
+    except LedgerError:  # there is none yet
+        return None
+    took = [
+        row.finished_at - row.at
+        for row in rows
+        if row.finished_at and row.kind == "run" and row.inventory == inventory and row.verdict == Verdict.OK
+    ]
+    return took[0].total_seconds() if took else None
+
+
+def in_a_row(
+    command: Callable[[Path], Sequence[str]], runs: int, usual_s: float | None, say: Callable[[str], None]
+) -> list[RunRecord]:
+    """Run the command so many times; it is given a file to write its run's record to. Each is a process of its own, as
+    `shakedown run` is, and a signal that ends this one ends it first, in its own way. `say` hears of every beginning,
+    and how long the rest will take.
+
+    Raises CalibrationError at the first run that is no pass: a baseline is of passes.
+    """
+    done: list[RunRecord] = []
+    took: list[float] = []
+    for number in range(1, runs + 1):
+        left = (sorted(took)[len(took) // 2] if took else usual_s or 0.0) * (runs - number + 1)
+        say(f"calibrate: run {number} of {runs}{_until(left)}")
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "run.json"
+            code, stopped_by = _run(command(file))
+            record = _read(file)
+        took.append(time.monotonic() - began)
+        kept = f"; {len(done)} of {runs} runs are in the ledger, and count" if done else ""
+        if stopped_by:
+            raise CalibrationError(f"interrupted in run {number} of {runs}{kept}", 128 + stopped_by)
+        where = f": shakedown report {record.run_id}" if record else ""
+        if code not in _PASSES or record is None:
+            why = f"run {number} of {runs} did not pass (exit code {code}), and a baseline is of passes{where}{kept}"
+            raise CalibrationError(why, code or Verdict.UNKNOWN.exit_code)
+        if record.not_in_ledger:
+            raise CalibrationError(printable(record.not_in_ledger, 400), Verdict.UNKNOWN.exit_code)
+        done.append(record)
+    return done
+
+
+def _until(left_s: float) -> str:
+    if not left_s:
+        return ": nobody knows yet how long one takes"
+    end = datetime.now().astimezone() + timedelta(seconds=left_s)
+    length = f"{left_s / 60:.0f} minutes" if left_s >= 90 else f"{left_s:.0f} s"
+    return f": about {length} to go, until {end:%H:%M}"
+
+
+def _run(argv: Sequence[str]) -> tuple[int, int]:
+    """The exit code, and the signal that was passed on, if any. In a process group of its own: a terminal's Ctrl-C
+    would otherwise come twice."""
+    with _Signals() as signals:
+        out = sys.stderr.fileno()
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, process_group=0) as child:
+            signals.pass_on_to(child)
+            code = child.wait()
+    return code, signals.seen[0] if signals.seen else 0
+
+
+class _Signals:
+    """The signals that end a run, passed on to the process that has it; kept for it until there is one."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._hear) for number in heard}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on_to(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        for number in self.seen:
+            child.send_signal(number)
+
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
+        self.seen.append(number)
+        if self._child is not None:
+            self._child.send_signal(number)
+
+
+def _read(file: Path) -> RunRecord | None:
+    with suppress(OSError, ValueError):
+        return RunRecord.model_validate_json(file.read_bytes())
+    return None
+
+
+def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
+    """What is known of each figure of a run's jobs by now, that run's among it. Raises CalibrationError for a ledger
+    that cannot be read."""
+    from shakedown.gates.baselines.judge import baseline_of
+
+    states = _states(RunDirectory((folder or runs_folder()) / record.run_id), record)
+    rows = []
+    for job in record.jobs:
+        if job.trials or job.plan is None:
+            continue
+        past = past_of(job, states, None, Wanted(judge=False))
+        if past.problem:
+            raise CalibrationError(past.problem, Verdict.UNKNOWN.exit_code)
+        for name, metric in METRICS.items():
+            if past.of_metric(name):
+                found = baseline_of(past, name, metric.direction)
+                rows.append(Row(job=job.name, metric=name, unit=metric.unit, epoch=past.epoch, baseline=found))
+    return rows
+
+
+def _states(directory: RunDirectory, record: RunRecord) -> Mapping[str, NodeState]:
+    states = {}
+    for node in record.nodes:
+        with suppress(FileNotFoundError):  # it was never reached
+            states[node.name] = directory.load_state(node.name)
+    return states

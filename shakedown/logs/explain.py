@@ -1,0 +1,221 @@
+"""Explains a log line by line: which lines of a kernel's or a job's log the catalogue knows, and which error lines not.
+
+Nothing but the lines that are reported is held in memory, and of those at most `MOST`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shakedown.catalogue import Entry, entry
+from shakedown.catalogue.banks import describe
+from shakedown.catalogue.kernel import matcher
+from shakedown.catalogue.lines import Record, records
+from shakedown.catalogue.words import alarming, of_a_job
+from shakedown.common.text import printable
+from shakedown.logs.lines import LineSplitter
+from shakedown.logs.log_source import LogSource
+from shakedown.logs.signatures import FailureScanner, tuning
+from shakedown.node.kernel_events import ERROR, FAULTS, Event, Events
+
+MOST = 10_000  # known lines, and as many unknown ones; what is beyond is counted
+MOST_ALIKE = 500  # lines of one name: a storm must not hide what comes after
+LINE = 2_000  # characters of a line that are kept
+
+
+@dataclass
+class Explained:
+    """One line that the catalogue knows."""
+
+    number: int
+    line: str
+    name: str
+    part: str
+    severity: str
+    cause: str
+    remedy: str
+    note: str = ""  # what the line states in numbers, in words
+    job: bool = False  # of a job's log, not the kernel's
+
+    @property
+    def fault(self) -> bool:
+        """Whether the line means a fault: of the node, or of the job whoever is to blame."""
+        return self.severity in FAULTS or (self.job and self.severity == "user")
+
+
+@dataclass
+class Unknown:
+    """An error line that the catalogue does not know."""
+
+    number: int
+    line: str
+    priority: int | None = None
+
+
+@dataclass
+class Explanation:
+    """What a log comes to."""
+
+    lines: list[Explained] = field(default_factory=list)
+    unknown: list[Unknown] = field(default_factory=list)
+    read: int = 0  # lines
+    left_out: int = 0  # lines beyond MOST and MOST_ALIKE
+    fault_left_out: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 for a fault, 4 for unknown error lines alone, 0 otherwise."""
+        return 1 if self.fault_left_out or any(each.fault for each in self.lines) else 4 if self.unknown else 0
+
+
+def explain(source: LogSource, noise: bool = False) -> Explanation:
+    """Explain a log. `noise`: with the harmless lines. Raises what LogSource raises."""
+    splitter, explainer = LineSplitter(), _Explainer(noise)
+
+    def lines() -> Iterable[str]:
+        for chunk in source:
+            yield from splitter.feed(chunk)
+        yield from splitter.close()
+
+    for record in records(lines()):
+        explainer.take(record)
+    return explainer.close()
+
+
+class _Explainer:
+    def __init__(self, noise: bool) -> None:
+        self._noise = noise
+        self._found = Explanation()
+        self._events = Events(matcher())
+        self._waiting: list[tuple[Explained, Event]] = []  # later lines may change their severity
+        self._failures = FailureScanner(every=True)
+        self._alike = Counter[str]()
+        self._job = False  # whether a line has shown that this is a job's log
+
+    def take(self, record: Record) -> None:
+        """Explain one record."""
+        if not record.message.strip():
+            return
+        self._found.read = record.number
+        event = self._events.take(record.number, record.message, record.priority)
+        if event is not None:
+            self._of_kernel(event, record)
+        elif record.kernel:
+            self._unknown(record, "kernel")
+        elif not record.program:
+            self._of_job(record)
+
+    def close(self) -> Explanation:
+        """Return the explanation, its lines in their order."""
+        if ended := self._failures.close():
+            self._of_match(ended.name, ended.line_number, ended.line)
+        for one, event in self._waiting:
+            one.severity, one.part = event.severity, event.part
+            if event.returned:
+                one.note = f"the link came back on line {event.returned}"
+        lines = [one for one in self._found.lines if one.severity != "noise" or self._noise]
+        self._found.lines = sorted(lines, key=lambda each: each.number)
+        return self._found
+
+    def _of_kernel(self, event: Event, record: Record) -> None:
+        if event.severity == "noise" and not self._noise and not event.entry["detail"]:
+            return
+        its = entry(event.entry["name"])
+        assert its is not None
+        note = describe(record.message, its.bank) if its.bank else ""
+        one = _explained(its, record.number, record.line, event.severity, note)
+        if self._keep(one) and (its.link or its.group):
+            self._waiting.append((one, event))
+
+    def _of_job(self, record: Record) -> None:
+        self._job = self._job or of_a_job(record.message)
+        self._failures.lines = record.number - 1
+        began = self._failures.open
+        match = self._failures.line(record.line + "\n")
+        if match is not None:
+            self._of_match(match.name, match.line_number, record.line)
+        elif tuned := tuning(record.line):
+            self._of_match(tuned.name, record.number, record.line)
+        elif not (began or self._failures.open):  # of a traceback only the exception counts
+            self._unknown(record, "job" if self._job else "kernel")
+
+    def _of_match(self, name: str, number: int, line: str) -> None:
+        its = entry(name)
+        assert its is not None
+        self._job = True
+        self._keep(replace(_explained(its, number, line, its.severity), job=True))
+
+    def _unknown(self, record: Record, log: Any) -> None:
+        wrong = alarming(record.message, log) if record.priority is None else record.priority <= ERROR
+        if not wrong:
+            return
+        if len(self._found.unknown) >= MOST:
+            self._found.left_out += 1
+            return
+        line = printable(record.line.strip(), LINE)
+        self._found.unknown.append(Unknown(record.number, line, record.priority))
+
+    def _keep(self, one: Explained) -> bool:
+        self._alike[one.name] += 1
+        if len(self._found.lines) < MOST and self._alike[one.name] <= MOST_ALIKE:
+            self._found.lines.append(one)
+            return True
+        self._found.left_out += 1
+        self._found.fault_left_out |= one.fault
+        return False
+
+
+def _explained(its: Entry, number: int, line: str, how: str, note: str = "") -> Explained:
+    shown = printable(line.strip(), LINE)
+    return Explained(number, shown, its.name, its.part, how, its.cause, its.remedy, note)
+
+
+_ORDER = ("fatal", "error", "user", "corrected", "noise")
+
+
+def as_text(found: Explanation, shown: int = 3, width: int = 300) -> str:
+    """Return the explanation for a person: each kind of line once, the worst first, then the unknown lines."""
+    kinds: dict[tuple[str, str], list[Explained]] = {}
+    for each in found.lines:
+        kinds.setdefault((each.name, each.severity), []).append(each)
+    said = []
+    for (name, how), lines in sorted(kinds.items(), key=lambda kind: (_ORDER.index(kind[0][1]), kind[1][0].number)):
+        said.append(f"{how}  {lines[0].part}  {name}: {lines[0].cause}")
+        said += [f"    line {each.number}: {printable(each.line, width)}{_note(each)}" for each in lines[:shown]]
+        if len(lines) > shown:
+            said.append(f"    and {len(lines) - shown} more, the last on line {lines[-1].number}")
+        if how != "noise":
+            said.append(f"    what to do: {lines[0].remedy}")
+    if found.unknown:
+        said.append(f"{len(found.unknown)} error lines without an entry in the catalogue:")
+        said += [f"    line {each.number}: {printable(each.line, width)}" for each in found.unknown[:20]]
+        if len(found.unknown) > 20:
+            said.append(f"    and {len(found.unknown) - 20} more, the last on line {found.unknown[-1].number}")
+    return "\n".join([*said, summary(found)])
+
+
+def _note(each: Explained) -> str:
+    return f"  [{each.note}]" if each.note else ""
+
+
+def summary(found: Explanation) -> str:
+    """Return one line: how many lines of each kind."""
+    count = Counter(each.severity for each in found.lines)
+    parts = [f"{count[how]} {how}" for how in _ORDER if count[how]]
+    parts += [f"{len(found.unknown)} unknown"] if found.unknown else []
+    more = f"; {found.left_out} further lines are not listed" if found.left_out else ""
+    return f"{found.read} lines read: {', '.join(parts) or 'no line of a fault'}{more}"
+
+
+def as_json(found: Explanation) -> dict[str, Any]:
+    """Return the document of `--format json`."""
+    keys = ("line", "number", "name", "part", "severity", "cause", "remedy", "note")
+    return {
+        "lines": [{key: getattr(each, key) for key in keys} for each in found.lines],
+        "unknown": [{"line": each.line, "number": each.number, "priority": each.priority} for each in found.unknown],
+        "read": found.read,
+        "left_out": found.left_out,
+    }

@@ -1,0 +1,207 @@
+"""What a log says of the job it belongs to: sizes, and how many nodes there were.
+
+The sources: Megatron-LM's list of arguments and its line `using world size`, torchrun's options where a script shows
+its command, and RCCL's lines (NCCL_DEBUG=INFO), which name the host and, per communicator, ranks and nodes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.common.text import strip_escapes
+from shakedown.logs.lines import as_text
+from shakedown.logs.peaks import PRECISIONS
+
+RANKS_PER_NODE = 8  # one for each GPU of an Instinct board: more ranks are not of one node
+_COUNTED = (
+    *("world_size", "ranks_per_node", "seq_length", "global_batch", "nodes"),
+    *("layers", "hidden_size", "ffn_hidden_size", "num_experts", "vocabulary", "loaded", "exited"),
+)
+_MAX_HOSTS = 4096
+_MAX_LINE = 4096  # characters that are looked at
+_MAX_LINES = 200_000  # that may say something: a job says what it is at its beginning
+
+MARKS = (
+    *("....", "world size", "nnodes", "nproc", "node_rank", "nRanks ", "AMD Instinct MI"),
+    *("loaded checkpoint from ", "exiting program a", "| rl/"),
+)
+"""A line that says something holds one of these, but for the host that every line of RCCL names."""
+_RCCL = b" NCCL "
+_MAX_BEGINNINGS = 65536  # of RCCL's lines, that are known: one for each thread that prints some
+_NUMBERS = (
+    "seq_length|global_batch_size|world_size|num_layers|hidden_size|ffn_hidden_size|padded_vocab_size|num_experts"
+)
+_ARGUMENT = re.compile(rf"(?:^|[\s:\]])({_NUMBERS}) \.{{3,80}} (\d{{1,12}})\s{{0,20}}$")
+_NAMES = {"global_batch_size": "global_batch", "padded_vocab_size": "vocabulary", "num_layers": "layers"}
+_PRECISION = re.compile(r"(?:^|[\s:\]])(fp4|fp8|bf16|fp16) \.{3,80} (\S{1,20})\s{0,20}$")
+_GPU = re.compile(r"AMD Instinct (MI\d{3}[AX]?)\b")
+_WORLD = re.compile(r"\busing world size: (\d{1,7})\b")
+_OPTION = re.compile(r"\b(nnodes|nproc[_-]per[_-]node|node[_-]rank)[= :]{1,3}(\d{1,7})\b")
+_HOST = re.compile(rb"(?:^|[\s\]:])([A-Za-z0-9][A-Za-z0-9._-]{0,252}):\d{1,8}:\d{1,8} \[\d{1,4}\] NCCL ")
+# Megatron-LM, megatron/training/checkpointing.py and training.py: where it goes on, and where it was told to stop.
+_LOADED = re.compile(r"\bsuccessfully loaded checkpoint from .{0,2000}? at iteration (\d{1,12})\b")
+_EXITED = re.compile(r"\bexiting program (?:at iteration (\d{1,12})\b|after [\d.]{1,20} minutes)")
+_REINFORCED = re.compile(r"\| rl/\w|\bperform_rl_step \.{3,80} True\b")  # Megatron-LM's megatron/rl
+_RANKS = re.compile(r"\bnRanks (\d{1,7}) nNodes (\d{1,7})\b")
+
+
+class JobShape(BaseModel):
+    """What one log says, or several. None: nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    world_size: int | None = None
+    ranks_per_node: int | None = None
+    seq_length: int | None = None
+    global_batch: int | None = None
+    nodes: int | None = None  # at least, as torchrun's options or a communicator of RCCL's count them
+    whole: bool = False  # `nodes` is of the whole job: no other number follows from its ranks
+    hosts: frozenset[str] = frozenset()  # that RCCL's lines name
+    layers: int | None = None
+    hidden_size: int | None = None
+    ffn_hidden_size: int | None = None
+    num_experts: int | None = None
+    vocabulary: int | None = None  # entries, with those that fill it up
+    precision: str | None = None  # the fastest that it computes in, of peaks.PRECISIONS
+    gpu: str | None = None  # the model, as profiles name it
+    loaded: int | None = None  # iteration of the checkpoint that the run goes on from
+    reinforced: bool = False  # whether it learns by reinforcement: its loss is no cross-entropy
+    exited: int | None = None  # iteration after which the program was told to exit; 0: after a time
+
+    @property
+    def token_flops(self) -> float | None:
+        """Return the operations that training on a token takes at least: forward and back through attention (with one
+        head of keys), a plain MLP and the output layer, 4 for each weight. Of experts none is counted."""
+        if self.layers is None or self.hidden_size is None:
+            return None
+        mlp = 0 if self.num_experts else 2 * self.hidden_size * (self.ffn_hidden_size or 0)
+        weights = self.layers * (2 * self.hidden_size**2 + mlp) + self.hidden_size * (self.vocabulary or 0)
+        return 4.0 * weights
+
+    def node_count(self, logs: int = 1) -> int | None:
+        """Return how many nodes the job had, seen from that many logs: as it states itself, and as its hosts and ranks
+        show. None: its ranks are more than one, and nothing states how many of them a node has."""
+        least = max(logs, self.nodes or 1, len(self.hosts))
+        if self.world_size is None or self.world_size <= least or (self.whole and self.ranks_per_node is None):
+            return least
+        if self.ranks_per_node is not None:
+            return max(least, math.ceil(self.world_size / self.ranks_per_node))
+        return least if self.world_size <= least * RANKS_PER_NODE else None
+
+
+class JobShapeReader:
+    """Collects it from the lines of a log."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, int] = {}
+        self._counted: set[int] = set()  # ranks of the communicators whose nodes are known
+        self._hosts: set[str] = set()
+        self._precisions: set[str] = set()
+        self._gpus: set[str] = set()
+        self._beginnings: set[bytes] = set()
+        self._looked_at = 0
+        self._reinforced = False
+
+    def line(self, line: str) -> None:
+        """A line that may hold one of MARKS."""
+        if self._looked_at < _MAX_LINES and any(mark in line for mark in MARKS):
+            self._looked_at += 1
+            self._line(strip_escapes(line[:_MAX_LINE]))
+
+    def hosts(self, block: bytes) -> None:
+        """The hosts that RCCL's lines of a block of lines name. There may be millions of such lines, and those of one
+        thread begin alike: each beginning is looked at once."""
+        start, at = 0, block.find(_RCCL)
+        while at >= 0 and self._looked_at < _MAX_LINES:
+            start = block.rfind(b"\n", start, at) + 1 or start
+            beginning = block[start : at + len(_RCCL)]
+            if beginning in self._beginnings or len(beginning) > _MAX_LINE or self._names_host(beginning):
+                self._looked_at += 1
+                at = block.find(b"\n", at)  # the rest of the line says no more of it
+            else:
+                at += 1
+            at = block.find(_RCCL, at) if at >= 0 else -1
+
+    def shape(self) -> JobShape:
+        """What there was; of sizes that differ the largest, since a communicator may be a part of the job."""
+        whole = "nnodes" in self._found or self._found.get("world_size") in self._counted
+        numbers = {name: number for name, number in self._found.items() if name != "nnodes"}
+        gpu = next(iter(self._gpus)) if len(self._gpus) == 1 else None
+        precision = next((each for each in PRECISIONS if each in self._precisions), None)
+        return JobShape(
+            **numbers,
+            whole=whole,
+            hosts=frozenset(self._hosts),
+            precision=precision,
+            gpu=gpu,
+            reinforced=self._reinforced,
+        )
+
+    def _line(self, line: str) -> None:
+        if found := _ARGUMENT.search(line):
+            self._note(_NAMES.get(found[1], found[1]), int(found[2]))
+        if (found := _PRECISION.search(line)) and found[2] not in ("None", "False"):
+            self._precisions.add(found[1])
+        if found := _GPU.search(line):
+            self._gpus.add(found[1].lower())
+        if found := _WORLD.search(line):
+            self._note("world_size", int(found[1]))
+        for option, number in _OPTION.findall(line):
+            name = option.replace("-", "_")
+            if name == "node_rank":
+                if int(number):
+                    self._note("nodes", int(number) + 1)
+            else:
+                self._note(name if name == "nnodes" else "ranks_per_node", int(number))
+                if name == "nnodes":
+                    self._note("nodes", int(number))
+        self._reinforced = self._reinforced or _REINFORCED.search(line) is not None
+        if found := _LOADED.search(line):
+            self._note("loaded", int(found[1]))
+        if found := _EXITED.search(line):
+            self._found["exited"] = int(found[1] or 0)
+        if " NCCL " in line and (found := _RANKS.search(line)):
+            self._note("world_size", int(found[1]))
+            self._note("nodes", int(found[2]))
+            self._counted.add(int(found[1]))
+
+    def _names_host(self, beginning: bytes) -> bool:
+        if b"\x1b" in beginning:
+            beginning = strip_escapes(as_text(beginning)).encode()
+        found = _HOST.search(beginning)
+        if found is None:
+            return False
+        if len(self._beginnings) < _MAX_BEGINNINGS:
+            self._beginnings.add(beginning)
+        if not found[1].isdigit() and len(self._hosts) < _MAX_HOSTS:  # digits alone are a time
+            self._hosts.add(found[1].decode())
+        return True
+
+    def _note(self, name: str, number: int) -> None:
+        if number > 0:
+            self._found[name] = max(number, self._found.get(name, 0))
+
+
+def shape_of(shapes: Mapping[str, JobShape] | Sequence[JobShape]) -> JobShape:
+    """What several logs of one job say together."""
+    every = list(shapes.values()) if isinstance(shapes, Mapping) else list(shapes)
+    numbers = {
+        name: max(values)
+        for name in _COUNTED
+        if (values := [value for each in every if (value := getattr(each, name)) is not None])
+    }
+    size, nodes = numbers.get("world_size"), numbers.get("nodes")
+    whole = any(each.whole and each.nodes == nodes and each.world_size in (None, size) for each in every)
+    gpus = {each.gpu for each in every if each.gpu}
+    return JobShape(
+        **numbers,
+        whole=whole,
+        hosts=frozenset().union(*(each.hosts for each in every)),
+        precision=next((name for name in PRECISIONS if any(each.precision == name for each in every)), None),
+        gpu=gpus.pop() if len(gpus) == 1 else None,
+        reinforced=any(each.reinforced for each in every),
+    )

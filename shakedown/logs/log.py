@@ -1,0 +1,310 @@
+"""The iteration lines of a Megatron-LM log, in every dialect that is about.
+
+Upstream Megatron-LM, the ROCm fork, Primus (old and new), Megatron-DeepSpeed, GPT-NeoX, NeMo, Megatron-Bridge and
+forks that add tokens per second all print one line per iteration (or per log interval): `iteration N/M |` and then
+`name: value |` fields, in any order. Their names are data: `log_fields.toml`. Only one rank prints them, the last one
+of most programs. A field counts only when it is complete: `elapsed time per iteration (ms): 65` at the end of a log
+that was cut is no measurement of 65 ms.
+
+Whatever the log holds, a line takes time and memory in proportion to its length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from shakedown.common.text import strip_escapes
+from shakedown.logs.lines import LineSplitter, as_text, unprefixed
+from shakedown.logs.log_fields import HEADED, MAX_FIELDS, NUMBER, VALUES, fields, split_field, words
+from shakedown.logs.log_layout import Layout, layout
+from shakedown.logs.marks import Marks
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid", ser_json_inf_nan="strings"))
+class Iteration:
+    """One iteration line. None: the line has no (complete) such field.
+
+    Megatron leaves the loss out when it is NaN, and in iterations that the loss scaler skipped.
+    """
+
+    # With slots: a log may have 100,000 lines, and one is 0.3 KB so, where a model's own dict and set make it 1.5 KB.
+    iteration: int
+    total_iterations: int
+    consumed_samples: int | None = None
+    elapsed_ms: float | None = None
+    tflops_per_gpu: float | None = None
+    tokens_per_gpu_per_s: float | None = None
+    tokens_per_s: float | None = None  # of all GPUs, as samples_per_s
+    samples_per_s: float | None = None
+    memory_fraction: float | None = None  # of the GPU of the rank that printed the line, 0 to 1
+    learning_rate: float | None = None
+    global_batch_size: int | None = None  # samples
+    lm_loss: float | None = None
+    loss_scale: float | None = None
+    grad_norm: float | None = None
+    skipped_iterations: int | None = None  # since the line before
+    nan_iterations: int | None = None
+
+    def json(self) -> str:
+        """As it is written to iterations.jsonl. As text, NaN equals NaN."""
+        return _ITERATION.dump_json(self).decode()
+
+
+_ITERATION = TypeAdapter(Iteration)
+
+
+class Summary(BaseModel):
+    """What the ROCm training scripts print at the end: means without the first two and the last iteration.
+
+    NaN on every node but the last, since the means are taken from iteration lines that only the last rank prints.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    throughput_per_gpu: float | None = None  # TFLOP/s/GPU
+    elapsed_time_per_iteration: float | None = None  # ms
+    tokens_per_gpu: float | None = None  # tokens/s/GPU
+    mem_usage: float | None = None  # fraction
+
+
+MAX_ITERATIONS = 100_000  # lines of one log that are kept (0.03 GB); a smoke run has some tens
+_MAX_FORMS = 8  # of lines, that are learned of one log
+
+# NeMo's header has the epoch in front, and counts from 0.
+_HEADER = re.compile(
+    r"(?:\bTraining epoch (\d{1,9}), )?\biteration\s{1,20}(\d{1,18})\s{0,20}/\s{0,20}(\d{1,18})\s{0,20}\|"
+)
+_STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)\] {1,4}iteration ")
+# Megatron-Bridge prints the throughput on a line of its own, before the iteration line.
+_STEP_TIME = re.compile(
+    rf"\bStep Time ?: ({NUMBER})s\b[^|]{{0,60}}?\bGPU utilization: ({NUMBER}) ?(?:MODEL_)?TFLOP/s/GPU"
+)
+_SAME_STEP_MS, _SAME_STEP = 10.0, 0.001  # it gives the time of the step with two decimals of a second; or a share
+
+_SUMMARY = {
+    "throughput per GPU": "throughput_per_gpu",
+    "elapsed time per iteration": "elapsed_time_per_iteration",
+    "tokens/GPU/s": "tokens_per_gpu",
+    "mem usages": "mem_usage",
+}
+_HINTS = ("PU: ", "tion: ", "/s: ", "ges: ")  # of a summary or a step's time: most lines have none
+_SUMMARY_LINE = re.compile(rf"^\s{{0,20}}({'|'.join(_SUMMARY)}): ({NUMBER})\s*$")
+
+
+def _iteration(number: int, total: int, values: dict[str, float]) -> Iteration:
+    return _ITERATION.validate_python({"iteration": number, "total_iterations": total, **values})
+
+
+class _Record:
+    """The fields behind one `iteration N/M |`, as far as they can be trusted."""
+
+    def __init__(self, header: re.Match[str], body: str, terminated: bool) -> None:
+        self._values: dict[str, tuple[int, float]] = {}  # target -> (preference, value)
+        self._garbled = False
+        self._names: set[str] = set()
+        self.nemo = header[1] is not None
+        self.body = body
+        *closed, tail = body.split("|", MAX_FIELDS)
+        for segment in closed:
+            self._take(segment)
+        self._take_tail(tail, terminated)
+        values: dict[str, float] = {target: value for target, (_, value) in self._values.items()}
+        number, total = int(header[2]), int(header[3])
+        if self.nemo:
+            number, total = _from_one(int(header[1]), number, total, values.get("global_step"))
+        values.pop("global_step", None)
+        self.iteration = _iteration(number, total, values)
+
+    @property
+    def damaged(self) -> bool:
+        """True where the line was cut, or another rank's output landed in it: a missing field then says nothing."""
+        return self._garbled or not self._complete
+
+    def _take(self, segment: str) -> None:
+        name, field, text = split_field(segment)
+        if field is None:  # "lm loss 1.1[rank5]: ..." is a field without a colon that somebody's output runs through
+            self._garbled = self._garbled or words(name) in fields()
+            return
+        if text == "None":
+            return
+        match = field.match(text)
+        if match is None or name in self._names:  # the same field twice: a second line runs through this one
+            self._garbled = True
+            return
+        self._names.add(name)
+        known = self._values.get(field.target)
+        if known is None or field.preference < known[0]:
+            self._values[field.target] = (field.preference, field.read(match[1]))
+
+    def _take_tail(self, tail: str, terminated: bool) -> None:
+        """The text behind the last `|`: nothing, a last field that the dialect leaves open, or somebody else's."""
+        _, field, text = split_field(tail)
+        closes_itself = field is not None and field.value == "usage"
+        whole = field is not None and field.open and field.match(text) is not None
+        if whole and (terminated or closes_itself):
+            self._take(tail)
+            self._complete = True
+        elif self.nemo:  # closes no field, and which one is the last differs from job to job
+            self._complete = terminated and VALUES["number"].fullmatch(text) is not None
+        else:
+            # Upstream's last field: whatever follows it is another rank's output, and the line is all there.
+            upstream_end = "nan_iterations" in self._values
+            self._complete = (terminated and not tail.strip()) or (upstream_end and field is None)
+
+
+def _from_one(epoch: int, number: int, total: int, global_step: float | None) -> tuple[int, int]:
+    """NeMo's number and total as Megatron counts: from 1, over all epochs.
+
+    NeMo prints number - 1 and total - 1; its first versions printed both as they are. global_step tells them apart.
+    """
+    if global_step is not None and global_step == number - 1 and epoch == 0:
+        return number, total
+    return (int(global_step) if epoch and global_step is not None else number) + 1, total + 1
+
+
+def _records(line: str) -> Iterator[_Record]:
+    if HEADED not in line:  # far cheaper than the expression
+        return
+    terminated = line.endswith("\n")
+    line = strip_escapes(line)
+    header = _HEADER.search(line)
+    while header:
+        following = _HEADER.search(line, header.end())
+        end = following.start() if following else len(line)
+        yield _Record(header, line[header.end() : end], terminated and following is None)
+        header = following
+
+
+def parse_line(line: str) -> Iteration | None:
+    """The iteration line in `line` (the first one where two ranks' output is glued), or None.
+
+    Fields that were cut, or that another rank's output runs through, are None. A last field that is not closed with
+    `|` counts only when the line has its line end.
+    """
+    return next((record.iteration for record in _records(line)), None)
+
+
+MARKS = (HEADED, *_HINTS)
+"""A line that a LogReader has anything to read of holds one of these."""
+
+
+@cache
+def _marks() -> Marks:
+    return Marks(MARKS)
+
+
+class LogReader:
+    """Reads a log while it grows: feed it chunks as they come, it gives back the iterations they complete.
+
+    `summary` is what the script printed at the end so far, and `damaged` holds the numbers of the iterations whose line
+    was cut or mixed with other output.
+    """
+
+    def __init__(self) -> None:
+        self.summary = Summary()
+        self.damaged: list[int] = []
+        self.stamps: list[tuple[int, float]] = []  # iteration, and the time that its line has, in seconds
+        self._splitter = LineSplitter()
+        self._layouts: list[Layout] = []
+        self._forms = 0  # lines whose form was looked at
+        self._step: tuple[float, float] | None = None  # ms and TFLOP/s/GPU that Megatron-Bridge said of the next line
+
+    def feed(self, chunk: bytes | str) -> list[Iteration]:
+        """The iterations whose lines this chunk completes."""
+        return self._block(self._splitter.block(chunk))
+
+    def close(self) -> list[Iteration]:
+        """The end of the log: what a last line without a line end still says."""
+        return self._block(self._splitter.rest())
+
+    def _block(self, block: bytes) -> list[Iteration]:
+        """The iterations of several lines. Only lines that can say something are looked at one by one."""
+        return [iteration for start, end in _marks().spans(block) for iteration in self.line(as_text(block[start:end]))]
+
+    def line(self, line: str) -> list[Iteration]:
+        """The iterations in one line, for those who have split the log already."""
+        if "|" not in line:
+            if any(hint in line for hint in _HINTS):
+                self._summarise(line)
+            return []
+        if (known := self._read_alike(line)) is not None:
+            self._stamp(line, known)
+            return [self._with_step(known)]
+        records = list(_records(line))
+        if not records and any(hint in line for hint in _HINTS):  # docker compose puts "trainer-1  | " before it
+            self._summarise(line)
+        self._learn(records)
+        if records:
+            self._stamp(line, records[0].iteration)
+        if len(self.damaged) < MAX_ITERATIONS:
+            self.damaged += [record.iteration.iteration for record in records if record.damaged]
+        return [self._with_step(record.iteration) for record in records]
+
+    def _stamp(self, line: str, iteration: Iteration) -> None:
+        found = _STAMP.search(line)
+        if found is None or len(self.stamps) >= MAX_ITERATIONS:
+            return
+        with suppress(ValueError):
+            self.stamps.append((iteration.iteration, datetime.fromisoformat(found[1] + "+00:00").timestamp()))
+
+    def _read_alike(self, line: str) -> Iteration | None:
+        """The one iteration of a line that looks like one before it."""
+        if not self._layouts:
+            return None
+        line = strip_escapes(line)
+        header = _HEADER.search(line)
+        if header is None or header[1] is not None:  # NeMo's lines count by what stands in their fields
+            return None
+        body = line[header.end() :]
+        for each in self._layouts:
+            if (values := each.values(body)) is not None:
+                values.pop("global_step", None)
+                return _iteration(int(header[2]), int(header[3]), values)
+        return None
+
+    def _learn(self, records: Sequence[_Record]) -> None:
+        """Know the form of a line that was read whole when it comes again; a log has few, and a hostile one many."""
+        if len(records) == 1 and not records[0].damaged and not records[0].nemo and self._forms < _MAX_FORMS:
+            self._forms += 1
+            if form := layout(records[0].body):
+                self._layouts.insert(0, form)
+
+    def _with_step(self, iteration: Iteration) -> Iteration:
+        """The iteration with the throughput of the line before it, where that was of the same step."""
+        step, self._step = self._step, None
+        ms = iteration.elapsed_ms
+        if step is None or ms is None or iteration.tflops_per_gpu is not None:
+            return iteration
+        same = abs(step[0] - ms) <= max(_SAME_STEP_MS, _SAME_STEP * ms)
+        return replace(iteration, tflops_per_gpu=step[1]) if same else iteration
+
+    def _summarise(self, line: str) -> None:
+        if not line.endswith("\n"):
+            return
+        line = unprefixed(strip_escapes(line))
+        if step := _STEP_TIME.search(line):
+            self._step = (float(step[1]) * 1000.0, float(step[2]))
+        elif match := _SUMMARY_LINE.match(line):
+            self.summary = self.summary.model_copy(update={_SUMMARY[match[1]]: float(match[2])})
+
+
+def has_preview(iterations: Sequence[Iteration]) -> bool:
+    """Whether the first line is one ahead of its time: with a log interval above 1, newer versions of Megatron-LM
+    (is_first_iteration in training.py) print the first iteration at once, and count it again in the first interval."""
+    numbers = [line.iteration for line in iterations[:3]]
+    return len(numbers) == 3 and numbers[0] == 1 and numbers[1] > 2 and numbers[2] == 2 * numbers[1]
+
+
+def parse(lines: Iterable[str | bytes]) -> Iterator[Iteration]:
+    """The iteration lines of a log, one after the other, holding one line in memory (open files yield lines)."""
+    reader = LogReader()
+    for line in lines:
+        yield from reader.line(line.decode("utf-8", "replace") if isinstance(line, bytes) else line)

@@ -1,0 +1,141 @@
+"""What a log says behind its last iteration: whether the job ended badly after all iterations were there.
+
+A log without iteration lines, as of every node but one, is read at its end alone. Bounded: `_KEPT` bytes behind the
+last iteration, of more the first and the last half. The forms are data: `log_end.toml`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.catalogue.words import alarming
+from shakedown.common.text import printable, strip_escapes
+from shakedown.logs.lines import as_text, split, unprefixed
+
+_KEPT = 1 << 18
+_LAST = 40  # lines of a log without iterations
+_LONGEST = 2000  # characters of a line that are looked at
+_QUOTED = 300
+_TRACEBACK = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")
+_EXIT_BARRIER = "] Error waiting on exit barrier"
+
+
+class LogEnd(BaseModel):
+    """What stands there. `failed`: the first line that says that something ended badly, and what it says; `doubtful`:
+    the first line with an error word that nothing explains."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    failed: str = ""
+    doubtful: str = ""
+    cut: bool = False  # whether there is more behind the last iteration than was read
+
+
+@dataclass(frozen=True)
+class Ending:
+    """One form in which a log says that something ended badly."""
+
+    what: str
+    pattern: re.Pattern[str]
+    shows: tuple[str, ...]
+    shows_not: tuple[str, ...]
+    sure: bool  # False: it leaves open how the job ended
+
+
+@cache
+def endings() -> tuple[Ending, ...]:
+    """Return the forms of `log_end.toml`."""
+    return tuple(
+        Ending(
+            each["what"],
+            re.compile(each["pattern"]),
+            tuple(each["shows"]),
+            tuple(each.get("shows_not", ())),
+            each.get("sure", True),
+        )
+        for each in _data()["ending"]
+    )
+
+
+@cache
+def _harmless(wins: bool) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(each["pattern"]) for each in _data()["harmless"] if each.get("wins", False) is wins)
+
+
+@cache
+def _data() -> dict[str, list[dict[str, Any]]]:
+    text = resources.files("shakedown.logs").joinpath("log_end.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def ended_badly(line: str, sure: bool = True) -> str:
+    """Return what a line without prefixes says of an end; empty: nothing bad. `sure` False: what leaves it open."""
+    return next((ending.what for ending in endings() if ending.sure is sure and ending.pattern.search(line)), "")
+
+
+class EndReader:
+    """Keeps what stands behind the last iteration while a log is read in blocks of lines."""
+
+    def __init__(self) -> None:
+        self._begun = False  # whether there was an iteration line
+        self._head = b""
+        self._tail = b""
+        self._cut = False
+
+    def take(self, block: bytes, behind: int | None) -> None:
+        """Take a block of lines; `behind` is where its last iteration line ends, None: it has none."""
+        if behind is not None:
+            self._begun, self._head, self._tail, self._cut = True, b"", b"", False
+            block = block[behind:]
+        half = _KEPT // 2
+        if self._begun and len(self._head) < half:
+            room = half - len(self._head)
+            self._head, block = self._head + block[:room], block[room:]
+        tail = self._tail + block if len(block) < half else block
+        self._cut = self._cut or (self._begun and len(tail) > half)
+        self._tail = tail[-half:]
+
+    def end(self) -> LogEnd:
+        """Return what it says; a line that the cut runs through counts as two."""
+        lines = split(as_text(self._head)) + split(as_text(self._tail))
+        if not self._begun:
+            lines = [line for line in lines if line.strip()][-_LAST:]
+        failed = doubtful = ""
+        in_traceback = False
+        for raw in lines:
+            whole = strip_escapes(raw[:_LONGEST]).rstrip()
+            line = unprefixed(whole)
+            # "[1]    4242 killed" and "[exiting program ...]" look like a prefix
+            if not failed and (what := ended_badly(line) or ended_badly(whole)) and not _passed_over(line):
+                failed = f"{what}: {_quoted(line)}"
+            if _TRACEBACK in line:
+                in_traceback = True
+            elif in_traceback:
+                in_traceback = not _EXCEPTION.match(line)
+            elif self._begun and not doubtful and _alarming(line) and not _passed_over(line):
+                doubtful = _quoted(line)
+        return LogEnd(failed=failed, doubtful=doubtful, cut=self._cut)
+
+
+def _alarming(line: str) -> bool:
+    return alarming(line, "job") or bool(ended_badly(line, sure=False))
+
+
+def _passed_over(line: str) -> bool:
+    return (
+        _EXIT_BARRIER in line
+        or any(each.search(line) for each in _harmless(wins=True))
+        or (not ended_badly(line) and any(each.search(line) for each in _harmless(wins=False)))
+    )
+
+
+def _quoted(line: str) -> str:
+    return printable(line.strip(), _QUOTED).strip()

@@ -1,0 +1,89 @@
+"""The fields of an iteration line, `name: value |`: how each is read and where it goes. Data: `log_fields.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from importlib import resources
+from typing import NamedTuple
+
+HEADED = "iteration"  # what every line of interest begins with, behind the date and the rank
+NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|[iI][nN][fF](?:inity)?|[nN][aA][nN])"
+VALUES = {
+    "integer": re.compile(r"(\d{1,18})"),
+    "number": re.compile(f"({NUMBER})"),
+    "instant": re.compile(rf"({NUMBER})(?:\s*/\s*{NUMBER}|\s*\(avg\s*{NUMBER}\))?"),  # Primus: "instant/average"
+    "usage": re.compile(rf"(?:{NUMBER}\s*[KMGT]?i?B/){{3}}({NUMBER})%"),  # Primus: "used/free/total/ratio"
+    "tflops": re.compile(rf"({NUMBER})\s?TFLOPS"),  # GPT-NeoX
+}
+MAX_FIELDS = 100  # of one line, and
+MAX_FIELD = 200  # characters of one: the most that any dialect has are 20 and 60. What is beyond is somebody else's
+
+
+class Field(NamedTuple):
+    """How one `name: value` is read, and where it goes."""
+
+    target: str  # of Iteration, or global_step
+    value: str  # of VALUES
+    scale: float
+    preference: int  # two names for one target on the same line: the lowest wins
+    open: bool  # may stand last in a dialect that does not close its last field with "|"
+
+    def match(self, text: str) -> re.Match[str] | None:
+        """The value alone, and nothing beside it."""
+        return VALUES[self.value].fullmatch(text)
+
+    def read(self, text: str) -> float:
+        """The value in the target's unit."""
+        if self.value == "integer":
+            return int(text)
+        return float(text) if self.scale == 1.0 else round(float(text) * self.scale, 9)
+
+
+@cache
+def fields() -> dict[str, Field]:
+    """The fields that come with the package, by name."""
+    text = resources.files("shakedown.logs").joinpath("log_fields.toml").read_text(encoding="utf-8")
+    return {
+        entry["name"]: Field(target, entry["value"], entry.get("scale", 1.0), preference, entry.get("open", False))
+        for target, entries in tomllib.loads(text).items()
+        for preference, entry in enumerate(entries)
+    }
+
+
+def field_names() -> tuple[str, ...]:
+    """The names of all fields that are read, in lower case."""
+    return tuple(fields())
+
+
+def words(name: str) -> str:
+    """What stands in a name before a number begins."""
+    return re.split(r"[\d+.]", name, maxsplit=1)[0].rstrip()
+
+
+def split_field(segment: str) -> tuple[str, Field | None, str]:
+    """A field's name, how it is read (None: not one of log_fields.toml), and its text."""
+    if len(segment) > MAX_FIELD:
+        return "", None, segment
+    name, colon, text = segment.partition(":")
+    if not colon:  # before 2021: "lm loss 1.1E-1"
+        name, _, text = segment.strip().rpartition(" ")
+    return *_named(name), text.strip()
+
+
+@lru_cache(maxsize=1024)
+def _named(written: str) -> tuple[str, Field | None]:
+    """A field's name in its normal form, and how it is read. Every line of a log has the same ones."""
+    name = " ".join(written.split()).lower()
+    return name, fields().get(name) or _alike().get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ")
+
+
+@cache
+def _alike() -> dict[str, Field]:
+    """Return the fields by their names without hyphens: Megatron-DeepSpeed's 3D example prints "lm-loss"."""
+    return {_plain(name): field for name, field in reversed(fields().items())}

@@ -1,0 +1,77 @@
+"""Which program's log it is, by lines that only it prints. Data: `log_forms.toml`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from shakedown.common.text import strip_escapes
+from shakedown.logs.marks import Marks
+
+_LONGEST = 2000  # characters of a line that are looked at
+_MOST = 100_000  # lines that are looked at
+
+
+@dataclass(frozen=True)
+class Form:
+    """One program's. `read`: its iteration lines are read here."""
+
+    name: str
+    read: bool
+    marks: tuple[str, ...]
+    pattern: re.Pattern[str]
+    shows: tuple[str, ...]
+
+    def matches(self, line: str) -> bool:
+        """Return whether a line is of this form."""
+        return any(mark in line for mark in self.marks) and self.pattern.search(line) is not None
+
+
+@cache
+def forms() -> tuple[Form, ...]:
+    """Return every form, those first that say more."""
+    text = resources.files("shakedown.logs").joinpath("log_forms.toml").read_text(encoding="utf-8")
+    return tuple(
+        Form(
+            each["name"], each.get("read", False), tuple(each["marks"]), re.compile(each["pattern"]), (*each["shows"],)
+        )
+        for each in tomllib.loads(text)["form"]
+    )
+
+
+def marks() -> tuple[str, ...]:
+    """Return the texts of which a line of any form holds one."""
+    return tuple(mark for form in forms() for mark in form.marks)
+
+
+@cache
+def _marks() -> Marks:
+    return Marks(marks())
+
+
+class FormReader:
+    """Finds the form of a log among the lines that hold one of `marks`."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._looked_at = 0
+
+    def line(self, line: str) -> None:
+        """Take one line."""
+        if self._looked_at >= _MOST or not _marks().within(line):
+            return
+        self._looked_at += 1
+        line = strip_escapes(line[:_LONGEST])
+        self._seen |= {form.name for form in forms() if form.name not in self._seen and form.matches(line)}
+
+    def form(self) -> str:
+        """Return its name; empty: of none that is known."""
+        return next((form.name for form in forms() if form.name in self._seen), "")
+
+
+def is_read(name: str) -> bool:
+    """Return whether a log of that form has iteration lines that are read."""
+    return any(form.read for form in forms() if form.name == name)

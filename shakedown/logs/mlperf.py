@@ -1,0 +1,113 @@
+"""MLPerf training's own lines, `:::MLLOG {JSON}`: when a run began and stopped, with which status, and what it reached.
+
+The keys are those of mlcommons/logging, mlperf_logging/mllog/constants.py (read in November 2026). A line that is no
+such JSON counts as damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.common.text import printable
+
+MARK = ":::MLL"  # "OG", and "ML" alone before 2019: ":::MLPv0.6.0"
+_LINE = ":::MLLOG "
+_LONGEST = 65536
+_MOST = 10_000  # values of one kind that are kept
+_PROGRESS = {"run_start", "block_start", "epoch_start", "block_stop", "epoch_stop", "eval_accuracy", "run_stop"}
+
+
+class MlperfRun(BaseModel):
+    """What one log says. `statuses` are those of run_stop; `accuracies` those of the evaluations, in their order;
+    `throughputs` in samples a second, as the submission counts them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
+
+    lines: int = 0
+    damaged: int = 0
+    benchmark: str = ""
+    starts: int = 0
+    statuses: tuple[str, ...] = ()
+    accuracies: tuple[float, ...] = ()
+    throughputs: tuple[float, ...] = ()
+    begun_ms: int | None = None
+    stopped_ms: int | None = None
+
+
+class MlperfReader:
+    """Collects it from the lines of a log."""
+
+    def __init__(self) -> None:
+        self._lines = self._damaged = self._starts = 0
+        self._benchmark = ""
+        self._statuses: list[str] = []
+        self._accuracies: list[float] = []
+        self._throughputs: list[float] = []
+        self._begun: int | None = None
+        self._stopped: int | None = None
+
+    def line(self, line: str) -> bool:
+        """Take a line that holds `MARK`; return whether it shows that the program trains."""
+        _, mark, text = line.partition(_LINE)
+        if not mark:
+            return False
+        self._lines += 1
+        try:
+            event = json.loads(text[:_LONGEST])
+            key, value, metadata = event["key"], event.get("value"), event.get("metadata") or {}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._damaged += 1
+            return False
+        if not isinstance(key, str) or not isinstance(metadata, dict):
+            self._damaged += 1
+            return False
+        self._take(key, value, metadata, event.get("time_ms"))
+        return key in _PROGRESS
+
+    def _take(self, key: str, value: Any, metadata: dict[str, Any], at: Any) -> None:
+        at = at if isinstance(at, int) else None
+        if key == "submission_benchmark":
+            self._benchmark = printable(str(value), 60)
+        elif key == "run_start":
+            self._starts += 1
+            self._begun = self._begun or at
+        elif key == "run_stop" and len(self._statuses) < _MOST:
+            self._statuses.append(printable(str(metadata.get("status", value)), 60))
+            self._stopped = at or self._stopped
+        elif key == "eval_accuracy" and len(self._accuracies) < _MOST:
+            self._accuracies += [_number(each) for each in _values(value)]
+        elif key == "tracked_stats" and isinstance(value, dict) and len(self._throughputs) < _MOST:
+            self._throughputs += [_number(value["throughput"])] if "throughput" in value else []
+
+    def run(self) -> MlperfRun | None:
+        """Return what there was; None: not one such line."""
+        if not self._lines:
+            return None
+        return MlperfRun(
+            lines=self._lines,
+            damaged=self._damaged,
+            benchmark=self._benchmark,
+            starts=self._starts,
+            statuses=tuple(self._statuses),
+            accuracies=tuple(self._accuracies),
+            throughputs=tuple(self._throughputs),
+            begun_ms=self._begun,
+            stopped_ms=self._stopped,
+        )
+
+
+def _values(value: Any) -> list[Any]:
+    """Return the values of one evaluation: Mask R-CNN has two, of boxes and of masks."""
+    return (list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else [value])[:16]
+
+
+def _number(value: Any) -> float:
+    """Return a number; what is none is NaN."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

@@ -1,0 +1,398 @@
+"""Lines that mean failure in training logs and of RCCL: those of `shakedown.catalogue`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict
+
+from shakedown.catalogue import Entry, entries, entry
+from shakedown.common.text import printable, strip_escapes
+from shakedown.logs.frames import FRAME, Traceback, begins, entry_of
+from shakedown.logs.lines import as_text, prefix, unprefixed
+from shakedown.logs.marks import Marks, count
+
+MAX_QUOTED = 400  # characters of a line that are kept as evidence
+
+
+class Match(BaseModel):
+    """A line that shows a failure: `line_number` counts from 1, as `grep -n` does."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    line_number: int
+    line: str
+    cause: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"line {self.line_number}: {self.name}: {self.line}"
+
+
+def _match(entry: Entry, line_number: int, line: str) -> Match:
+    return Match(name=entry.name, line_number=line_number, line=quoted(line), cause=entry.cause, remedy=entry.remedy)
+
+
+def unknown_exception() -> Entry:
+    """Return the entry of a traceback whose exception has no entry of its own."""
+    found = entry("traceback")
+    assert found is not None
+    return found
+
+
+def quoted(line: str) -> str:
+    """A line of a log as it is kept and shown: its beginning, cleaned of whatever could move a terminal."""
+    return printable(line.strip(), MAX_QUOTED).strip()
+
+
+def _texts(signatures: Iterable[Entry]) -> tuple[str, ...]:
+    return tuple(text for signature in signatures for text in signature.anchors)
+
+
+_marks = cache(Marks)  # made once: each scanner of a job looks for the same texts
+
+
+@cache
+def _by_text() -> tuple[Marks, list[list[int]]]:
+    """Return the texts of a job's entries, and for each of them the places of the entries that it belongs to."""
+    texts = Marks(_texts(entries("job")))
+    at = {text: place for place, text in enumerate(texts.texts)}
+    found: list[list[int]] = [[] for _ in texts.texts]
+    for place, signature in enumerate(entries("job")):
+        for anchor in signature.anchors:
+            found[at[anchor]].append(place)
+    return texts, found
+
+
+class Scanner:
+    """Finds the lines of one group in a stream; each signature is reported once, where it first stood."""
+
+    def __init__(self, signatures: Sequence[Entry], rdma: bool = False) -> None:
+        self.lines = 0
+        self.matches: list[Match] = []
+        self._open = [signature for signature in signatures if rdma or not signature.rdma]
+        self._marks = _marks(_texts(signatures))
+
+    def line(self, line: str) -> Match | None:
+        """The match of this line, if it shows something new."""
+        self.lines += 1
+        if not self._marks.within(line):
+            return None
+        for signature in self._open:
+            if signature.matches(line):
+                self._open.remove(signature)
+                self.matches.append(_match(signature, self.lines, line))
+                return self.matches[-1]
+        return None
+
+
+_TRACEBACK = "Traceback (most recent call last)"
+MISMATCH = "collective_mismatch"  # ranks that differ: what each of them has seen says which one
+_IGNORED = "Exception ignored in"  # what Python says, one or two lines before, of a traceback that changes nothing
+# torchrun writes this with a traceback, and then ends with 0, when the master's agent was through a moment earlier and
+# took the store along; all lines of the record have the same prefix, with the time to the microsecond.
+_EXIT_BARRIER = "] Error waiting on exit barrier"
+_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?::|\s*$)")  # "torch.OutOfMemoryError: ...", "KeyboardInterrupt"
+_CERTAIN = re.compile(
+    r"^[A-Za-z_][\w.]{0,200}(?:Error|Exception|Exit|Interrupt|Fault|Timeout|Failed|Failure|Unsupported)(?::|\s*$)"
+)
+_NO_WORDS = " \t\u256d\u2500"  # what rich draws before the head of a traceback
+_CLEAN_STOP = re.compile(r"SignalException: Process \d+ got signal: 15\b")
+_OPTIONAL = re.compile(r"^(?:ModuleNotFoundError|ImportError|(?:importlib\.metadata\.)?PackageNotFoundError)\b")
+# What stands before an exception that ends no process: of another thread than the main one, of Python's own clean-up at
+# the exit, of a logger; and where multiprocessing's helper raises one.
+_OF_BACKGROUND = ("Exception in thread ", "Error in atexit._run_exitfuncs", "--- Logging error ---")
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_OF_TRACEBACKS = (_TRACEBACK, _IGNORED, *_OF_BACKGROUND, *_CHAINED)
+_HELPER = re.compile(r'^\s{0,8}File "[^"]{0,300}multiprocessing/resource_tracker\.py", line \d{1,6}, in main')
+# What a shell or one of its tools says, and a step of Slurm: before the training begins, the script has gone on.
+_TOOL = re.compile(
+    r"(?:\S{0,80}/)?(?:rm|mkdir|cp|mv|ln|chmod|chown|touch|cat|ls|tar|mount|umount|sysctl|modprobe|ldconfig|bash|sh): |"
+    r"\S{1,80}: line \d{1,6}: |srun: error: .{1,200} [Ee]xited with exit code "
+)
+_HOST = re.compile(
+    r"^([a-z0-9][\w.-]{0,80}): (?=(?:\[[^\[\]]{1,40}\]:? ?|\d{1,5}: ?){0,4}(?:Traceback|\s{1,8}File \"))"
+)
+_LOGGERS = {"error", "fatal", "critical", "warning", "info", "debug", "exception", "stderr"}
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ][\d:.,+Z-]{8,40}|\d\d:\d\d:\d\d")  # differs from line to line
+# What a logger prints before a message that stopped nothing: "WARNING 06-12 10:00:00", "[W1121 socket.cpp:464]",
+# "2026-11-24 07:00 [INFO]", ":3:hip_platform.cpp" (AMD_LOG_LEVEL), "x.py:7: UserWarning: ", "UCX  WARN", "NCCL INFO".
+# RCCL's own WARN is mostly the end ("include/socket.h:360 WARN" in old versions).
+_MILD = re.compile(
+    r"(?!.{0,200}\.(?:h|cc|cu):\d{1,5} WARN )"
+    r"(?:[^\s=]{1,80}\s{1,8}){0,8}?[\[(]?(?:WARNING|INFO|DEBUG|DIAG|(?<!CCL )(?<!COM )WARN)(?![A-Za-z_=])|"
+    r"\s{0,8}\[?[WI]\d{4} |:[2-9]:\w{1,60}\.cpp|.{0,40}\[[WI]\d{0,4} |.{0,40}\[NeMo [WI] |"
+    r".{0,300}\b[A-Z][a-z]{0,20}Warning: "
+)
+_MAX_PREFIX = 200  # characters of it, and of that of torchrun's records
+_STALE = 4096  # lines
+_MAX_PENDING = 1024  # tracebacks of as many ranks are read at once; no node has a tenth of them
+
+
+def _mild(line: str) -> bool:
+    """Return whether a logger marks the line as one that stopped nothing."""
+    mark = _MILD.match(line)
+    return mark is not None and not any(word in mark[0] for word in ("rror", "xception", "ERROR", "FATAL"))
+
+
+def _distance(name: str) -> int:
+    """Return how far a failure of that kind is from what began it: an own fault 0, what follows or says no more 5."""
+    found = entry(name)
+    assert found is not None
+    if found.symptom:
+        return {"origin": 1, "either": 3}.get(found.role or "", 5)
+    if found.general:
+        return 4
+    return {"origin": 0, "either": 1}.get(found.role or "", 2)
+
+
+class FailureScanner:
+    """Finds the failures in a training log, line by line, while the log grows: each kind where it first stood.
+
+    A traceback is judged by its last line, the exception: torchrun ends on SIGTERM with a traceback of its own, which
+    is no failure, nor is an exception that Python says it ignored, nor what torchrun says of its exit barrier; one that
+    has a signature is reported as that.
+    Tracebacks of several ranks may be mixed. A failed import, what a logger wrote behind words of its own, and what a
+    shell's tool said are held back until the next failure or the end: a program that trains afterwards has handled them
+    (`went_on`). Exceptions that end no process are passed over once it trains, unless hardware is at fault.
+    """
+
+    def __init__(self, every: bool = False) -> None:
+        """`every`: return each line that shows a failure, also of a kind that was seen before, and keep none."""
+        self.lines = 0
+        self.matches: list[Match] = []
+        self._every = every
+        self.harmless: list[str] = []  # what looks like a failure and is none, each kind where it first stood
+        self._seen: set[str] = set()
+        self._signatures = entries("job")
+        self._marks = _marks((FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(self._signatures)))
+        self._harmless = ""  # prefix of the record that torchrun wrote of its exit barrier
+        self.optional: set[str] = set()  # kinds that a program which trains nevertheless has handled
+        self._held: list[Match] = []
+        self._trains = False
+        self._hosts: set[str] = set()  # without a digit, that begin lines of pdsh
+        self._pending: dict[str, Traceback] = {}  # by the prefix of their lines
+        # rank prefix -> where a line said that the next exception ends no process, and whether Python ignores it
+        self._background: dict[str, tuple[int, bool]] = {}
+        self._ended: dict[str, bool] = {}  # the same of the last one that came, which may have a chained one
+
+    @property
+    def first(self) -> Match | None:
+        """The first of all."""
+        return self.matches[0] if self.matches else None
+
+    @property
+    def root(self) -> Match | None:
+        """The failure that best explains the others: of equal ones the first."""
+        return min(self.matches, key=lambda match: _distance(match.name), default=None)
+
+    @property
+    def open(self) -> bool:
+        """Return whether a traceback has begun whose exception did not come yet."""
+        return bool(self._pending)
+
+    def batch(self, lines: Sequence[str]) -> None:
+        """Many lines at once, at half the cost of one by one; `matches` tells what was found."""
+        if self._pending or self._marks.within("".join(lines)):
+            for line in lines:
+                self.line(line)
+        else:
+            self.lines += len(lines)
+
+    def skip(self, block: bytes, start: int, end: int) -> None:
+        """Lines of a block without any of `marks`: looked at only while a traceback is open."""
+        while self._pending and start < end:
+            after = block.find(b"\n", start, end) + 1 or end
+            self.line(as_text(block[start:after]))
+            start = after
+        self.lines += count(block, start, end)
+
+    def line(self, line: str) -> Match | None:
+        """A failure of a kind that is new, on the line that proves it."""
+        self.lines += 1
+        if not (self._pending or self._marks.within(line)):
+            return None
+        if _EXIT_BARRIER in line:
+            self._harmless = line.partition(_EXIT_BARRIER)[0][:_MAX_PREFIX]
+            self._pass_over("torchrun's exit barrier, which met a master that was through: no failure", line)
+        if self._harmless and line.startswith(self._harmless):
+            return None
+        if self._pending or self._background or FRAME in line or any(text in line for text in _OF_TRACEBACKS):
+            return self._in_traceback(strip_escapes(line))
+        return self._settle(line)
+
+    def close(self) -> Match | None:
+        """The end of the log: a traceback whose exception never came is a failure as well."""
+        cut = [each for each in self._pending.values() if not each.headless]
+        self._pending.clear()
+        if not cut:
+            return self._confirm()
+        first = min(cut, key=lambda each: each.began)
+        return self._keep(_match(unknown_exception(), first.began, first.line))
+
+    def went_on(self) -> None:
+        """Take what is held back for handled: the program trains."""
+        self._trains = True
+        for match in self._held:
+            self._seen.discard(match.name)
+            self._pass_over(f"{match.name}, which the program has handled", match.line)
+        self._held.clear()
+        self._pending = {rank: begun for rank, begun in self._pending.items() if not begun.behind_words}
+
+    def _confirm(self) -> Match | None:
+        """Take what is held back for failures, and return the first."""
+        held, self._held = self._held, []
+        self.matches += held
+        return held[0] if held else None
+
+    def _split(self, line: str) -> tuple[str, str]:
+        """Return the prefix that the lines of one rank have in common, and a line's own words."""
+        host = _HOST.match(line)
+        if host and host[1] not in _LOGGERS and len(self._hosts) < _MAX_PENDING:
+            self._hosts.add(host[1])
+        name = line.partition(": ")[0]
+        begin = len(name) + 2 if name in self._hosts else 0
+        begin += len(prefix(line[begin:]))
+        return _TIME.sub("", line[:begin]).strip()[:_MAX_PREFIX], line[begin:]
+
+    def _in_traceback(self, line: str) -> Match | None:
+        rank, text = self._split(line)
+        if self.lines % _STALE == 0:  # a stack that a rank printed as its last words ends nowhere
+            stale = self.lines - _STALE
+            self._pending = {by: each for by, each in self._pending.items() if not each.headless or each.began > stale}
+        if self._announces_no_end(rank, text):
+            return None
+        begun = self._background.get(rank, (-3, False))[0]
+        if _TRACEBACK in text or (rank not in self._pending and begins(text)):
+            if self.lines - begun > 2:
+                self._background.pop(rank, None)
+            return self._begin(rank, text, line)
+        traceback = self._pending.get(rank)
+        if traceback is None or not (_CERTAIN if traceback.headless else _EXCEPTION).match(text):
+            if traceback is not None and traceback.take(text):  # source code may quote any message
+                return None
+            if traceback is not None and traceback.headless:
+                del self._pending[rank]
+            if self.lines - begun == 1 and _EXCEPTION.match(text):
+                del self._background[rank]
+                self._pass_over("a stream that Python could not flush at its exit: no failure", line)
+                return None
+            return self._settle(line)
+        del self._pending[rank]
+        return self._end(traceback, rank, text, line)
+
+    def _announces_no_end(self, rank: str, text: str) -> bool:
+        """Note what a line says of the exceptions that follow; return whether the line holds nothing else."""
+        if _IGNORED in text or text.startswith(_OF_BACKGROUND):
+            if len(self._background) < _MAX_PENDING:
+                self._background[rank] = (self.lines, _IGNORED in text)
+            return True
+        if text.startswith(_CHAINED):
+            if rank in self._ended:
+                self._background[rank] = (self.lines, self._ended[rank])
+            return True
+        if _HELPER.match(text) and (rank in self._pending or begins(text)):
+            self._background[rank] = (self.lines, True)
+        return False
+
+    def _begin(self, rank: str, text: str, line: str) -> Match | None:
+        """A traceback begins: at its head, or at a frame whose head is not in the log."""
+        words = text.partition(_TRACEBACK)[0].strip(_NO_WORDS).removeprefix("Original") if _TRACEBACK in text else None
+        self._pending[rank] = Traceback(self.lines, quoted(line), bool(words), words is None)
+        self._pending[rank].take(text)
+        return self.close() if len(self._pending) > _MAX_PENDING else None
+
+    def _end(self, traceback: Traceback, rank: str, text: str, line: str) -> Match | None:
+        """The exception of a traceback: its last line."""
+        if _CLEAN_STOP.search(text):
+            self._pass_over("torchrun was ended by SIGTERM: no failure by itself", line)
+            return None
+        handled = traceback.behind_words or _OPTIONAL.match(text) is not None
+        text = traceback.words(text)
+        signature = self._signature_of(line, text)
+        place = entry_of(traceback, text)
+        echo = place is not None and place.role == "echo"
+        if signature is None or signature.general or (echo and signature.frames):
+            signature = place or signature or unknown_exception()
+        if rank in self._background:
+            self._ended = {rank: self._background.pop(rank)[1]}
+            if self._ended[rank]:
+                self._pass_over("an exception that Python ignored: no failure", line)
+                return None
+            if self._trains and (signature.general or signature.role == "echo" or signature.part == "program"):
+                self._pass_over("an exception that ends no process: no failure", line)
+                return None
+        return self._found(signature, line, handled)
+
+    def _pass_over(self, what: str, line: str) -> None:
+        if not any(what in each for each in self.harmless):
+            self.harmless.append(f"line {self.lines}: {what}: {quoted(line)}")
+
+    def _signature_of(self, line: str, own: str) -> Entry | None:
+        """Return the entry of a line, or of its own words without prefixes. Only entries with a text that the line
+        holds are tried: there are hundreds, and iteration lines hold a text of some."""
+        texts, entries_of = _by_text()
+        places = sorted({place for text in texts.those_in(line) | texts.those_in(own) for place in entries_of[text]})
+        tried = [self._signatures[place] for place in places]
+        return next((known for known in tried if known.matches(line) or known.matches(own)), None)
+
+    def _settle(self, line: str) -> Match | None:
+        own = unprefixed(line)
+        found = self._signature_of(line, own)
+        if not found or _mild(line):
+            return None
+        if self._trains and found.survivable:
+            self._pass_over(f"{found.name}, which the program has survived", line)
+            return None
+        return self._found(found, line, handled=not self._trains and _TOOL.match(own) is not None)
+
+    def _found(self, signature: Entry, line: str, handled: bool = False) -> Match | None:
+        seen = signature.name in self._seen and not self._every
+        return None if seen else self._keep(_match(signature, self.lines, line), handled)
+
+    def _keep(self, match: Match, handled: bool = False) -> Match | None:
+        if self._every:
+            return match
+        if match.name in self._seen:
+            return self._confirm()
+        self._seen.add(match.name)
+        if handled:
+            self.optional.add(match.name)
+            self._held.append(match)
+            return None
+        first = self._confirm()
+        self.optional.discard(match.name)
+        self.matches.append(match)
+        return first or match
+
+
+def marks() -> tuple[str, ...]:
+    """A line that a FailureScanner or a Scanner for RCCL looks at holds one of these."""
+    return (FRAME, _EXIT_BARRIER, *_OF_TRACEBACKS, *_texts(entries("job")), *_texts(entries("rccl")))
+
+
+def first_failure(lines: Iterable[str]) -> Match | None:
+    """The first line of a training log that means failure, or None. Reads no further than it has to."""
+    scanner = FailureScanner()
+    return next((match for match in map(scanner.line, lines) if match), None) or scanner.close()
+
+
+def tuning(line: str) -> Entry | None:
+    """Return the entry of a line of RCCL that shows that a tuning did not take."""
+    if not _marks(_texts(entries("rccl"))).within(line):
+        return None
+    return next((entry for entry in entries("rccl") if entry.matches(line)), None)
+
+
+def rccl(lines: Iterable[str], rdma: bool = False) -> list[Match]:
+    """RCCL's lines that show that a tuning did not take. `rdma`: the job was to use RDMA between nodes."""
+    return _all(lines, Scanner(entries("rccl"), rdma))
+
+
+def _all(lines: Iterable[str], scanner: Scanner) -> list[Match]:
+    for line in lines:
+        scanner.line(line)
+    return scanner.matches

@@ -1,0 +1,1 @@
+"""What can be launched: recipes, options, programs and their arguments, data sets."""

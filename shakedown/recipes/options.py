@@ -1,0 +1,277 @@
+"""The options of one smoke run: the recipe's values, those of the desired state over them, checked all at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shakedown.desired.models import Smoke
+from shakedown.desired.problems import Problem
+from shakedown.recipes.program import Program, program
+from shakedown.recipes.recipe import Conditional, Family, Option, Recipe, Rule, Value, as_text
+
+
+@dataclass
+class ResolvedOptions:
+    """The values of a recipe's options, and where they came from."""
+
+    recipe: Recipe
+    given: dict[str, Value] = field(default_factory=dict)  # passed to the program
+    changed: list[str] = field(default_factory=list)  # differ from the recipe, so its figures do not hold
+    forced: dict[str, str] = field(default_factory=dict)  # set by a rule -> why
+    extra: dict[str, Option] = field(default_factory=dict)  # given, and named by the program alone
+
+    def option(self, name: str) -> Option | None:
+        """What is known of an option, from the family or of what was given besides."""
+        return self.recipe.family.options.get(name) or self.extra.get(name)
+
+    def value(self, option: str) -> Value | None:
+        """The value that the program will work with; None where only the program knows."""
+        known = self.option(option)
+        return self.given.get(option, known.default if known else None)
+
+    def role(self, role: str, otherwise: int = 1) -> int:
+        """The number that an option of this role carries."""
+        option = self.recipe.family.roles.items().get(role)
+        value = self.value(option) if option else None
+        return otherwise if value is None else int(value)
+
+    def matches(self, when: Mapping[str, Value]) -> bool:
+        """Do the options have these values?"""
+        parse = self.recipe.family.options
+        return all(self.value(name) == parse[name].parse(value) for name, value in when.items())
+
+    def is_given(self, name: str) -> bool:
+        """Is the option passed to the program? A flag that is off is not."""
+        return name in self.given and self.given[name] is not False
+
+    def conditions(self) -> list[Conditional]:
+        """What goes with the options as they are."""
+        parts = self.recipe.family.conditional
+        return [part for part in parts if self.matches(part.when) and all(self.is_given(name) for name in part.given)]
+
+    def arguments(self) -> list[str]:
+        """The options that the program takes on its command line, in the family's order, and what goes with them."""
+        words: list[str] = []
+        for name, option in {**self.recipe.family.options, **self.extra}.items():
+            if option.argument and self.is_given(name):
+                value = as_text(self.given[name])
+                words += [
+                    option.argument,
+                    *([] if option.type == "flag" else value.split() if option.many else [value]),
+                ]
+        for part in self.conditions():
+            words += [self._filled(word) for word in part.arguments]
+        return words
+
+    def _filled(self, word: str) -> str:
+        for name in self.recipe.family.options:
+            if f"{{{name}}}" in word:
+                value = self.value(name)
+                word = word.replace(f"{{{name}}}", "" if value is None else as_text(value))
+        return word
+
+    def variables(self) -> dict[str, str]:
+        """The options that the program takes from its environment."""
+        return {
+            name: as_text(value)
+            for name, value in self.given.items()
+            if (option := self.option(name)) and not (option.argument or option.placed)
+        }
+
+    def parameters(self) -> dict[str, str]:
+        """The options that figures depend on, where they are not what the program does by itself."""
+        return {
+            name: as_text(value)
+            for name, value in self.given.items()
+            if (option := self.option(name)) and option.affects_figures and value != option.default
+            if name != self.recipe.family.roles.iterations
+        }
+
+    def place(self, words: str, run_dir: str) -> str:
+        """A word of the family's command or working folder, with the options that stand in it."""
+        placed = {name: option for name, option in self.recipe.family.options.items() if option.placed}
+        values = {name: as_text(value) for name in placed if (value := self.value(name)) is not None}
+        for name, value in {**values, "run_dir": run_dir}.items():
+            words = words.replace(f"{{{name}}}", value)
+        return words
+
+
+def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]]:
+    """Merge and check. Every unknown option, wrong value and broken rule is a problem; none stops the others."""
+    family = recipe.family
+    problems: list[Problem] = []
+    wanted, shorthand_problems = _spell_out(family, smoke)
+    problems += shorthand_problems
+    chosen = ResolvedOptions(recipe)
+    own = {name: family.options[name].parse(value) for name, value in recipe.entry.options.items()}
+    chosen.given.update(own)
+    for name, value in wanted.items():
+        option = family.options.get(name) or further_option(family, name)
+        if option is None:
+            problems.append(_unknown(family, name, value))
+            continue
+        if name not in family.options:
+            chosen.extra[name] = option
+        try:
+            parsed = option.parse(value)
+        except ValueError as error:
+            problems.append(Problem("smoke", f"smoke.options.{name}", repr(value), str(error)))
+            continue
+        chosen.given[name] = parsed
+        if option.affects_figures and parsed != own.get(name, option.default):
+            chosen.changed.append(name)
+    for name, option in family.options.items():
+        if option.required and chosen.value(name) is None and name not in wanted:
+            problems.append(
+                Problem("smoke", f"smoke.options.{name}", "nothing", f"{option.expected()}: {option.description}")
+            )
+    problems += _iterations(chosen, smoke)
+    problems += _apply_rules(chosen, own, wanted)
+    for name in family.roles.items().values():
+        default = family.options[name].default
+        if default is not None:  # a program whose own default is another in its next version must not surprise the plan
+            chosen.given.setdefault(name, default)
+    return chosen, problems
+
+
+def _spell_out(family: Family, smoke: Smoke) -> tuple[dict[str, Value], list[Problem]]:
+    """The desired options with each shorthand replaced by what it stands for."""
+    wanted: dict[str, Value] = {name: v for name, v in smoke.options.items() if name not in family.shorthand}
+    problems = []
+    for name, meanings in family.shorthand.items():
+        if name not in smoke.options:
+            continue
+        value = smoke.options[name]
+        path = f"smoke.options.{name}"
+        if value not in meanings:
+            problems.append(Problem("smoke", path, repr(value), f"one of {', '.join(meanings)}"))
+            continue
+        for option, meaning in meanings[str(value)].items():
+            if wanted.setdefault(option, meaning) != meaning:
+                expected = f"what {option} = {as_text(wanted[option])} says, or no {option}"
+                problems.append(Problem("smoke", path, repr(value), expected))
+    return wanted, problems
+
+
+def further_option(family: Family, name: str) -> Option | None:
+    """An argument or a variable of the program, at any of the commits that were read, that the family leaves to it."""
+    if name in family.refused or name in family.launch.variables() or name.startswith(_ENVIRONMENT):
+        return None
+    rows = [known.arguments[name] for known in _programs(family) if name in known.arguments]
+    if rows:
+        values = [value for row in rows for value in row.get("values", [])]
+        return Option(
+            type=rows[0]["type"],
+            description="an argument of the program",
+            values=list(dict.fromkeys(values)) if all(row.get("values") for row in rows) else [],
+            argument=f"--{name}",
+            many=any(row.get("many", False) for row in rows),
+            loose=rows[0]["type"] == "text",
+        )
+    if any(known.takes(name, family.script) for known in _programs(family)):
+        return Option(type="text", description="a variable of the script", loose=True)
+    return None
+
+
+def _programs(family: Family) -> list[Program]:
+    return [program(name) for name in family.programs]
+
+
+# Variables of RCCL, HIP and the like: scripts hand them on, and their place is smoke.environment.
+_ENVIRONMENT = ("NCCL_", "RCCL_", "GLOO_", "TORCH_", "HIP_", "CUDA_", "HSA_", "GPU_", "HF_", "HUGGING", "WANDB_")
+
+TOKENS = ("HF_TOKEN", "HF_HUB_TOKEN", "HUGGING_FACE_HUB_TOKEN", "hf_token")
+NO_TOKEN_HERE = (
+    "no token in the open: smoke.hf_token_file names a file of this machine, or HF_TOKEN is exported where this runs"
+)
+
+
+def _unknown(family: Family, name: str, value: Value) -> Problem:
+    path = f"smoke.options.{name}"
+    if name in TOKENS:
+        return Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
+    if name in family.refused:
+        return Problem("smoke", path, repr(value), f"no such option: {family.refused[name]}")
+    if name in family.launch.variables():
+        return Problem("smoke", path, repr(value), "no such option: it is derived from the nodes")
+    if name.startswith(_ENVIRONMENT):
+        return Problem("smoke", path, repr(value), f"no such option: it is a variable, smoke.environment.{name}")
+    own = [*family.options, *family.shorthand]
+    further = [word for each in _programs(family) for word in each.names(family.script)]
+    near = _nearest(name, [*further, *family.refused, *own])
+    known = f"did you mean {near}?" if near else f"such as {', '.join(own)}, or another of the program's own"
+    return Problem("smoke", path, repr(value), f"a known option ({known})")
+
+
+def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
+    """The site's own variables: none may be a derived value, an option, whose home is elsewhere, or a token."""
+    family = chosen.recipe.family
+    for name, value in smoke.environment.items():
+        path = f"smoke.environment.{name}"
+        if name in TOKENS:
+            yield Problem("smoke", path, "(not shown)", NO_TOKEN_HERE)
+        elif name in family.launch.variables():
+            yield Problem("smoke", path, repr(value), "no such variable: it is derived from the nodes")
+        elif name in chosen.variables() or (name in family.options and not family.options[name].argument):
+            yield Problem("smoke", path, repr(value), f"smoke.options.{name}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    """The word that was meant: dashes, underscores and case are no difference."""
+    plain = {word.replace("_", "-").lower(): word for word in known}
+    near = difflib.get_close_matches(name.lstrip("-").replace("_", "-").lower(), plain, n=1, cutoff=0.6)
+    return plain[near[0]] if near else None
+
+
+def _iterations(chosen: ResolvedOptions, smoke: Smoke) -> list[Problem]:
+    """`smoke.iterations` is the plain way to say it; fewer than 4 leave no steady iteration."""
+    option = chosen.recipe.family.roles.iterations
+    if smoke.iterations is not None:
+        if option in smoke.options and smoke.options[option] != smoke.iterations:
+            expected = f"{smoke.options[option]} as smoke.options.{option} says, or one of the two"
+            return [Problem("smoke", "smoke.iterations", str(smoke.iterations), expected)]
+        try:
+            chosen.given[option] = chosen.recipe.family.options[option].parse(smoke.iterations)
+        except ValueError as error:
+            return [Problem("smoke", "smoke.iterations", str(smoke.iterations), str(error))]
+    if chosen.role("iterations") < 4:
+        return [Problem("smoke", f"smoke.options.{option}", str(chosen.value(option)), "at least 4")]
+    return []
+
+
+def _apply_rules(chosen: ResolvedOptions, own: Mapping[str, Value], wanted: Mapping[str, Value]) -> list[Problem]:
+    problems: list[Problem] = []
+    for rule in chosen.recipe.family.rules:
+        if chosen.matches(rule.when) and all(chosen.is_given(name) for name in rule.given):
+            problems += _apply(rule, chosen, {*own, *wanted})
+    return problems
+
+
+def _apply(rule: Rule, chosen: ResolvedOptions, said: Collection[str]) -> Iterator[Problem]:
+    condition = " and ".join([*(f"{name} = {as_text(value)}" for name, value in rule.when.items()), *rule.given])
+    condition = f" with {condition}" if condition else ""
+    for name, value in rule.require.items():
+        required = chosen.recipe.family.options[name].parse(value)
+        if name not in said:
+            if chosen.value(name) != required:
+                chosen.given[name] = required
+                chosen.forced[name] = f"{condition.removeprefix(' with ')}: {rule.why}"
+        elif (given := chosen.given.get(name, required)) != required:
+            yield _broken(name, as_text(given), f"{as_text(required)}{condition}: {rule.why}")
+    for name in rule.needs:
+        if chosen.value(name) is None:
+            yield _broken(name, "nothing", f"a value{condition}: {rule.why}")
+    for name in rule.excludes:
+        if chosen.is_given(name):
+            yield _broken(name, as_text(chosen.given[name]), f"no {name}{condition}: {rule.why}")
+    for name, other in rule.at_least.items():
+        mine, least = chosen.value(name), chosen.value(other) if isinstance(other, str) else other
+        if mine is not None and least is not None and float(mine) < float(least):
+            which = f"{other} = {as_text(least)}" if isinstance(other, str) else as_text(least)
+            yield _broken(name, as_text(mine), f"at least {which}{condition}: {rule.why}")
+
+
+def _broken(name: str, value: str, expected: str) -> Problem:
+    return Problem("smoke", f"smoke.options.{name}", value, expected)

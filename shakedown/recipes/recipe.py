@@ -1,0 +1,380 @@
+"""Recipes: training jobs as data, one file per family under `recipes/`. Adding one needs no code.
+
+A family is one script or program with its documented options; a recipe is a name for some values of them, with the
+figures that are expected of it.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from shakedown.desired.layers import Layer, merge
+from shakedown.desired.sizes import parse_size
+from shakedown.recipes.documents import Document, DocumentName, documents
+
+Value = bool | int | float | str
+Text = Annotated[str, Field(min_length=1)]
+
+_ROOT = files("shakedown.recipes") / "families"
+
+
+def as_text(value: Value) -> str:
+    """A value as scripts take it: flags as 1 and 0, numbers without loss."""
+    if isinstance(value, bool):
+        return str(int(value))
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Option(_Data):
+    """One documented option of a family: the environment variable of its own name, or an argument."""
+
+    type: Literal["flag", "int", "float", "choice", "text", "path"]
+    description: Text
+    default: Value | None = None  # the program's own: planned with, and passed only where a role needs it
+    values: list[int | str] = []  # the only ones allowed; empty: any of the type
+    aliases: dict[str, int | str] = {}  # spellings of the document that the program itself does not take
+    minimum: float | None = None
+    maximum: float | None = None
+    argument: Text | None = None  # "--seq-length": appended to a command line; see Family.arguments
+    placed: bool = False  # stands in command or workdir as {name}, and nowhere else
+    micro_batches: int | None = None  # a global batch: unless given, this many micro batches for each replica
+    required: bool = False  # the site has to say: a path of its own data
+    affects_figures: bool = True  # a changed value makes the expected figures void
+    many: bool = False  # an argument that takes several values, given with spaces between them
+    loose: bool = False  # a text that may be written as a number
+
+    def parse(self, value: Value) -> Value:
+        """The value as the program takes it. ValueError with what was expected."""
+        if isinstance(value, str):
+            value = self.aliases.get(value, value)
+        if self.many:
+            return self._parse_many(value)
+        if self.loose and type(value) in (int, float):
+            value = as_text(value)
+        kind = type(value)
+        if self.type == "flag" and value in (0, 1) and kind in (bool, int) and self._allows(value):
+            return bool(value)
+        if self.type == "int" and kind is int and self._allows(value):
+            return value
+        if self.type == "float" and kind in (int, float) and math.isfinite(float(value)) and self._allows(value):
+            return float(value)
+        if self.type in ("choice", "text", "path") and kind is str and value and self._allows(value):
+            return value
+        raise ValueError(self.expected())
+
+    def _parse_many(self, value: Value) -> str:
+        single = self.model_copy(update={"many": False})
+        words = value.split() if isinstance(value, str) else [as_text(value)]
+        if not words:
+            raise ValueError(self.expected())
+        for word in words:
+            try:
+                single.parse({"int": int, "float": float}.get(self.type, str)(word))
+            except ValueError:
+                raise ValueError(self.expected()) from None
+        return " ".join(words)
+
+    def _allows(self, value: Value) -> bool:
+        if self.values and value not in self.values:
+            return False
+        if isinstance(value, str):
+            return value.isprintable()
+        low, high = self.minimum, self.maximum
+        return (low is None or value >= low) and (high is None or value <= high)
+
+    def expected(self) -> str:
+        """What may stand here, for a person."""
+        if self.many:
+            each = self.model_copy(update={"many": False}).expected()
+            return f"one or more values with spaces between them, each {each}"
+        if self.values:
+            return f"one of {', '.join(str(value) for value in [*self.values, *self.aliases])}"
+        words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
+        bounds = [("at least", self.minimum), ("at most", self.maximum)]
+        return ", ".join([words[self.type], *(f"{word} {bound:g}" for word, bound in bounds if bound is not None)])
+
+    @model_validator(mode="after")
+    def _sound(self) -> Option:
+        if self.type == "choice" and not self.values:
+            raise ValueError("a choice needs values")
+        if self.default is not None:
+            self.parse(self.default)
+        return self
+
+
+class Roles(_Data):
+    """Which option carries what a plan reckons with. A role without an option is 1 (or not known)."""
+
+    micro_batch: Text
+    global_batch: Text
+    seq_length: Text
+    iterations: Text
+    tensor_parallel: Text | None = None
+    pipeline_parallel: Text | None = None
+    context_parallel: Text | None = None
+    layers: Text | None = None
+    heads: Text | None = None
+
+    def items(self) -> dict[str, str]:
+        """role -> option, for the roles that there are."""
+        return {role: option for role, option in self.model_dump().items() if option is not None}
+
+
+class Launch(_Data):
+    """The program's own variables for what the plan derives; None: the program has none for it."""
+
+    master_address: Text | None = None
+    master_port: Text | None = None
+    nodes: Text | None = None
+    node_rank: Text | None = None
+    ranks: Text | None = None  # processes on a node
+    visible_devices: list[Text] = []  # set when fewer ranks are wanted than there are GPUs
+    log_dir: Text | None = None
+    log: Text | None = None  # the log in log_dir
+    cache_dir: Text | None = None  # the option of a cache that all nodes of a run with real data must share
+    real_data: dict[Text, Value] = {}  # the options' values with which that is so
+    hf_token: Text | None = None
+
+    def variables(self) -> set[str]:
+        """The variables that only a plan sets."""
+        derived = (self.master_address, self.master_port, self.nodes, self.node_rank, self.ranks, self.log_dir)
+        return {name for name in derived if name is not None}
+
+
+class Rule(_Data):
+    """What goes together, and what does not. It holds where the options have the values of `when` and all of `given`
+    are given: then those of `require` must have these values (others are errors, none given is set), those of `needs`
+    must be given, none of `excludes` may be, and each of `at_least` must be no less than the other or the number."""
+
+    when: dict[Text, Value] = {}
+    given: list[Text] = []
+    require: dict[Text, Value] = {}
+    needs: list[Text] = []
+    excludes: list[Text] = []
+    at_least: dict[Text, int | Text] = {}
+    why: Text
+
+    def names(self) -> list[str]:
+        """The options that are compared."""
+        return [*self.at_least, *(other for other in self.at_least.values() if isinstance(other, str))]
+
+
+class Conditional(_Data):
+    """Environment and arguments that go with some values of the options; in an argument, {NAME} is an option's."""
+
+    when: dict[Text, Value] = {}
+    given: list[Text] = []
+    environment: dict[Text, str] = {}
+    arguments: list[Text] = []
+    logs: list[Text] = []  # further files of the run's folder that are evidence then
+
+
+class Tokenizer(_Data):
+    """What the program downloads from Hugging Face when nothing is there."""
+
+    option: Text | None = None  # the option that names another, or a folder
+    model: Text  # without it
+    fixed: dict[Text, Text] = {}  # image -> what the program of that image downloads, whatever the option says
+
+
+class Model(_Data):
+    """What is known of a model's size, for the values of `when`."""
+
+    when: dict[Text, Value] = {}
+    parameters: float
+    layers: int | None = None
+    heads: int | None = None
+    sharded: dict[Text, Value] = {}  # the options' values with which everything is sharded over data parallel ranks
+    expert_parallel: int = 1
+    expert_parameters: float = 0.0  # of `parameters`, those that are spread over expert parallel ranks
+
+
+class Container(_Data):
+    """The documented container options."""
+
+    image: Text | None = None  # documented; the desired state decides
+    versions: dict[Text, Text] = {}  # what the document says is in it: compared with what the image's labels say
+    devices: list[Text] = []
+    optional_devices: list[Text] = []  # given to the container where the node has them
+    network: Text = "host"
+    ipc: Text = "host"
+    groups: list[Text] = []
+    capabilities: list[Text] = []
+    security: list[Text] = []
+    ulimits: dict[Text, Text] = {}
+    shm_size: Text | None = None
+    volumes: dict[Text, Text] = {}  # "{home}": home of the user on the node
+    privileged: bool = False  # as documented; used only where the desired state asks for it
+
+
+class ProgramLimits(_Data):
+    """Where the program itself ends."""
+
+    max_nodes: int | None = None
+    gpus: list[Text] = []  # profiles that it supports; empty: any
+    partial_gpus: list[Text] = []  # profiles that it supports in part: a warning in the plan
+    ranks_per_node: int | None = None  # the only number that works
+    why: Text
+
+
+class Caution(_Data):
+    """A variable that helps on the family's GPUs and hurts on others (profiles)."""
+
+    variable: Text
+    value: Text
+    gpus: list[Text]
+    why: Text
+
+
+class Expect(_Data):
+    """Figures for the recipe's own option values on these GPU models and this number of nodes."""
+
+    gpus: list[Text]
+    nodes: int
+    figures: dict[Text, float]
+    source: DocumentName
+
+
+class Entry(_Data):
+    """One named recipe of a family."""
+
+    description: Text
+    document: DocumentName | None = None  # when it is another than the family's
+    nodes: int | None = None  # documented for this many; another number is noted in the plan
+    ranks_per_node: int | None = None  # documented, over the family's
+    options: dict[Text, Value] = {}
+    corrected: dict[Text, Text] = {}  # options whose documented value cannot work -> what it is, and why not
+    expect: list[Expect] = []
+
+
+class Family(_Data):
+    """One program with its options, and the recipes that use it."""
+
+    description: Text
+    document: DocumentName
+    runtimes: Annotated[list[Literal["container", "process"]], Field(min_length=1)]  # the first is the usual one
+    # Who starts a node's ranks: the program itself, torchrun around it, or one python that starts what it needs.
+    launcher: Literal["script", "torchrun", "python"]
+    command: Annotated[list[Text], Field(min_length=1)]  # {run_dir}: the run's folder, as the program sees it
+    arguments: Literal["program", "torchrun"] = "program"  # whose command line takes the options that are arguments
+    workdir: Text | None = None
+    programs: list[Text] = []  # of programs/: what each version that was read takes. Any of it may be an option
+    images: dict[Text, Text] = {}  # documented image -> the program that is in it
+    script: Text | None = None  # of these programs
+    upload: list[Text] = []
+    modules: list[Text] = []  # process: what must be importable on the node
+    ranks_per_node: int | None = None  # unless asked for; None: one per GPU
+    host_bytes_per_rank: int | None = None  # process memory of one rank, measured
+    options: dict[Text, Option]
+    shorthand: dict[Text, dict[Text, dict[Text, Value]]] = {}  # name -> value -> the options it stands for
+    refused: dict[Text, Text] = {}  # option -> why there is none
+    roles: Roles
+    launch: Launch = Launch()
+    rules: list[Rule] = []
+    limits: ProgramLimits | None = None
+    container: Container = Container()
+    environment: dict[Text, str] = {}
+    conditional: list[Conditional] = []
+    cautions: list[Caution] = []
+    models: list[Model] = []
+    tokenizer: Tokenizer | None = None
+    metrics: list[Text] = []  # recorded; judged where a figure is expected
+    recipes: dict[Text, Entry]
+
+    @field_validator("host_bytes_per_rank", mode="before")
+    @classmethod
+    def _size(cls, value: object) -> object:
+        return parse_size(value)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Family:
+        """Every name in the file means an option of it, so that a typing error in data is found by loading it."""
+        used: list[tuple[str, Mapping[str, Any]]] = [("roles", dict.fromkeys(self.roles.items().values()))]
+        used += [(f"recipes.{name}", entry.options) for name, entry in self.recipes.items()]
+        used += [("rules", {**rule.when, **rule.require}) for rule in self.rules]
+        used += [("rules", dict.fromkeys(rule.names())) for rule in self.rules]
+        used += [("conditional", {**dict.fromkeys(part.given), **part.when}) for part in self.conditional]
+        used += [("models", {**model.when, **model.sharded}) for model in self.models]
+        used += [("launch.real_data", self.launch.real_data)]
+        used += [("launch.cache_dir", dict.fromkeys(filter(None, (self.launch.cache_dir,))))]
+        used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
+        corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
+        used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
+        for where, options in used:
+            for name, value in options.items():
+                if name not in self.options:
+                    raise ValueError(f"{where}: {name} is no option of this family")
+                if value is not None:
+                    self.options[name].parse(value)
+        return self
+
+
+class Recipe(_Data):
+    """A recipe with its family."""
+
+    name: str
+    family_name: str
+    family: Family
+    entry: Entry
+
+    @property
+    def ranks_per_node(self) -> int | None:
+        """As documented; None: one for each GPU."""
+        return self.entry.ranks_per_node or self.family.ranks_per_node
+
+    @property
+    def document(self) -> Document:
+        return documents()[self.entry.document or self.family.document]
+
+    @property
+    def not_alone(self) -> str:
+        """What was expected of a recipe that each node is to run by itself; empty: this is one."""
+        nodes = self.entry.nodes
+        if nodes in (None, 1):
+            return ""
+        return f"a recipe for one node: {self.document} describes {self.name} for {nodes} nodes"
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family that is shipped, by the name of its file."""
+    found = {}
+    for path in sorted(_ROOT.iterdir(), key=lambda entry: entry.name):
+        if path.name.endswith(".toml"):
+            found[path.name[:-5]] = Family.model_validate(_document(path.name[:-5]))
+    return found
+
+
+def _document(name: str) -> dict[str, Any]:
+    """A family's file; over that of another family, without its recipes and models, where it says `like`."""
+    own = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
+    if "like" not in own:
+        return own
+    base = {key: value for key, value in _document(own.pop("like")).items() if key not in ("recipes", "models")}
+    for key in ("rules", "conditional"):
+        own[key] = [*base.get(key, []), *own.get(key, [])]
+    return merge([Layer("like", base), Layer(name, own)]).values
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe that is shipped, by name. ValueError if two families use one name."""
+    found: dict[str, Recipe] = {}
+    for family_name, family in families().items():
+        for name, entry in family.recipes.items():
+            if name in found:
+                raise ValueError(f"{name} is a recipe of {found[name].family_name} and of {family_name}")
+            found[name] = Recipe(name=name, family_name=family_name, family=family, entry=entry)
+    return found

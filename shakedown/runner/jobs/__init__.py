@@ -1,0 +1,1 @@
+"""Jobs in a scheduler's allocation."""

@@ -1,0 +1,1 @@
+"""What knows pyinfra's inside: engine, connections, keys, guard."""

@@ -1,0 +1,108 @@
+"""How this process was called, what its run has come to so far, and the signals that end it.
+
+The one variable of the whole process that is written to from several modules. It cannot hang on pyinfra's state: a
+signal and the end of the process come without one, the exit code belongs to the process, and the command line is read
+before there is a state. One process runs one command over one inventory, so there is one of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+from shakedown.common.text import printable
+from shakedown.runner.pyinfra.deploys import Deploy
+
+if TYPE_CHECKING:  # the guard loads this module into every pyinfra process
+    from shakedown.state.findings import Verdict
+
+USAGE = 2
+INTERRUPTED = 130
+NO_HOSTS = "No hosts remaining!"  # pyinfra's words, of which it has no class
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a search for bad nodes was asked for."""
+
+    run: Path | None = None  # directory of the run that failed: what it has shown
+    resume: Path | None = None  # directory of a search that was not finished
+    seconds: float | None = None  # at most
+    rounds: int | None = None  # at most
+    via: str | None = None  # how its jobs are started; None: as `smoke.via` says
+
+
+@dataclass
+class Invocation:
+    """How this process was called, and what it has to answer for when it exits."""
+
+    inventory: str = ""
+    dry: bool = False
+    only: tuple[str, ...] = ()  # of the trials; empty: as the desired state says
+    json: bool = False
+    shows: bool = False  # what would be done is what was asked for, and goes to standard output
+    trains: bool = False  # a smoke run is part of it
+    deploys: list[Deploy] = field(default_factory=list)  # of this project
+    examined: bool = False  # a deploy has looked at every host
+    interrupted: bool = False
+    connecting: bool = False  # from here on, whatever ends the run, `ending.finish` says what became of the hosts
+    said: bool = False  # it has
+    unrecorded: str = ""  # why the record of the run is not on disk: then it has failed
+    error: str = ""  # what ended the run before its end, and was not the failure of every host
+    search: Search = field(default_factory=Search)
+    finish: Callable[[], Verdict] | None = None  # reports how the run ended, and returns the verdict
+
+    def ended_by(self, error: BaseException) -> None:
+        """Keep what ended the run. pyinfra wraps what others raise; that no host is left, the hosts say themselves."""
+        cause = getattr(error, "exception", error)
+        if isinstance(cause, EOFError):
+            cause = RuntimeError("there is no terminal to ask on: say -y to go on without being asked, or --dry")
+        if not isinstance(cause, SystemExit) and str(cause) != NO_HOSTS:
+            self.error = self.error or printable(f"{type(cause).__name__}: {cause}", 500)
+
+
+invocation = Invocation()
+
+
+def install_signal_handlers() -> None:
+    """Ctrl-C, SIGTERM and losing the terminal end a run as its own end does: with its record closed, and with the
+    words how it ended. What is ignored (nohup) stays ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """pyinfra's own handler exits with 0. (While a job runs, operations/smoke.py has taken this over: it stops the job
+    on all nodes first.)"""
+    invocation.interrupted = True
+    if invocation.said:
+        os._exit(INTERRUPTED)
+    if not invocation.connecting:
+        end_before_connecting()
+    from pyinfra.context import ctx_state
+
+    if ctx_state.isset() and ctx_state.get().initialised:
+        ctx_state.get().pool.kill(block=False)  # or pyinfra would wait for them before it disconnects
+    raise SystemExit(INTERRUPTED)
+
+
+def end_before_connecting() -> NoReturn:
+    """Say how a run ended that has reached no host, and end the process where it stands: an exception from a signal
+    could be taken for one of the module or the inventory that is being loaded."""
+    lines = (
+        "verdict: fail (interrupted)",
+        "  before the first connection",
+        "changed: nothing",
+        "evidence: none was kept",
+    )
+    with contextlib.suppress(OSError):
+        os.write(2, "".join(f"{line}\n" for line in ("", *lines)).encode())
+    os._exit(INTERRUPTED)

@@ -1,0 +1,107 @@
+"""What `shakedown service` does: look, act where it is told to, look again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+from pyinfra.api import State
+
+from shakedown.common.text import printable
+from shakedown.ledger import service as book
+from shakedown.ledger.claims import kept, this_process
+from shakedown.ledger.store import Ledger
+from shakedown.runner import engine
+from shakedown.runner.examine import examine
+from shakedown.runner.repair.alone import Busy, alone
+from shakedown.runner.repair.child import Commands
+from shakedown.runner.repair.climbing import Climb
+from shakedown.runner.repair.scheduler import after, carry_out
+from shakedown.runner.repair.service import Picture, picture
+from shakedown.runner.session import keep_check
+from shakedown.service.model import Step
+
+__all__ = ["BringBack", "Busy"]
+
+
+@dataclass
+class BringBack:
+    """One call."""
+
+    ledger: Ledger
+    inventory: str
+    limit: tuple[str, ...]
+    data: tuple[str, ...]
+    parallel: int
+    verbose: int
+    commands: Commands = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.commands = Commands(self.inventory, self.data, self.parallel, self.verbose)
+
+    def first(self, state: State, keep: Callable[..., None], kept: bool, taken: Sequence[str]) -> Picture:
+        """The nodes as they are; the check is `kept` where something is to follow from it."""
+        examination = examine(state)
+        keep(examination)
+        if kept:
+            keep_check(state, examination, examination.verdict())
+        for node in taken:
+            known = book.known_of(self.ledger, [node])[node]
+            step = Step(node=node, at=after(known), done="taken back", why="by a person", who=book.who())
+            book.write(self.ledger, step)
+        return picture(self.ledger, examination, _names(state), kept)
+
+    def act(self, found: Picture, mend: bool, drain: bool) -> Picture:
+        """Drain and resume, climb, drain and resume. Returns what it has come to."""
+        with alone() as (lock, path), self.commands.handing_on():
+            self.commands.lock = lock
+            holder = this_process(str(path))
+            self._marks(found, drain)
+            if mend:
+                with kept(self.ledger, holder):
+                    Climb(self.ledger, self.commands, self._look, _say, holder).run(self._look(()))
+            found = self._look(())
+            if self.commands.interrupted:
+                return found
+            self._marks(found, drain or mend)
+            return self._look(())
+
+    def told(self, found: Picture, mend: bool, drain: bool) -> list[str]:
+        """What `act` would do first."""
+        lines = Climb(self.ledger, self.commands, self._look, _say).told(found) if mend else []
+        changes = [mark for mark in found.marks() if mark.what != "leave"]
+        return [*(f"would {mark}" for mark in changes if drain or mend), *lines] or ["nothing would be done"]
+
+    def _marks(self, found: Picture, wanted: bool) -> None:
+        """In the scheduler, as the desired state allows it."""
+        for mark in found.marks() if wanted else ():
+            if mark.what == "leave" or found.services[mark.node].drain != "yes":
+                _say(str(mark) if mark.what == "leave" else f"proposed, as service.drain has it: {mark}")
+            elif not self.commands.interrupted:
+                _say(carry_out(self.ledger, found.scheduled, mark, found.known[mark.node], found.room) or str(mark))
+
+    def _look(self, hosts: Sequence[str]) -> Picture:
+        """Everything anew: the nodes (all, or these) over connections of their own."""
+        given = {key: _parsed(value) for key, _, value in (item.partition("=") for item in self.data)}
+        state = engine.load(self.inventory, tuple(hosts) or self.limit, given, self.parallel)
+        with engine.connected(state):
+            examination = examine(state)
+        return picture(self.ledger, examination, _names(state), kept=True)
+
+
+def _names(state: State) -> list[str]:
+    """Of all nodes of the inventory, whatever --limit says."""
+    return [host.name for host in state.inventory]
+
+
+def _parsed(value: str) -> Any:
+    from pyinfra_cli.util import parse_cli_arg
+
+    return parse_cli_arg(value)
+
+
+def _say(line: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} {printable(line)}", err=True)

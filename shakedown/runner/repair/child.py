@@ -1,0 +1,141 @@
+"""Our own commands as programs of their own: what a person would type, one run each, with its directory and its record.
+
+Ctrl-C and SIGTERM are handed on once, so that the command ends as it does by itself, and are known here afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from shakedown.common.secrets import masked, values_of
+from shakedown.common.text import load_json
+from shakedown.runner.pyinfra.invocation import INTERRUPTED, SIGNALS, invocation
+from shakedown.runner.pyinfra.site_files import DEPLOYS
+
+_TURN_S = 0.1
+
+
+@dataclass
+class Commands:
+    """Commands over one inventory, as this one was called."""
+
+    inventory: str
+    data: tuple[str, ...] = ()
+    parallel: int = 0
+    verbose: int = 0
+    lock: int | None = None  # a descriptor that they hold, too
+    interrupted: bool = False
+    _running: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def mend(self, hosts: Sequence[str]) -> list[str]:
+        """Everything but the training."""
+        return [_program("shakedown"), "run", self.inventory, "--no-smoke", *self._over(hosts)]
+
+    def deploy(self, name: str, hosts: Sequence[str], **changed: dict[str, Any]) -> list[str]:
+        """A deploy file; `changed`: sections of the desired state, with what is otherwise in them."""
+        return [_program("pyinfra"), self.inventory, str(DEPLOYS / f"{name}.py"), "-y", *self._over(hosts, changed)]
+
+    def check(self, hosts: Sequence[str]) -> list[str]:
+        """The check, kept in the ledger."""
+        return [_program("shakedown"), "drift", self.inventory, "--ledger", *self._over(hosts)]
+
+    def trials(self, names: Sequence[str], hosts: Sequence[str]) -> list[str]:
+        """Some trials."""
+        return [_program("shakedown"), "trials", self.inventory, "--only", ",".join(names), *self._over(hosts)]
+
+    def _over(self, hosts: Sequence[str], changed: dict[str, dict[str, Any]] | None = None) -> list[str]:
+        if not hosts:  # a command without --limit would be over the whole inventory
+            raise ValueError("a command over no host")
+        given = dict(item.partition("=")[::2] for item in self.data)
+        for section, values in (changed or {}).items():
+            own = json.loads(given[section]) if section in given else {}
+            given[section] = json.dumps({**own, **values})
+        return [
+            *(word for host in hosts for word in ("--limit", host)),
+            *(word for key, value in given.items() for word in ("--data", f"{key}={value}")),
+            *(["--parallel", str(self.parallel)] if self.parallel else []),
+        ]
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run one to its end, what it says on our standard error. Returns its exit code; 127 where it cannot be run,
+        130 where a signal has come before it could begin."""
+        if self.interrupted:
+            return INTERRUPTED
+        sys.stderr.write(f"\n$ {shown(argv)}\n")
+        sys.stderr.flush()
+        try:
+            self._running = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+                start_new_session=True,  # a terminal's Ctrl-C reaches it through us, and once
+                pass_fds=[] if self.lock is None else [self.lock],
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        except OSError as error:
+            sys.stderr.write(f"shakedown: {argv[0]}: {error.strerror}\n")
+            return 127
+        process = self._running
+        try:
+            if self.interrupted:  # while it was started
+                process.send_signal(signal.SIGTERM)
+            while process.poll() is None:
+                time.sleep(_TURN_S)
+        finally:
+            self._running = None
+        return process.returncode
+
+    @contextmanager
+    def handing_on(self) -> Iterator[None]:
+        """Signals go to the command that runs; the second one ends it for good."""
+
+        def hand_on(number: int, _frame: FrameType | None) -> None:
+            process, again = self._running, self.interrupted
+            self.interrupted = invocation.interrupted = True
+            if process is not None and process.poll() is None:
+                process.send_signal(signal.SIGKILL if again else number)
+
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, hand_on)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def shown(argv: Sequence[str]) -> str:
+    """A command as a person would type it, without the value of any secret that stands in its --data."""
+    return str(masked(shlex.join([Path(argv[0]).name, *argv[1:]]), more=_secrets(argv)))
+
+
+def _secrets(argv: Sequence[str]) -> set[str]:
+    given: dict[str, Any] = {}
+    for option, word in pairwise(argv):
+        if option == "--data":
+            name, _, value = word.partition("=")
+            try:
+                given[name] = load_json(value, len(value))
+            except ValueError:
+                given[name] = value
+    return values_of(given)
+
+
+def _program(name: str) -> str:
+    """One of the programs of this environment."""
+    return str(Path(sys.executable).with_name(name))

@@ -1,0 +1,293 @@
+"""Back into service, rung by rung: what is proposed is done, written down, checked, and put under load.
+
+Every step is in the ledger before it is taken, so that whoever comes next goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from shakedown.common.one_line import name
+from shakedown.common.text import printable
+from shakedown.common.this_machine import boot_id_here
+from shakedown.ledger import service as book
+from shakedown.ledger.claims import Holder, begin, end, renew, this_process
+from shakedown.ledger.store import Ledger
+from shakedown.runner.repair.child import Commands, shown
+from shakedown.runner.repair.holding import Holding, Look, Say
+from shakedown.runner.repair.loading import loads, witnesses
+from shakedown.runner.repair.scheduler import AHEAD_S, after
+from shakedown.runner.repair.service import Picture
+from shakedown.service.board import when
+from shakedown.service.decide import Proposal
+from shakedown.service.model import LOAD, Done, Known, Outcome, Step
+from shakedown.service.power import PowerError, argv_of, cycle
+from shakedown.service.standing import history
+
+ROUNDS = 40  # of one call: each takes every node one step on
+WAIT_S = 600  # that one call waits for the next rung where nothing else is left: each in ladder.toml is shorter
+_BACK_S = 5.0  # between two looks for a node that was without power
+_DOABLE = ("rung", "load", "drain", "hand over")
+_DEPLOYS = {"reload driver": "reload_driver", "reboot": "reboot"}
+
+
+@dataclass
+class Climb:
+    """One call of `shakedown service --mend`."""
+
+    ledger: Ledger
+    commands: Commands
+    look: Look
+    say: Say
+    holder: Holder = field(default_factory=this_process)
+    holding: Holding = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.holding = Holding(self.ledger, self.look, self.say)
+
+    def run(self, picture: Picture, rounds: int = ROUNDS) -> None:
+        """Until nothing is left that can be done now. Raises LedgerError: what cannot be written down is not done."""
+        for _ in range(rounds):
+            proposals = picture.proposals(int(time.time()))
+            if self.commands.interrupted:
+                return
+            if not self._round(picture, proposals) and not self._waited(proposals):
+                return
+            if self.commands.interrupted:
+                return
+            picture = self.look(())
+
+    def told(self, picture: Picture) -> list[str]:
+        """What `run` would do first, as commands."""
+        found = []
+        for each in picture.proposals(int(time.time())):
+            if each.kind == "rung":
+                commands = [self._argv(picture, each.rung, [each.node]), self.commands.check([each.node])]
+            elif each.kind == "load":
+                others = witnesses(picture, each)
+                commands = loads(self.commands, picture, each, others) if isinstance(others, list) else []
+            else:
+                continue
+            found += [f"would run: {shown(argv)}" for argv in commands]
+        return found
+
+    def _round(self, picture: Picture, proposals: Sequence[Proposal]) -> bool:
+        """Each node one step on. Returns whether anything was done."""
+        doable = [each for each in proposals if each.kind in _DOABLE]
+        done = False
+        for rung, group in groupby(doable, key=lambda each: each.rung if each.kind == "rung" else each.kind):
+            its = list(group)
+            if self.commands.interrupted:
+                break
+            if rung == "hand over":
+                for each in its:
+                    self._hand_over(each)
+                done = True
+            elif rung == "drain":
+                for each in its:
+                    self.holding.hold(picture, each)
+            elif rung == LOAD:
+                for each in its:
+                    done |= self._load(picture, each)
+            else:
+                done |= self._rung(picture, its)
+        return done
+
+    def _waited(self, proposals: Sequence[Proposal]) -> bool:
+        """Wait until the first of those that have to wait is due. Returns whether that is now."""
+        first = min((each for each in proposals if each.kind == "wait"), key=lambda each: each.until, default=None)
+        if first is None or first.until > time.time() + WAIT_S:
+            return False
+        self.say(f"{first.node}: {first.rung} from {when(first.until)} UTC on: waiting")
+        return self._until(first.until, WAIT_S)
+
+    def _argv(self, picture: Picture, rung: str, hosts: Sequence[str]) -> list[str]:
+        if rung == "mend":
+            return self.commands.mend(hosts)
+        if rung == "power cycle":
+            bmc = picture.services[hosts[0]].bmc
+            assert bmc is not None
+            return argv_of(bmc, hosts[0])
+        return self.commands.deploy(_DEPLOYS[rung], hosts)
+
+    def _rung(self, picture: Picture, its: Sequence[Proposal]) -> bool:
+        """One rung on several nodes. Returns whether anything was done."""
+        held = [each for each in its if not self.commands.interrupted and self.holding.hold(picture, each)]
+        if not held or self.commands.interrupted:
+            return False
+        rung = held[0].rung
+        begun = {each.node: step for each in held if (step := self._begin(picture, each, rung)) is not None}
+        if not begun:
+            return False
+        self._until(max(step.at for step in begun.values()))
+        claimed = renew(self.ledger, self.holder)  # a process that was stopped for long has lost its claims
+        hosts = [host for host in begun if name(host) in claimed]
+        if not hosts:
+            self.say(f"{rung}: another controller has taken over {', '.join(begun)} meanwhile: nothing is done")
+            return False
+        wrong = self._power(picture, hosts) if rung == "power cycle" else self._run(picture, rung, hosts)
+        seen = None
+        if not self.commands.interrupted:
+            self.commands.run(self.commands.check(hosts))
+            seen = self.look(hosts)
+            wrong = self._not_booted(picture, seen, hosts) | wrong if rung == "reboot" else wrong
+        now = book.known_of(self.ledger, hosts)
+        for host in hosts:
+            step = begun[host]
+            waits = rung == "mend" and seen is not None and seen.facts(host).pending
+            outcome, why, run_id = self._outcome(step, now[host], wrong.get(host, ""), waits, kind="drift")
+            self._end(step, now[host], outcome, why, run_id)
+        return True
+
+    def _run(self, picture: Picture, rung: str, hosts: Sequence[str]) -> dict[str, str]:
+        """The command of a rung. Returns for whom it was not done, as far as its exit code tells."""
+        if rung != "reload driver":
+            self.commands.run(self._argv(picture, rung, hosts))
+            return {}
+        wrong = {}  # nothing but the exit code tells, and that is of one node only where it is called for one
+        for host in hosts:
+            if code := self.commands.run(self._argv(picture, rung, [host])):
+                wrong[host] = f"not reloaded: the command has ended with {code}"
+        return wrong
+
+    def _not_booted(self, before: Picture, after: Picture, hosts: Sequence[str]) -> dict[str, str]:
+        """The nodes that answer with the boot id that they had."""
+        old, new = before.examination.states, after.examination.states
+        same = [
+            host for host in hosts if host in old and host in new and _boot_id(before, host) == _boot_id(after, host)
+        ]
+        return dict.fromkeys(same, "it was not rebooted: it has the boot id that it had")
+
+    def _outcome(
+        self, begun: Step, known: Known, wrong: str, waits: bool = False, kind: str = ""
+    ) -> tuple[Outcome, str, str]:
+        """What the check after a rung, or a load, came to; done: nothing was found against the node, or (`waits`) only
+        what is written down and comes with its next boot."""
+        run_id = book.newest_run(self.ledger, begun.node, begun.at, kind)
+        if self.commands.interrupted:
+            return "interrupted", "", run_id
+        accused = [each for each in known.accusations if each.at >= begun.at]
+        if not run_id:
+            return "failed", wrong or "no run of it is in the ledger", ""
+        if wrong:
+            return "failed", wrong, run_id
+        if accused and not (waits and all(each.drift for each in accused)):
+            return "failed", str(accused[-1]), run_id
+        return "done", str(accused[-1]) if accused else "", run_id
+
+    def _power(self, picture: Picture, hosts: Sequence[str]) -> dict[str, str]:
+        """Power away and back, one node after the other. Returns for whom that went wrong."""
+        wrong: dict[str, str] = {}
+        for host in hosts:
+            service = picture.services[host]
+            if self.commands.interrupted or service.bmc is None:
+                wrong[host] = "it was not begun"
+                continue
+            before = _boot_id(picture, host)
+            if before and before == boot_id_here():
+                wrong[host] = "it is the machine that runs this: its power is not cut; do it by hand"
+                continue
+            try:
+                self.say(f"$ {shown(argv_of(service.bmc, host))}")
+                reading = picture.examination.readings.get(host)
+                address = reading.address if reading else ""
+                cycle(service.bmc, host, lock=self.commands.lock, address=address)
+            except PowerError as error:
+                wrong[host] = str(error)
+                continue
+            if not self._back(host, before, service.back_s):
+                wrong[host] = f"it did not come back with another boot id within {service.back_s} s"
+        return wrong
+
+    def _back(self, host: str, before: str, limit_s: float) -> bool:
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until and not self.commands.interrupted:
+            time.sleep(_BACK_S)
+            if _boot_id(self.look([host]), host) not in ("", before):
+                return True
+        return False
+
+    def _load(self, picture: Picture, proposal: Proposal) -> bool:
+        """A node under load, together with others. Returns whether that was done."""
+        known = book.known_of(self.ledger, [proposal.node])[proposal.node]
+        if not history(known, picture.fleet == 1).open:
+            return True  # it bore witness meanwhile, and has passed with that
+        others = witnesses(picture, proposal)
+        if not isinstance(others, list):
+            self.say(f"{proposal.node}: {others}")
+            return False
+        if not self.holding.hold(picture, proposal):
+            return False
+        held = []
+        try:
+            for host in others:
+                if self.commands.interrupted or not self.holding.hold_witness(picture, host, proposal.node):
+                    return False
+                held.append(host)
+            begun = self._begin(picture, proposal, LOAD, others)
+            if begun is None:
+                return False
+            self._until(begun.at)
+            for argv in loads(self.commands, picture, proposal, others):
+                if not self.commands.interrupted:
+                    self.commands.run(argv)
+            known = book.known_of(self.ledger, [proposal.node])[proposal.node]
+            outcome, why, run_id = self._outcome(begun, known, "")
+            if outcome == "done" and not any(each.at >= begun.at for each in known.proofs):
+                outcome, why = "failed", "it did not pass, and nothing was found against it: see that run"
+            self._end(begun, known, outcome, why, run_id, others)
+        finally:
+            for host in held:
+                self.holding.release(picture, host)
+        return True
+
+    def _begin(self, picture: Picture, proposal: Proposal, rung: str, also: Sequence[str] = ()) -> Step | None:
+        """Write that a step begins, and claim its node and the nodes `also`. None: another controller was faster."""
+        step = self._step(proposal, "begun", rung, proposal.why)
+        if why := begin(self.ledger, step, picture.room, self.holder, also):
+            self.say(why)
+            return None
+        return step
+
+    def _hand_over(self, proposal: Proposal) -> None:
+        self.say(f"{proposal.node}: handed over to a person: {proposal.why}")
+        book.write(self.ledger, self._step(proposal, "handed over", "", proposal.why))
+
+    def _step(self, proposal: Proposal, done: Done, rung: str, why: str) -> Step:
+        known = book.known_of(self.ledger, [proposal.node])[proposal.node]
+        return Step(
+            node=proposal.node,
+            at=after(known),
+            done=done,
+            rung=rung,
+            name=proposal.name,
+            why=printable(why, 400),
+            who=self.holder.who,
+        )
+
+    def _end(
+        self, begun: Step, known: Known, outcome: Outcome, why: str, run_id: str, also: Sequence[str] = ()
+    ) -> None:
+        ended = {"at": after(known), "done": "ended", "outcome": outcome, "why": why, "run_id": run_id}
+        step = Step.model_validate(begun.model_dump() | ended)
+        if end(self.ledger, step, self.holder, also):
+            self.say(f"{begun.node}: {begun.rung}: {outcome}{f': {why}' if why else ''}")
+        else:
+            self.say(f"{begun.node}: {begun.rung}: another controller has taken the node over meanwhile")
+
+    def _until(self, at: int, most_s: float = AHEAD_S + 5) -> bool:
+        """Wait until a moment, seconds since 1970 UTC, is there: what is begun now counts as later than it. Returns
+        whether it is; a clock that is set back keeps nobody waiting for longer than `most_s`."""
+        limit = time.monotonic() + most_s
+        while time.time() < at and time.monotonic() < limit and not self.commands.interrupted:
+            time.sleep(0.05)
+        return time.time() >= at
+
+
+def _boot_id(picture: Picture, host: str) -> str:
+    """Empty: it did not answer."""
+    state = picture.examination.states.get(host)
+    return str(state.system.boot_id) if state is not None else ""

@@ -1,0 +1,70 @@
+"""Nodes that are worked on are kept free of jobs: drained where a scheduler owns them, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shakedown.ledger import service as book
+from shakedown.ledger.store import Ledger
+from shakedown.runner.repair.scheduler import carry_out
+from shakedown.runner.repair.service import Picture
+from shakedown.service.decide import Proposal
+from shakedown.service.marks import WITNESS, Mark, drain_of, only_held, reason_of
+from shakedown.service.model import Accusation
+from shakedown.service.standing import history
+
+Look = Callable[[Sequence[str]], Picture]  # at these hosts; none: at all
+Say = Callable[[str], None]
+
+
+@dataclass
+class Holding:
+    """Of one call of `shakedown service --mend`."""
+
+    ledger: Ledger
+    look: Look
+    say: Say
+
+    def hold(self, picture: Picture, proposal: Proposal) -> bool:
+        """Have no job come to a node while it is worked on. Returns whether it is free."""
+        accusation = picture.histories[proposal.node].accusations[0]
+        return self._held(picture, proposal.node, accusation)
+
+    def hold_witness(self, picture: Picture, host: str, node: str) -> bool:
+        """The same of a node that is only to be loaded together with `node`."""
+        why = Accusation(node=host, source="gate", name=WITNESS, what=f"for the load of {node}", run_id="service")
+        return self._held(picture, host, why)
+
+    def release(self, picture: Picture, host: str) -> None:
+        """Give a witness back, unless it is accused since it was held, or was out before."""
+        node = picture.node(host)
+        if not picture.services[host].scheduler or node is None:
+            return
+        known = book.known_of(self.ledger, [host])[host]
+        its = history(known)
+        if only_held(its, known):
+            mark = Mark(host, "resume", node.name, why="its part in the load is over")
+            if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
+                self.say(why)
+        elif its.open:
+            self.say(f"{host}: stays drained: {its.accusations[0]}")
+
+    def _held(self, picture: Picture, host: str, accusation: Accusation) -> bool:
+        service, node = picture.services[host], picture.node(host)
+        if not service.scheduler:
+            return True
+        if node is None:
+            return False
+        if not picture.facts(host).ours:
+            mark = drain_of(host, accusation, node)
+            if why := carry_out(self.ledger, picture.scheduled, mark, picture.known[host], picture.room):
+                self.say(why)
+                return False
+            self.say(f"{host}: drained: {reason_of(accusation)}")
+        now = self.look([host])
+        picture.known[host], picture.scheduled = now.known[host], now.scheduled
+        if job := now.facts(host).job:
+            self.say(f"{host}: drained, and left alone until its job has ended: {job}")
+            return False
+        return True

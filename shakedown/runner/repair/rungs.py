@@ -1,0 +1,73 @@
+"""Rungs of the way back into service that need no finding: a node is rebooted, or its driver started anew, because
+somebody asks for it, and only where the desired state allows it."""
+
+from __future__ import annotations
+
+from pyinfra.context import host as current_host
+
+from shakedown.operations import driver
+from shakedown.operations import reboot as reboots
+from shakedown.runner.repair.service import on_its_gpus
+from shakedown.runner.session import Session, session
+from shakedown.schedulers.slurm.commands import SlurmError
+from shakedown.schedulers.slurm.nodes import jobs_on
+from shakedown.service.model import Rung
+
+
+def reboot() -> None:
+    """Reboot the current host."""
+    current = session()
+    if _may(current, "reboot"):
+        system = current.examination.desired[current_host.name].system
+        reboots.again(name="Reboot", at_once=system.reboot_at_once, timeout_s=system.reboot_timeout_s)
+
+
+def reload_driver() -> None:
+    """Unload the modules of the current host's GPUs and load them again."""
+    current = session()
+    if not _may(current, "reload driver"):
+        return
+    modules = list(current.examination.desired[current_host.name].gpu.modules)
+    if not modules:
+        _fail(current, "the desired state names no modules of its GPUs (gpu.modules)")
+        return
+    driver.reload(name="Reload the driver", modules=modules)
+
+
+def _may(current: Session, rung: Rung) -> bool:
+    """Whether the desired state allows it, and the host answers, as root, without anybody on its GPUs."""
+    name = current_host.name
+    service = current.examination.desired[name].service
+    state = current.examination.states.get(name)
+    if service is None or rung not in service.rungs:
+        _fail(current, f'not allowed: service.rungs of the desired state has no "{rung}"')
+    elif state is None:
+        _fail(current, "could not be examined")
+    elif state.probe.uid != 0:
+        _fail(current, "not root there: set _sudo")
+    elif users := on_its_gpus(state, current.examination.desired[name]):
+        _fail(current, f"never a node with a job: {users}")
+    elif why := _held(current, name):
+        _fail(current, why)
+    else:
+        return True
+    return False
+
+
+def _held(current: Session, name: str) -> str:
+    """Why Slurm's node is not to be touched, where the desired state says that Slurm owns it."""
+    desired = current.examination.desired[name]
+    own = desired.slurm
+    of_slurm = own is not None or (desired.service is not None and desired.service.scheduler == "slurm")
+    if not of_slurm or (own is not None and own.allow_allocated):
+        return ""
+    node = (own.node if own else None) or name
+    try:
+        jobs = jobs_on([node]).get(node)
+    except SlurmError as error:
+        return f"whether somebody's job holds it is not known: {error}"
+    return f"Slurm job {', '.join(jobs[:3])} holds it" if jobs else ""
+
+
+def _fail(current: Session, why: str) -> None:
+    current.fail(current.host(current_host.name), why, current.examination.blockers(current_host.name))

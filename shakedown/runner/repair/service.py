@@ -1,0 +1,191 @@
+"""The service of an inventory's nodes: what the ledger, the scheduler and the nodes themselves say, put together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shakedown.checks.examination import Examination
+from shakedown.common.one_line import name
+from shakedown.common.text import printable
+from shakedown.desired.models import DesiredState, Service
+from shakedown.ledger import claims
+from shakedown.ledger import service as book
+from shakedown.ledger.claims import Room
+from shakedown.ledger.store import Ledger
+from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
+from shakedown.schedulers.owner import Node
+from shakedown.service import limits
+from shakedown.service.board import Board, shown
+from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
+from shakedown.service.evidence import of_findings
+from shakedown.service.marks import Mark, is_ours, theirs
+from shakedown.service.model import Known
+from shakedown.service.standing import History, history
+from shakedown.state.findings import FixedBy, Verdict
+from shakedown.state.node import NodeState, is_unreadable
+
+
+@dataclass
+class Picture:
+    """What is known at one moment."""
+
+    examination: Examination
+    services: dict[str, Service]
+    known: dict[str, Known]
+    histories: dict[str, History]
+    scheduled: Scheduled
+    names: dict[str, str]  # host -> its name in the scheduler
+    fleet: int  # nodes of the whole inventory
+    stopped: str = ""
+    elsewhere: set[str] = field(default_factory=set)  # nodes that are none of these, and are being mended
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    claims: dict[str, str] = field(default_factory=dict)  # node -> the process of another controller at work there
+    seen: int = 0  # the last step that was read
+
+    def node(self, host: str) -> Node | None:
+        """The host as the scheduler has it."""
+        return self.scheduled.nodes.get(self.names.get(host, ""))
+
+    def proposals(self, now: int) -> list[Proposal]:
+        """What is next for each suspect."""
+        facts = {host: self.facts(host) for host in self.histories}
+        allowed = {host: Allowed(tuple(each.rungs), each.bmc is not None) for host, each in self.services.items()}
+        bounds = Limits(self.at_once, self.stopped, self.out)
+        return proposals(self.histories, self.known, facts, allowed, bounds, now)
+
+    @property
+    def at_once(self) -> int:
+        return limits.at_once(self.services.values(), self.fleet)
+
+    @property
+    def out(self) -> set[str]:
+        """The nodes that are out of service through us: drained, or on a rung that somebody is at."""
+        return (
+            out_by_us(self.scheduled, self.names)
+            | self.elsewhere
+            | {
+                host
+                for host, its in self.histories.items()
+                if (begun := its.taken("begun", "handed over", "taken back")) is not None and begun.done == "begun"
+            }
+        )
+
+    @property
+    def room(self) -> Room:
+        """What a step that is begun now is decided by."""
+        return Room(frozenset(self.out), self.at_once, self.seen)
+
+    def marks(self) -> list[Mark]:
+        """What is to be changed in the scheduler."""
+        return proposed(self.services, self.known, self.histories, self.scheduled, self.names, self.fleet)
+
+    def facts(self, host: str) -> Facts:
+        """What is known of a host now."""
+        service, node = self.services[host], self.node(host)
+        state = self.examination.states.get(host)
+        steps = self.known[host].steps
+        ours = node is not None and is_ours(node, steps)
+        drifted = [each for each in self.examination.findings.get(host, []) if each.verdict == Verdict.DRIFT]
+        return Facts(
+            reached=state is not None,
+            job=self._job(host, state, node),
+            theirs=theirs(node, steps) if node is not None else "",
+            ours=ours,
+            waits=node is not None and node.allocated and not ours and service.drain == "yes",
+            drainable=not service.scheduler or ours or service.drain == "yes",
+            found=None if state is None else self._found(host),
+            claimed=self.claims.get(name(host), ""),
+            pending=bool(drifted) and all(each.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for each in drifted),
+        )
+
+    def _found(self, host: str) -> frozenset[tuple[str, str]]:
+        now = of_findings(self.examination.findings.get(host, []), 0)
+        return frozenset((each.source, each.name) for each in now)
+
+    def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
+        """Why a host has a job, or why nobody can say that it has none."""
+        service = self.services[host]
+        if service.scheduler:
+            if untold := self._untold(host):
+                return untold
+            if node is not None and node.allocated:
+                return f"{self.scheduled.title}: {'+'.join(node.states).lower()}"
+        if state is None:
+            unasked = service.scheduler or (service.bmc is not None and service.bmc.unasked)
+            return "" if unasked else "it does not answer, and no scheduler is asked (service.bmc.unasked)"
+        return on_its_gpus(state, self.examination.desired[host])
+
+    def _untold(self, host: str) -> str:
+        """Why the scheduler that a host has does not tell of it."""
+        if not self.services[host].scheduler:
+            return ""
+        if self.scheduled.wrong:
+            return f"{self.scheduled.title} could not be asked: {self.scheduled.wrong}"
+        return "" if self.node(host) is not None else f"{self.scheduled.title} has no node of that name"
+
+    def board(self) -> Board:
+        """As it is shown."""
+        now = int(time.time())
+        nexts = {each.node: each for each in self.proposals(now)}
+        nodes = [
+            shown(
+                host,
+                self.known[host],
+                its,
+                nexts.get(host),
+                self.node(host),
+                self.parts.get(host, ()),
+                self._untold(host),
+            )
+            for host, its in self.histories.items()
+        ]
+        title, why = self.scheduled.title, self.scheduled.wrong
+        wrong = [f"{title} could not be asked, so nobody knows who is drained or has a job: {why}"] if why else []
+        return Board(nodes, [*wrong, *([self.stopped] if self.stopped else [])], self.marks())
+
+
+def on_its_gpus(state: NodeState, desired: DesiredState) -> str:
+    """Who has a node's GPUs, or that nobody can say; empty: nobody has."""
+    if is_unreadable(state.gpu_processes):
+        return "" if desired.gpu.count == 0 else "the processes on its GPUs could not be read"
+    users = [printable(f"{each.name} ({each.pid})", 60) for each in state.gpu_processes[:3]]
+    return f"on its GPUs: {', '.join(users)}" if users else ""
+
+
+def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept: bool) -> Picture:
+    """Everything, as it is now. `names`: all nodes of the inventory, of which a part was examined. `kept`: the
+    examination is in the ledger. Raises LedgerError."""
+    fleet = len(names)
+    services = services_of(examination.desired)
+    hosts = list(services)
+    now = int(time.time())
+    seen = claims.newest_step(ledger)  # first: what comes later is news
+    every = book.known_of(ledger, {*names, *hosts})
+    known = {host: every[host] for host in hosts}
+    if not kept:
+        known = _with_findings(known, examination, now)
+    found = scheduled(services, examination.desired)
+    stopped = limits.too_many_failed(every, now, limits.stop_at(services.values(), fleet))
+    return Picture(
+        examination=examination,
+        services=services,
+        known=known,
+        histories={host: history(known[host], fleet == 1) for host in hosts},
+        scheduled=found,
+        names=names_of(examination.desired, found),
+        fleet=fleet,
+        stopped=stopped,
+        elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),
+        parts=book.parts_of(ledger, [host for host in hosts if known[host].accusations or known[host].steps]),
+        claims=claims.holders(ledger),
+        seen=seen,
+    )
+
+
+def _with_findings(known: Mapping[str, Known], examination: Examination, now: int) -> dict[str, Known]:
+    found = {host: of_findings(examination.findings.get(host, []), now) for host in known}
+    return {
+        host: its.model_copy(update={"accusations": (*its.accusations, *found[host])}) for host, its in known.items()
+    }

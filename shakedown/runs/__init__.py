@@ -1,0 +1,1 @@
+"""The run directory: records, archive, watch, batches."""

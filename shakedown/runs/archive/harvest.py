@@ -1,0 +1,97 @@
+"""What a run's own documents name: nodes, users, parts; and what looks like an address there and is none."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from shakedown.catalogue import Log, entries
+from shakedown.runs.directory import RunRecord
+
+_USERS = {"user"}
+_HOSTS = {"hostname"}
+_SERIALS = {"serial", "board_serial", "uuid", "unique_id", "machine_id", "host_key"}
+_NAMES = {"name", "node", "verdict", "part", "kind", "stage", "recipe", "metric", "run_id", "missing", "scope", "title"}
+_VERSIONS = {"firmware", "version", "driver", "fw", "rocm_version", "gpu_tool", "kernel", "bios"}
+_EVERYBODYS = {"root", "nobody", "daemon", ""}
+
+
+def names(record: RunRecord, states: Iterable[Any]) -> dict[str, str]:
+    """Each name with what it is of: "host", "user", "serial" or "domain"."""
+    plans = [job.plan for job in record.jobs if job.plan]
+    found = dict.fromkeys((node.name for node in record.nodes), "host")
+    found |= dict.fromkeys((node.name for plan in plans for node in plan.nodes), "host")
+    found |= dict.fromkeys((name for plan in plans for name in plan.missing), "host")
+    found |= dict.fromkeys((finding.node for finding in record.findings), "host")
+    for state in states:
+        for key, value in _texts(state):
+            if key in _HOSTS:
+                found.setdefault(value, "host")
+            elif key in _USERS and value not in _EVERYBODYS:
+                found.setdefault(value, "user")
+            elif key in _SERIALS and len(value) > 3:
+                found.setdefault(value, "serial")
+    hosts = [name for name, kind in found.items() if kind == "host"]
+    for host in hosts:
+        first, _, domain = host.partition(".")
+        if domain and re.search("[A-Za-z]", domain):
+            found.setdefault(first, "host")
+            found.setdefault(domain, "domain")
+    found.pop("fleet", None)  # what all nodes have in common is a finding of none of them
+    return found
+
+
+def own_words(documents: Iterable[Any]) -> set[str]:
+    """Return the keys of a run's own documents, and the names in them (of gates, findings, nodes, metrics).
+
+    A log that says "cache key: exit_codes" makes none of them a secret.
+    """
+    found: set[str] = set()
+    for document in documents:
+        found.update(_keys(document))
+        found.update(text for key, text in _texts(document) if key in _NAMES)
+    return found
+
+
+def _keys(value: Any) -> Iterator[str]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from value
+    for part in inner:
+        yield from _keys(part)
+
+
+def versions(states: Iterable[Any]) -> set[str]:
+    """Texts of four numbers that are versions of something."""
+    return {value for state in states for key, value in _texts(state) if key in _VERSIONS}
+
+
+@cache
+def words() -> frozenset[str]:
+    """Words that are read out of logs: a node that has such a name keeps it where it may mean the other thing."""
+    logs: tuple[Log, ...] = ("job", "rccl", "kernel")
+    known = [text for log in logs for entry in entries(log) for text in (*entry.text, entry.pattern or "")]
+    fields = tomllib.loads(resources.files("shakedown.logs").joinpath("log_fields.toml").read_text("utf-8"))
+    text = " ".join([*known, *(value for _, value in _texts(fields))])
+    return frozenset(word.lower() for word in re.findall(r"[A-Za-z_]{2,}", text)) | {
+        "iteration",
+        "rank",
+        "node",
+        "logs",
+    }
+
+
+def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every text of a document with the key that it stands under; below a key of versions, with that."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _texts(each, key if key in _VERSIONS else str(name))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each, key)
+    elif isinstance(value, str):
+        yield key, value

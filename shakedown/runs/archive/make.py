@@ -1,0 +1,236 @@
+"""Making an archive of a run: every file without its secrets, judged again before it is packed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+from shakedown.common import private, secrets
+from shakedown.common.text import printable
+from shakedown.logs.kept_logs import KeptLog
+from shakedown.runs import copies
+from shakedown.runs.archive import MANIFEST, harvest
+from shakedown.runs.archive.manifest import Manifest, Member, digest, safe_path
+from shakedown.runs.archive.pseudonyms import Pseudonyms
+from shakedown.runs.archive.redact import Redactor, Written
+from shakedown.runs.archive.tar import Writer
+from shakedown.runs.directory import RunDirectory, judge_run, read_document, verdict_of
+from shakedown.state.findings import Verdict, worst
+from shakedown.trials.models import KINDS
+
+DOCUMENTS = ("run.json", "evidence.json", "isolation.json")
+TEXTS = ("iterations.jsonl", "events.jsonl", "plan.txt")
+# Everything else can be made of these again.
+FOLDERS = ("states", "logs", "each", "benchmark", *KINDS, "isolation")
+_KEPT = set(KeptLog.model_fields)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was made, for the person who made it."""
+
+    path: Path
+    manifest: Manifest
+    digest: str
+    names: Mapping[str, str] = field(default_factory=dict)  # what each pseudonym stands for; it stays at home
+    spared: list[str] = field(default_factory=list)
+
+
+def make(directory: RunDirectory, output: Path, pseudonyms: bool = False) -> Made:
+    """Pack a run. Raises ValueError for a run that cannot be read, or that would be judged otherwise without the names
+    in it; OSError, FileExistsError too: nothing is overwritten."""
+    record = directory.load()
+    files = list(_files(directory.path))
+    states = [read_document(directory.path / name) for name in files if name.startswith("states/")]
+    names = None
+    if pseudonyms:
+        names = Pseudonyms(harvest.names(record, states), harvest.versions(states), harvest.words())
+    own = harvest.own_words(_document(directory.path, name) for name in files if name in DOCUMENTS)
+    redactor = Redactor(_secrets(directory.path, files, own), names, own)
+    with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
+        run = Path(folder) / record.run_id
+        private.make_folders(run)
+        members = _write(directory.path, files, run, redactor)
+        members += [_written(run, "versions.json", _dump(_versions(states)))]
+        verdict = _judged_alike(directory, RunDirectory(run), names, redactor)
+        manifest = Manifest(
+            shakedown=version("shakedown"),
+            run_id=record.run_id,
+            verdict=verdict,
+            pseudonyms=pseudonyms,
+            masked=redactor.masked,
+            left_out=sorted(_left_out(directory.path, files, redactor)),
+            members=sorted(members, key=lambda member: member.path),
+        )
+        text = manifest.text()
+        _pack(output, run, manifest, text)
+    return Made(output, manifest, digest(text), dict(names.mapping) if names else {}, names.spared if names else [])
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """The paths of what belongs to the evidence, in order. Links and what is no file are not followed."""
+    yield from (name for name in (*DOCUMENTS, *TEXTS) if (folder / name).is_file())
+    for top in FOLDERS:
+        found = []
+        for base, folders, files in os.walk(folder / top, followlinks=False):
+            folders.sort()
+            found += [str((Path(base) / name).relative_to(folder)) for name in files]
+        yield from sorted(found)
+
+
+def _secrets(folder: Path, files: list[str], own: Collection[str]) -> set[str]:
+    """The secrets that are known: those of this environment, and whatever a file of the run gives away by its name.
+
+    What a log calls a secret, and consists of words that documents and logs are read by, is masked there alone.
+    """
+    known: set[str] = set()
+    for name in files:
+        with copies.inside(folder, name).open("rb") as file:
+            rest = b""
+            while chunk := file.read(1 << 20):
+                whole, newline, rest = (rest + chunk).rpartition(b"\n")
+                known |= set(secrets.found_in((whole + newline).decode("utf-8", "surrogateescape")))
+                rest = rest[-(1 << 20) :]
+            known |= set(secrets.found_in(rest.decode("utf-8", "surrogateescape")))
+    words = harvest.words().union(*map(_words, own))
+    of_files = {value for value in known if not words.issuperset(_words(value))}
+    return of_files.union(value for name, value in os.environ.items() if secrets.is_secret(name)) - {secrets.MASK}
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
+
+def _write(source: Path, files: list[str], run: Path, redactor: Redactor) -> list[Member]:
+    """Every file, redacted. The logs come first: evidence.json says of each how long it is."""
+    logs: dict[str, Written] = {}
+    members = []
+    for name in sorted(files, key=lambda name: name in DOCUMENTS):
+        path = safe_path(redactor.path(name))
+        document = _document(source, name)
+        if document is not None:
+            if name == "evidence.json":
+                _renew(source, document, logs)
+            members.append(_written(run, path, _dump(redactor.document(document))))
+            logs[name] = Written(members[-1].size, members[-1].sha256)
+            continue
+        with copies.inside(source, name).open("rb") as file, private.create(run / path) as target:
+            logs[name] = redactor.copy(cast(Any, file), target.write, name)
+        members.append(Member(path=path, size=logs[name].size, sha256=logs[name].sha256))
+    return members
+
+
+def _document(source: Path, name: str) -> Any:
+    """A file of JSON; None where it is none. What a node has written so named is taken for a log where it is not."""
+    if not name.endswith(".json"):
+        return None
+    try:
+        return read_document(source / name)
+    except ValueError:
+        if name in DOCUMENTS:
+            raise
+        return None
+
+
+def _renew(source: Path, value: Any, logs: Mapping[str, Written]) -> None:
+    """What evidence.json says of each log is said of its copy in the archive. One that is not as it was fetched keeps
+    what is said of it: nobody's change becomes right by packing it."""
+    if isinstance(value, dict) and value.keys() >= {"path", "kept", "sha256"} and value.keys() <= _KEPT:
+        kept = KeptLog.model_validate(value)
+        written = logs.get(kept.path)
+        if written is not None and not _changed(source, kept):
+            value["size"] = written.size if kept.size == kept.kept else kept.size
+            value["kept"], value["sha256"] = written.size, written.sha256
+        return
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _renew(source, each, logs)
+
+
+def _changed(source: Path, kept: KeptLog) -> str:
+    try:
+        fetched = copies.Fetched(source, kept)
+        for _ in fetched.chunks():
+            pass
+        return fetched.changed()
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def _judged_alike(directory: RunDirectory, copy: RunDirectory, names: Pseudonyms | None, redactor: Redactor) -> Verdict:
+    """Return what the run comes to, if its copy comes to the same. Raises ValueError with lines that were masked."""
+    before, after = _judgement(directory), _judgement(copy)
+    alias = names.value if names else lambda name: name
+    wanted = [(name, alias(node) if node else node, verdict) for name, node, verdict in before[1]]
+    if (before[0], wanted) != (after[0], after[1]):
+        other = [name for (name, *_), now in zip(wanted, after[1], strict=False) if (name, *_) != now]
+        where = [f"{name} line {', '.join(map(str, lines))}" for name, lines in redactor.lines.items() if lines]
+        raise ValueError(
+            "without what has to be left out the run would be judged otherwise: "
+            f"{before[0]} became {after[0]} ({', '.join(other) or 'other gates'}). Nothing was written. "
+            f"Masked as secrets: {'; '.join(where[:5]) or 'nothing in its logs'}"
+        )
+    return before[0]
+
+
+def _judgement(directory: RunDirectory) -> tuple[Verdict, list[tuple[str, str | None, Verdict]]]:
+    record = directory.load()
+    try:
+        judged = judge_run(directory, record, directory.load_evidence())
+    except OSError:  # it has no evidence, and judge says so
+        return worst([record.verdict, Verdict.UNKNOWN]), []
+    except ValueError:  # it ended before any plan was made: as judge says it
+        return record.verdict, []
+    return verdict_of(record, judged), [(gate.name, gate.node, gate.verdict) for gate in judged]
+
+
+def _pack(output: Path, run: Path, manifest: Manifest, text: bytes) -> None:
+    with private.create(output) as file:
+        try:
+            writer = Writer(cast(Any, file), manifest.run_id)
+            writer.add(MANIFEST, BytesIO(text), len(text))
+            for member in manifest.members:
+                with (run / member.path).open("rb") as content:
+                    writer.add(member.path, content, member.size)
+            writer.close()
+        except OSError:
+            output.unlink()
+            raise
+
+
+def _written(run: Path, path: str, text: bytes) -> Member:
+    with private.create(run / path) as file:
+        rest = memoryview(text)
+        while rest:
+            rest = rest[file.write(rest) :]
+    return Member(path=path, size=len(text), sha256=digest(text))
+
+
+def _left_out(folder: Path, files: list[str], redactor: Redactor) -> list[str]:
+    """What lies in the run's folder besides, by its first name."""
+    tops = {name.partition("/")[0] for name in files} | set(FOLDERS)
+    return [redactor.text(printable(entry.name, 200)) for entry in folder.iterdir() if entry.name not in tops]
+
+
+def _versions(states: list[Any]) -> dict[str, Any]:
+    """What ran where: of the controller, and of the nodes how many had which."""
+    nodes: dict[str, dict[str, int]] = {}
+    for state in states:
+        system = state.get("system") if isinstance(state, dict) else None
+        about = {**(system if isinstance(system, dict) else {}), **(state if isinstance(state, dict) else {})}
+        for name in ("kernel", "rocm_version", "gpu_tool"):
+            value = about.get(name)
+            shown = value if isinstance(value, str) else "not read"
+            nodes.setdefault(name, {})[shown] = nodes.get(name, {}).get(shown, 0) + 1
+    return {"controller": {name: version(name) for name in ("shakedown", "pyinfra", "pydantic")}, "nodes": nodes}
+
+
+def _dump(document: Any) -> bytes:
+    return json.dumps(document, indent=1).encode() + b"\n"

@@ -1,0 +1,180 @@
+"""Pseudonyms for names and addresses: the same one for the same thing in every file, of the same form as what it stands
+for, so that whatever reads an address still reads one.
+
+Two kinds are found: what the run's own documents name (nodes, users, homes, serials), and what has the form of an
+address. Loopback, unspecified and broadcast addresses stay: they name nobody.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from shakedown.common.text import file_name
+
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_FOUR = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
+_HEX2, _HEX4 = "[0-9a-fA-F]{2}", "[0-9a-fA-F]{4}"
+_MAC = rf"(?<![\w:]){_HEX2}(?P<between>[:-]){_HEX2}(?:(?P=between){_HEX2}){{4,18}}(?![\w:])"
+_GUID = rf"(?<![\w:]){_HEX4}(?::{_HEX4}){{3}}(?![\w:])"
+_UUID = r"(?<![\w-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w-])"
+_IPV4 = rf"(?<![\w.]){_FOUR}(?!\w|\.\d)"
+_IPV6 = rf"(?<![\w:.])(?:[0-9a-fA-F]{{0,4}}:){{2,7}}(?:{_FOUR}|[0-9a-fA-F]{{1,4}}|)(?![\w:]|\.\d)"
+_NETWORK = rf"(?<![\w.])(?P<network>{_FOUR})/(?P<bits>3[0-2]|[12]?\d)(?![\w./])"
+_FORMS = re.compile("|".join([_UUID, _MAC, _IPV6, _GUID, _NETWORK, _IPV4]))
+_HOME = r"(?<=/home/)(?P<home>[A-Za-z0-9_][A-Za-z0-9._-]{0,63})"
+_WORD = r"(?<!\w)@?\w[\w.-]*"
+_JOINTS = re.compile(r"([@.-]+)")
+_V4 = ipaddress.ip_network("198.18.0.0/15")  # for benchmarks of network devices (RFC 2544): nobody's
+_NETWORKS = 240 << 24  # where networks are put: 240.0.0.0/4 is reserved (RFC 1112), and has room for those of 4 bits on
+_FEW = 3  # characters: a shorter name is a word that stands elsewhere by chance
+
+
+class Pseudonyms:
+    """`names` are known words and what they are ("host", "user", "serial", "domain"); `keep` are texts that look like
+    an address and are none (versions of firmware), `reserved` words that a log means otherwise."""
+
+    def __init__(self, names: Mapping[str, str], keep: Iterable[str] = (), reserved: Iterable[str] = ()) -> None:
+        self.mapping: dict[str, str] = {}
+        self.spared: list[str] = []  # names that stay where they stand alone in a text
+        self._counts: dict[str, int] = {}
+        self._keep = set(keep)
+        self._known: dict[str, str] = {}
+        reserved = {word.lower() for word in reserved}
+        odd = []
+        for name, kind in names.items():
+            address = self._address(name)
+            self._known[name] = address if address != name else self._named(name, kind)
+            if kind == "host" and (file := file_name(name)) != name:  # what names its folder stays what names it
+                self._known[file] = self._known[name]
+                odd.append(re.escape(file))
+            if len(name) < _FEW or name.lower() in reserved:
+                self.spared.append(name)
+            elif not re.fullmatch(_WORD, name):
+                odd.append(re.escape(name))
+        self._spared = set(self.spared)
+        self._most = max((len(_JOINTS.split(name)) for name in self._known), default=0)  # parts of the longest name
+        self._words = re.compile("|".join([*sorted(odd, key=len, reverse=True), _HOME, _WORD]))
+
+    def text(self, text: str) -> str:
+        """The text with every one replaced."""
+        return self._words.sub(self._word, _FORMS.sub(self._form, text))
+
+    def _form(self, found: re.Match[str]) -> str:
+        if found["network"] is None:
+            return self._address(found[0])
+        try:
+            network = ipaddress.ip_network(found[0])
+        except ValueError:  # an address of an interface, with the bits of its network
+            return f"{self._address(found['network'])}/{found['bits']}"
+        if not 8 <= network.prefixlen < 32 or network.is_loopback or network.is_multicast:
+            return f"{self._address(found['network'])}/{found['bits']}"
+        size = network.num_addresses
+        return self._numbered(
+            found[0],
+            f"network/{network.prefixlen}",
+            lambda n: f"{ipaddress.ip_address(_NETWORKS + n * size % (1 << 28))}/{found['bits']}",
+        )
+
+    def value(self, text: str) -> str:
+        """A text of a document, which may be a name as a whole."""
+        return self._known.get(text) or self.text(text)
+
+    def _word(self, found: re.Match[str]) -> str:
+        word = found[0]
+        if (home := found["home"]) is not None:
+            return self._known.get(home) or self._named(home, "user")
+        if word in self._known:
+            return self._known[word] if word not in self._spared or _stands_as_a_name(found) else word
+        parts = _JOINTS.split(word)
+        return word if len(parts) == 1 else self._of_parts(parts)
+
+    def _of_parts(self, parts: list[str]) -> str:
+        """Return a word with dots or dashes in it, with the longest stretches that are names replaced.
+
+        No stretch is longer than the longest name, so that the work grows with the word's length alone.
+        """
+        said, at = [], 0
+        while at < len(parts):
+            for end in range(min(len(parts), at + self._most), at, -1):
+                part = "".join(parts[at:end])
+                if part in self._known and part not in self._spared:
+                    said.append(self._known[part])
+                    at = end
+                    break
+            else:
+                said.append(parts[at])
+                at += 1
+        return "".join(said)
+
+    def _address(self, text: str) -> str:
+        if text in self._keep:
+            return text
+        for made in (self._of_ip, self._of_uuid, self._of_mac, self._of_guid):
+            if (new := made(text)) is not None:
+                return new
+        return text
+
+    def _of_ip(self, text: str) -> str | None:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            return None
+        if address.is_loopback or address.is_unspecified or address.is_multicast or text.startswith("255."):
+            return text
+        if isinstance(address, ipaddress.IPv4Address):
+            return self._numbered(str(address), "ipv4", lambda count: str(_V4[count]))
+        if address.ipv4_mapped is not None:
+            inner = ipaddress.ip_address(self._of_ip(str(address.ipv4_mapped)) or "0.0.0.0")
+            new = ipaddress.IPv6Address(f"::ffff:{inner}")
+        else:
+            begin = "fe80::" if address.is_link_local else "2001:db8::"
+            new = ipaddress.IPv6Address(self._numbered(str(address), "ipv6", lambda count: f"{begin}{count:x}"))
+        if len(text) == len(new.exploded) and "::" not in text:  # as sysfs writes GIDs
+            return new.exploded
+        return str(new)
+
+    def _of_uuid(self, text: str) -> str | None:
+        if not re.fullmatch(_UUID, text):
+            return None
+        return self._numbered(text.lower(), "uuid", lambda count: f"00000000-0000-4000-8000-{count:012x}")
+
+    def _of_mac(self, text: str) -> str | None:
+        if not re.fullmatch(_MAC, text):
+            return None
+        digits = re.sub("[:-]", "", text).lower()
+        if set(digits) in ({"0"}, {"f"}):
+            return text
+        length = len(digits) - 2
+        new = self._numbered(digits, "mac", lambda count: f"02{count:0{length}x}")
+        return text[2].join(new[at : at + 2] for at in range(0, len(new), 2))
+
+    def _of_guid(self, text: str) -> str | None:
+        if not re.fullmatch(_GUID, text):
+            return None
+        digits = text.replace(":", "").lower()
+        if set(digits) in ({"0"}, {"f"}):
+            return text
+        new = self._numbered(digits, "guid", lambda count: f"02{count:014x}")
+        return ":".join(new[at : at + 4] for at in range(0, 16, 4))
+
+    def _named(self, name: str, kind: str) -> str:
+        if kind == "serial":
+            return self._numbered(name, kind, lambda count: f"{count:0{max(len(name), 4)}x}")
+        suffix = ".invalid" if kind == "domain" else ""
+        return self._numbered(name, kind, lambda count: f"{kind}-{count:03d}{suffix}")
+
+    def _numbered(self, text: str, kind: str, make: Callable[[int], str]) -> str:
+        if text not in self.mapping:
+            self._counts[kind] = count = self._counts.get(kind, 0) + 1
+            self.mapping[text] = make(count)
+        return self.mapping[text]
+
+
+def _stands_as_a_name(found: re.Match[str]) -> bool:
+    """Whether a word that may mean something else is a name here: behind a slash or an at; a very short one in front of
+    a colon, too."""
+    text, word = found.string, found[0]
+    before, after = text[max(found.start() - 1, 0) : found.start()], text[found.end() : found.end() + 1]
+    return before in ("/", "@") or (len(word) < _FEW and after == ":")

@@ -1,0 +1,129 @@
+"""An archive as the run directory that it was made of: unpacked into a folder of its own for as long as it is looked
+at."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from shakedown.common import private
+from shakedown.common.text import load_json, printable, shallow
+from shakedown.logs.kept_logs import RUN_LIMIT
+from shakedown.runs.archive import MANIFEST
+from shakedown.runs.archive.manifest import MANIFEST_LIMIT, Manifest, digest
+from shakedown.runs.archive.tar import Reader, Refused
+
+UNPACKED_LIMIT = RUN_LIMIT + (4 << 30)  # bytes in all
+RATIO = 250  # of what it unpacks to and its own size; logs and samples come to 10 to 60
+SLACK = 256 << 20  # bytes that are never too much
+ROOM = 64 << 20  # bytes that stay free where it is unpacked
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An archive that is unpacked. `altered` says what of it is not as the manifest has it."""
+
+    path: Path  # of the run directory
+    manifest: Manifest
+    digest: str  # of the manifest, to be compared with what was printed when it was made
+    altered: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Opened]:
+    """Unpack an archive for as long as it is used. Raises Refused (a ValueError) for one that is hostile, damaged or
+    not ours, and OSError."""
+    with tempfile.TemporaryDirectory(prefix="shakedown-") as folder:
+        yield _unpack(path, Path(folder))
+
+
+def _unpack(path: Path, folder: Path) -> Opened:
+    try:
+        with path.open("rb") as file:
+            reader = Reader(file)
+            members = reader.members()
+            manifest, text = _manifest(reader, next(members, None))
+            _bounds(manifest, path.stat().st_size, folder)
+            run = folder / manifest.run_id
+            private.make_folders(run)
+            wanted = {member.path: member for member in manifest.members}
+            found: dict[str, tuple[int, str]] = {}
+            for name, size in members:
+                if name in found:
+                    raise Refused(f"{name} stands in it twice")
+                if name not in wanted:
+                    raise Refused(f"{name} is not in its manifest: nothing of it was read")
+                if size != wanted[name].size:
+                    raise Refused(f"{name} has {size} bytes, and {wanted[name].size} by the manifest")
+                found[name] = (size, _write(reader, size, run / name))
+    except Refused as error:
+        raise Refused(f"{path}: refused: {error}") from None
+    altered = [
+        f"{name} was altered: its SHA-256 is not that of the manifest"
+        for name, (_, sha256) in found.items()
+        if sha256 != wanted[name].sha256
+    ]
+    altered += [f"{name} is missing" for name in wanted if name not in found]
+    return Opened(run, manifest, digest(text), altered)
+
+
+def _manifest(reader: Reader, first: tuple[str, int] | None) -> tuple[Manifest, bytes]:
+    if first is None or first[0] != MANIFEST:
+        raise Refused(f"its first member is not {MANIFEST}")
+    if first[1] > MANIFEST_LIMIT:
+        raise Refused(f"its manifest has {first[1]} bytes, where at most {MANIFEST_LIMIT} are read")
+    text = b"".join(reader.content(first[1]))
+    try:
+        manifest = Manifest.model_validate(shallow(load_json(text, MANIFEST_LIMIT)))
+    except ValidationError as error:
+        what = error.errors(include_input=False, include_url=False)[0]
+        place = printable(".".join(map(str, what["loc"])), 100)
+        raise Refused(f"its manifest is none: {place}: {what['msg']}") from None
+    except ValueError as error:
+        raise Refused(f"its manifest is none: {printable(str(error), 200)}") from None
+    _names(manifest)
+    return manifest, text
+
+
+def _names(manifest: Manifest) -> None:
+    """No two members may be one on a file system that does not tell capitals, nor one lie below another."""
+    seen: set[str] = set()
+    for path in [MANIFEST, *(member.path for member in manifest.members)]:
+        if path.lower() in seen:
+            raise Refused(f"{path} stands in its manifest twice")
+        seen.add(path.lower())
+    for path in seen:
+        above = path.rpartition("/")[0]
+        while above:
+            if above in seen:
+                raise Refused(f"{above} is a file, and {path} would lie below it")
+            above = above.rpartition("/")[0]
+
+
+def _bounds(manifest: Manifest, packed: int, folder: Path) -> None:
+    total = sum(member.size for member in manifest.members)
+    if total > UNPACKED_LIMIT:
+        raise Refused(f"it would unpack to {total} bytes, where at most {UNPACKED_LIMIT} are taken")
+    if total > packed * RATIO + SLACK:
+        raise Refused(f"its {packed} bytes would unpack to {total}: no run packs so well")
+    free = shutil.disk_usage(folder).free
+    if total + ROOM > free:
+        raise Refused(f"it unpacks to {total} bytes, and {folder.parent} has {free} free: set TMPDIR to a larger disk")
+
+
+def _write(reader: Reader, size: int, target: Path) -> str:
+    found = hashlib.sha256()
+    with private.create(target) as file:
+        for part in reader.content(size):
+            found.update(part)
+            rest = memoryview(part)
+            while rest:
+                rest = rest[file.write(rest) :]
+    return found.hexdigest()

@@ -1,0 +1,162 @@
+"""The copies of logs in a run directory, held against what was fetched: whoever judges them again must notice one that
+was cut, changed or lost since, and a record from elsewhere must lead nobody out of its directory."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES, samples
+from shakedown.evidence.telemetry.kernel import KernelWindow
+from shakedown.evidence.telemetry.kernel import read as read_kernel
+from shakedown.evidence.telemetry.samples import Series
+from shakedown.evidence.telemetry.timing import Timing
+from shakedown.evidence.watched import Watched
+from shakedown.gates import NodeLog, read_log
+from shakedown.logs.kept_logs import KeptLog
+
+TEXT_LIMIT = 1 << 28  # bytes of a log that is held in memory as a whole: benchmarks print megabytes
+_CHUNK = 1 << 18
+
+
+def inside(folder: Path, name: str) -> Path:
+    """A file of a run directory by the path that its record has. Raises ValueError where that leads out of the
+    directory, or is no file."""
+    parts = PurePosixPath(name).parts
+    path = folder.joinpath(*parts)
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+        raise ValueError(f"{name}: it is not in the run directory")
+    try:
+        if path.resolve() != folder.resolve().joinpath(*parts):
+            raise ValueError(f"{name}: a link leads out of its place")
+        mode = path.lstat().st_mode
+    except OSError as error:
+        raise ValueError(f"{name}: {error.strerror}") from error
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{name}: it is no file")
+    return path
+
+
+class Fetched:
+    """The bytes of a copy, held against what was fetched while they are read. Raises ValueError as `inside` does."""
+
+    def __init__(self, folder: Path, kept: KeptLog) -> None:
+        self._path = inside(folder, kept.path)
+        self._kept = kept
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def chunks(self) -> Iterator[bytes]:
+        """No more than one byte beyond what was fetched: then it is another file. Raises OSError."""
+        with self._path.open("rb") as file:
+            while self._size <= self._kept.kept:
+                chunk = file.read(min(_CHUNK, self._kept.kept + 1 - self._size))
+                if not chunk:
+                    return
+                self._digest.update(chunk)
+                self._size += len(chunk)
+                yield chunk
+
+    def changed(self) -> str:
+        """What differs, when all has been read; empty: nothing."""
+        if self._size != self._kept.kept:
+            size = "more" if self._size > self._kept.kept else self._size
+            return f"{self._kept.path} was changed since: it has {size} bytes, {self._kept.kept} were fetched"
+        if self._digest.hexdigest() != self._kept.sha256:
+            return f"{self._kept.path} was changed since: its SHA-256 is not that of what was fetched"
+        return ""
+
+
+def whole(folder: Path, kept: KeptLog, limit: int) -> bytes:
+    """A copy as it was fetched. Raises ValueError with its path where it is not there, was changed since, or has more
+    than `limit` bytes."""
+    if kept.kept > limit:
+        raise ValueError(f"{kept.path}: {kept.kept} bytes, where at most {limit} are read")
+    try:
+        fetched = Fetched(folder, kept)
+        data = b"".join(fetched.chunks())
+    except OSError as error:
+        raise ValueError(_words(kept, error)) from None
+    if why := fetched.changed():
+        raise ValueError(why)
+    return data
+
+
+def read_kept(folder: Path, kept: KeptLog) -> NodeLog:
+    """A log, with what it lacks: of what the node had, and of what was fetched."""
+    try:
+        fetched = Fetched(folder, kept)
+        log = read_log(fetched.chunks())
+    except (ValueError, OSError) as error:
+        return NodeLog(incomplete=_words(kept, error))
+    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, log.incomplete)))
+    return log.model_copy(update={"incomplete": why})
+
+
+def text_of(folder: Path, kept: KeptLog | None) -> tuple[str | None, str]:
+    """A log as one text, and what it lacks. None: there is no such log."""
+    if kept is None:
+        return None, ""
+    parts, size = [], 0
+    try:
+        fetched = Fetched(folder, kept)
+        for chunk in fetched.chunks():
+            parts.append(chunk[: max(TEXT_LIMIT - size, 0)])
+            size += len(chunk)
+    except (ValueError, OSError) as error:
+        return None, _words(kept, error)
+    beyond = f"only the first {TEXT_LIMIT} bytes of {kept.path} were read" if size > TEXT_LIMIT else ""
+    why = "; ".join(filter(None, (fetched.changed(), kept.incomplete, beyond)))
+    return b"".join(parts).decode("utf-8", "replace"), why
+
+
+def changed(folder: Path, logs: Mapping[str, Sequence[KeptLog]]) -> list[str]:
+    """What of the logs behind each node's first is not as it was fetched, each as a sentence."""
+    said = []
+    for node, every in logs.items():
+        for kept in every[1:]:
+            try:
+                fetched = Fetched(folder, kept)
+                for _chunk in fetched.chunks():
+                    pass
+                why = fetched.changed()
+            except (ValueError, OSError) as error:
+                why = _words(kept, error)
+            said += [f"{node}: {why}"] if why else []
+    return said
+
+
+def watched(folder: Path, logs: Mapping[str, Sequence[KeptLog]], timing: Timing) -> Watched:
+    """What the nodes' samplers have written, with what it lacks."""
+    series: dict[str, Series | None] = {}
+    kernel: dict[str, KernelWindow | None] = {}
+    for node, every in logs.items():
+        for kept in every:
+            if kept.name == SAMPLES:
+                series[node] = _read(folder, kept, samples.read, Series)
+            elif kept.name == KERNEL_LOG:
+                kernel[node] = _read(folder, kept, read_kernel, KernelWindow)
+    return Watched(timing, series, kernel)
+
+
+_Found = TypeVar("_Found", Series, KernelWindow)
+
+
+def _read(
+    folder: Path, kept: KeptLog, read: Callable[[Iterator[bytes]], _Found], nothing: Callable[[], _Found]
+) -> _Found:
+    try:
+        fetched = Fetched(folder, kept)
+        found = read(fetched.chunks())
+        why = "; ".join(filter(None, (fetched.changed(), kept.incomplete)))
+    except (ValueError, OSError) as error:
+        found, why = nothing(), _words(kept, error)
+    found.incomplete = "; ".join(filter(None, (why, found.incomplete)))
+    return found
+
+
+def _words(kept: KeptLog, error: ValueError | OSError) -> str:
+    return f"{kept.path}: {error.strerror}" if isinstance(error, OSError) else str(error)

@@ -1,0 +1,213 @@
+"""The diagnosis of a run, out of its record, its evidence and its logs: at its end, and whenever it is judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePath
+from typing import Protocol
+
+from shakedown.catalogue import entry
+from shakedown.common.text import printable
+from shakedown.evidence.diagnosis.common import of_jobs
+from shakedown.evidence.diagnosis.first import STOOD_STILL
+from shakedown.evidence.diagnosis.model import Diagnosis, Sign
+from shakedown.evidence.diagnosis.names import known_names, names_in
+from shakedown.evidence.diagnosis.origin import decide
+from shakedown.evidence.diagnosis.signs import not_running, not_used, of_failure, of_hang, of_match
+from shakedown.evidence.hangs import ras
+from shakedown.evidence.hangs.analysis import analyse
+from shakedown.evidence.hangs.model import Rank
+from shakedown.evidence.hangs.records import LIMIT, ranks_of, ras_of
+from shakedown.evidence.kernel_lines import kernel_log
+from shakedown.evidence.telemetry import KERNEL_LOG
+from shakedown.evidence.telemetry.kernel import READ_LIMIT, read
+from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.gates import Gate, NodeLog
+from shakedown.gates import verdict as verdict_of
+from shakedown.logs.kept_logs import KeptLog
+from shakedown.logs.signatures import MISMATCH, Match
+from shakedown.node.launcher.standstill import FOLDER as HANG
+from shakedown.runs import copies
+from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, log_of
+from shakedown.state.findings import Verdict
+
+_PROBLEMS = 8  # of files that are told
+_UNSEEN = "a node without a log"
+_HANG_LIMIT = 8 * LIMIT  # bytes that one node's ranks have left: all of them are held at once
+
+
+class Logs(Protocol):
+    """What was kept of the nodes' words."""
+
+    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
+        """The log of a node in a job; None: there is none."""
+
+    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+        """A further file of a node. Raises ValueError where it is not there, not as it was fetched, or above so many
+        bytes."""
+
+
+class KeptLogs:
+    """Those of a run directory."""
+
+    def __init__(self, directory: RunDirectory, evidence: Mapping[str, Evidence]) -> None:
+        self._directory, self._evidence = directory, evidence
+
+    def of_job(self, node: str, job: JobRecord) -> NodeLog | None:
+        return log_of(self._directory, node, job, self._evidence.get(job.name, Evidence()))
+
+    def as_fetched(self, kept: KeptLog, limit: int) -> bytes:
+        return copies.whole(self._directory.path, kept, limit)
+
+
+def diagnose(
+    record: RunRecord, evidence: Mapping[str, Evidence], logs: Logs, gates: Sequence[Gate] | None = None
+) -> Diagnosis | None:
+    """What the run died of: its job over all nodes, where that has failed; otherwise the first one that has. None: all
+    its gates hold, or nothing is there that could be read. `gates`: as they are judged now; otherwise the record's."""
+    judged = record.gates if gates is None else gates
+    alone: list[Diagnosis] = []
+    for job in sorted(record.jobs, key=lambda job: job.node is not None):
+        if verdict_of([gate for gate in judged if gate.job == job.name]) == Verdict.OK:
+            continue
+        nodes = [node.name for node in job.plan.nodes] if job.plan else list(job.logs)
+        kept = evidence.get(job.name, Evidence())
+        followed = kept.failures or kept.exit_codes  # where nobody followed the job, its logs alone show who ended how
+        silent = set() if followed else _silent({node: logs.of_job(node, job) for node in nodes})
+        found = decide(signs_of(job, kept, logs), job.name, nodes, silent)
+        if found is not None and job.node is None:
+            return found
+        alone += [found] if found is not None else []
+    return of_jobs(alone, {job.node for job in record.jobs if job.node}) or next(iter(alone), None)
+
+
+def signs_of(job: JobRecord, evidence: Evidence, logs: Logs) -> Iterator[Sign]:
+    """All that was seen of a job's failure. What the logs say is known from them alone where nobody followed the job:
+    then without times."""
+    nodes = job.plan.nodes if job.plan else []
+    addresses = names_in(nodes)
+    files = {node: names[0] for node, names in job.logs.items() if names}
+    links = {node.name: node.links or None for node in nodes}
+    for failure in evidence.failures:
+        yield of_failure(failure, files.get(failure.node or ""), addresses)
+    kinds = {failure.kind for failure in evidence.failures}
+    if kinds & set(STOOD_STILL):
+        yield from not_running(evidence.running)
+    if kinds & {*STOOD_STILL, MISMATCH}:
+        yield from _of_records(job, evidence, logs, addresses)
+    if not evidence.failures:
+        for node, file in files.items():
+            log = logs.of_job(node, job)
+            for match in log.failures if log else ():
+                yield of_match(match, node, file, addresses)
+    for node, every in evidence.logs.items():
+        for kept in every:
+            if kept.name == KERNEL_LOG:
+                yield from _of_kernel(node, kept, logs, evidence.timing.clocks.get(node), links.get(node))
+
+
+def _of_records(job: JobRecord, evidence: Evidence, logs: Logs, addresses: Mapping[str, str]) -> Iterator[Sign]:
+    """What the ranks' own records say, and what of them could not be used."""
+    problems: list[str] = []
+    given = job.plan.ranks if job.plan else None
+    ranks = ranks_left(evidence, logs, problems, given)
+    differ = [each.node for each in evidence.failures if each.kind == MISMATCH and each.node]
+    hang = analyse(ranks, addresses, job.plan.world_size if job.plan else 0, given or {}, differ)
+    said = ras.of_answers(_of_ras(evidence, logs, problems), addresses, given)
+    yield from of_hang(ras.together(hang, said))
+    yield from (not_used(problem) for problem in problems[:_PROBLEMS])
+
+
+def _of_ras(evidence: Evidence, logs: Logs, problems: list[str]) -> dict[str, str]:
+    """Node -> what RAS said there at a standstill."""
+    said = {}
+    for node, every in evidence.logs.items():
+        for kept in every:
+            if kept.name == f"{HANG}/node.json":
+                try:
+                    said[node] = ras_of(logs.as_fetched(kept, LIMIT))
+                except ValueError as error:
+                    problems.append(f"{node}: {printable(str(error), 200)}")
+    return said
+
+
+def _of_kernel(
+    node: str, kept: KeptLog, logs: Logs, clock: NodeClock | None, links: Collection[str] | None
+) -> Iterator[Sign]:
+    """The faults of a node's kernel log, with their times where it is known how its clock stands to ours."""
+    try:
+        name, window = kept.path, read([logs.as_fetched(kept, READ_LIMIT)])
+    except ValueError as error:
+        yield not_used(f"{node}: {error}")
+        return
+    for match in kernel_log(window.lines, links):
+        numbered = match.model_copy(update={"line_number": window.numbers[match.line_number - 1]})
+        sign, seconds = of_match(numbered, node, name), window.monotonic(match.line)
+        if clock is not None and seconds is not None:
+            with suppress(ValueError, OverflowError, OSError):  # a kernel's log may name any time: then it has none
+                by = timedelta(seconds=clock.uncertainty_s)
+                moment = datetime.fromtimestamp(clock.offset_s + seconds, UTC)
+                sign = Sign.model_validate({**sign.model_dump(), "since": moment - by, "at": moment + by})
+        yield sign
+
+
+def ranks_left(
+    evidence: Evidence, logs: Logs, problems: list[str], given: Mapping[str, range] | None = None
+) -> list[Rank]:
+    """What each rank left behind of a standstill; of a file that cannot be used nothing is known, and `problems` says
+    why. `given`: the ranks of each node; None: nobody knows."""
+    found = []
+    for node, every in evidence.logs.items():
+        files, left = dict[str, bytes](), _HANG_LIMIT
+        for kept in sorted(every, key=lambda kept: kept.kept):
+            if kept.name.startswith(f"{HANG}/") and kept.kept <= left:
+                left -= kept.kept
+                try:
+                    files[kept.name.partition("/")[2]] = logs.as_fetched(kept, LIMIT)
+                except ValueError as error:
+                    problems.append(f"{node}: {error}")
+        found += ranks_of(node, files, problems, None if given is None else given.get(node, range(0)))
+    return found
+
+
+def of_logs(logs: Mapping[str, NodeLog], nodes: int | None = None) -> Diagnosis | None:
+    """The diagnosis of logs from anywhere, by their names: of several nodes' failures nobody knows which was first.
+    `nodes`: of the job, where there may be more than logs."""
+    names = _speakers(logs)
+    signs = [of_match(match, name, name, names) for name, log in logs.items() for match in log.failures]
+    missing = [f"{_UNSEEN} {number}" for number in range(len(logs) + 1, (nodes or 0) + 1)]
+    unexplained = {*_silent(logs), *([_UNSEEN] if missing else [])}
+    return decide(signs, nodes=[*logs, *missing], unexplained=unexplained)
+
+
+def _speakers(logs: Mapping[str, NodeLog]) -> dict[str, str]:
+    """Return the log that each host has written: a host of the name that the log or its folder has, or that RCCL's
+    lines name in one log alone."""
+    return known_names(
+        (host, name)
+        for name, log in logs.items()
+        for host in {*log.shape.hosts, name, PurePath(name).stem, *PurePath(name).parts}
+    )
+
+
+def _silent(logs: Mapping[str, NodeLog | None]) -> set[str]:
+    """Return the logs that end without success and without an explanation: no line says why, and the last iteration of
+    the job is not there, or what stands behind it is doubtful."""
+    last = max((each.iteration for log in logs.values() if log for each in log.iterations[-1:]), default=0)
+    silent = set()
+    for name, log in logs.items():
+        own = log.iterations[-1] if log and log.iterations else None
+        whole = own is not None and own.iteration == last and last >= own.total_iterations
+        if log is None or not (
+            any(map(_explains, log.failures)) or (whole and not (log.end.failed or log.end.doubtful))
+        ):
+            silent.add(name)
+    return silent
+
+
+def _explains(match: Match) -> bool:
+    """Return whether a line says more than that something ended."""
+    known = entry(match.name)
+    return known is not None and (known.role == "origin" or not known.symptom)

@@ -1,0 +1,136 @@
+"""What a run notes down while it goes on: `events.jsonl` of its directory, one JSON object per line.
+
+It is written for whoever watches, and is no evidence: the gates never read it, it is bounded, and a run whose notes
+cannot be written goes on. The file is locked as long as the controller lives, and touched now and then, so that a
+reader knows a run that goes on from one whose controller was killed (docs/run-directory.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shakedown.common import private
+from shakedown.common.text import printable
+from shakedown.evidence.telemetry.timing import Moment
+from shakedown.hosts import folded
+from shakedown.jobs.job import Event
+from shakedown.jobs.launch import LaunchPlan
+from shakedown.logs.log import Iteration
+
+NAME = "events.jsonl"
+LIMIT_BYTES = 32 << 20  # of the file, and
+ITERATIONS_BYTES = 24 << 20  # of which iterations leave the rest to what is said of a run once
+TEXT = 2000  # characters
+EVERY_S = 0.2  # between two iterations of one job that are noted, where it is the only one: 18,000 lines an hour
+SILENT_S = 60.0  # without a touch, which comes every few seconds (runner/waiting.py): it has stopped, or hangs
+
+Kind = Literal["run", "stage", "wait", "plan", "phase", "node", "iteration", "failure", "end", "verdict"]
+Text = Annotated[str, Field(max_length=4 * TEXT)]
+
+
+class Note(BaseModel):
+    """One thing that has happened. Of a job: `job` is its name (`together`, `each/NODE`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    at: Moment
+    kind: Kind
+    text: Text = ""
+    job: Annotated[str, Field(max_length=300)] | None = None
+    node: Annotated[str, Field(max_length=300)] | None = None
+    count: Annotated[int, Field(ge=0, le=1 << 32)] | None = None  # of a plan: nodes
+    iteration: Iteration | None = None
+
+
+class Notes:
+    """The notes of one run, open until `close`. `mask` takes the values of secrets out of a text."""
+
+    def __init__(self, folder: Path, mask: Callable[[str], str] = lambda text: text) -> None:
+        """Raises OSError."""
+        self._mask = mask
+        self._path = folder / NAME
+        self._file = private.create(self._path)
+        with contextlib.suppress(OSError):  # of a file system without locks: then the touches are all there is
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._size = 0
+        self._full = self._broken = False
+        self._noted_at: dict[str, float] = {}  # job -> when an iteration of it was noted
+
+    def note(
+        self, kind: Kind, text: str = "", *, job: str | None = None, node: str | None = None, count: int | None = None
+    ) -> None:
+        """Write one down. Never raises: a run does not end for its notes."""
+        self._write(kind, text, job, node, count=count)
+
+    def plan(self, job: str, plan: LaunchPlan) -> None:
+        """The plan of a job: over which nodes, and what it is."""
+        nodes = folded(node.name for node in plan.nodes)
+        self.note("plan", f"{plan.recipe} on {nodes}", job=job, count=len(plan.nodes))
+
+    def taking(self, job: str) -> Callable[[Event], None]:
+        """What takes the events of a job."""
+        return lambda event: self._event(job, event)
+
+    def beat(self) -> None:
+        """Say that the controller lives."""
+        with contextlib.suppress(OSError, ValueError):
+            os.utime(self._file.fileno())
+
+    def close(self) -> None:
+        """Nothing more is noted: the run is over."""
+        self._file.close()
+
+    def _event(self, job: str, event: Event) -> None:
+        iteration = event.iteration
+        if iteration is None:
+            self._write(event.kind, event.text, job, event.node)
+            return
+        now, before = time.monotonic(), self._noted_at.get(job)
+        last = iteration.iteration >= iteration.total_iterations
+        every_s = EVERY_S * max(1, len(self._noted_at))
+        if before is None or last or now - before >= every_s:
+            self._noted_at[job] = now
+            self._write("iteration", "", job, event.node, iteration=iteration)
+
+    def _write(
+        self,
+        kind: Kind,
+        text: str,
+        job: str | None,
+        node: str | None,
+        *,
+        count: int | None = None,
+        iteration: Iteration | None = None,
+    ) -> None:
+        if self._file.closed or self._broken:
+            return
+        try:
+            note = Note(
+                at=datetime.now(UTC),
+                kind=kind,
+                text=printable(self._mask(text), TEXT),
+                job=job[:300] if job else job,
+                node=printable(node, 300) if node else node,
+                count=count,
+                iteration=iteration,
+            )
+            line = note.model_dump_json(exclude_defaults=True).encode("utf-8", "backslashreplace") + b"\n"
+            limit = ITERATIONS_BYTES if kind == "iteration" else LIMIT_BYTES
+            if self._size + len(line) <= limit:
+                self._size += self._file.write(line)
+            elif not self._full:
+                self._full = True
+                logging.getLogger("shakedown").info("no more iterations are noted", extra={"file": str(self._path)})
+        except (OSError, ValueError) as error:
+            logging.getLogger("shakedown").warning(f"{self._path}: what happens is no longer noted: {error}")
+            self._broken = True  # and stays open: its lock says that the controller lives

@@ -1,0 +1,151 @@
+"""A run's picture on a screen: redrawn in place on a terminal, and lines of what has changed elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from rich.console import Console, Group
+from rich.text import Text
+
+from shakedown.common.text import counted, printable
+from shakedown.desired.models import EACH
+from shakedown.hosts import folded
+from shakedown.jobs.progress import figure_text, loss_text
+from shakedown.runs.watch.notes import Note
+from shakedown.runs.watch.picture import JobPicture, Picture
+
+EVERY_S = 15.0  # between two lines of a job's iterations where there is no terminal
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = "_.-=*#"  # for a terminal that has no others
+
+
+def sparkline(values: Sequence[float | None], bars: str = _BARS) -> str:
+    """The values as one character each, from the lowest to the highest; "!" stands for a value that is missing or no
+    finite number."""
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    if not finite:
+        return "!" * len(values)
+    low, high = min(finite), max(finite)
+    scale = (len(bars) - 1) / (high - low) if 0 < high - low < math.inf else 0.0
+
+    def bar(value: float | None) -> str:
+        if value is None or not math.isfinite(value):
+            return "!"
+        return bars[round((value - low) * scale)] if scale else bars[len(bars) // 2]
+
+    return "".join(map(bar, values))
+
+
+def drawn(picture: Picture, run: str, alive: str, console: Console, now: datetime | None = None) -> Group:
+    """The whole picture. `alive` is what there is to say of the controller, empty where it goes on as it should."""
+    now = now or datetime.now(UTC)
+    bars = _PLAIN_BARS if console.options.ascii_only else _BARS
+    since = f", for {timedelta(seconds=round((now - picture.began).total_seconds()))}" if picture.began else ""
+    rows = [Text(f"run {run}  {picture.inventory}{since}", style="bold")]
+    if picture.stage:
+        rows.append(Text(f"stage: {picture.stage}"))
+    if picture.waiting:
+        rows.append(Text(picture.waiting, style="yellow"))
+    rows += [Text(line_of_nodes(jobs)) for jobs in picture.of_nodes.values()]
+    for job in picture.over_all:
+        rows += [Text(f"{job.what or job.name}: {job.phase}"), *_figures(job, console.width, bars)]
+    if picture.first:
+        more = f" (and {picture.failures - 1} more)" if picture.failures > 1 else ""
+        rows.append(Text(f"FIRST FAILURE {_text(picture.first)}{more}", style="bold red"))
+    if alive:
+        rows.append(Text(alive, style="yellow"))
+    return Group(*rows)
+
+
+def _figures(job: JobPicture, width: int, bars: str) -> Iterator[Text]:
+    at = job.iteration
+    if at is None:
+        return
+    done = f"iteration {at.iteration}/{at.total_iterations}"
+    yield Text(" | ".join(part for part in (done, figure_text(at.elapsed_ms, "ms"), job.pace.eta(at)) if part))
+    room = max(10, width - 40)
+    for name, values, last in (
+        ("loss", job.losses, "missing" if at.lm_loss is None else loss_text(at.lm_loss)),
+        ("TFLOP/s/GPU", job.throughputs, figure_text(at.tflops_per_gpu, "") or "-"),
+    ):
+        yield Text(f"{name:<12} {sparkline(list(values)[-room:], bars)} {last.strip()}")
+
+
+def line_of_nodes(jobs: Sequence[JobPicture]) -> str:
+    """The nodes' own jobs of one kind in one line: how many are through, which have failed, and which is the
+    slowest."""
+    over, running = [job for job in jobs if job.over], [job for job in jobs if not job.over]
+    kind = "each node by itself" if jobs[0].kind == EACH else f"{jobs[0].kind} of each node"
+    parts = [f"{kind}: {len(over)} of {len(jobs)} done"]
+    if failed := [job.node for job in jobs if job.failed]:
+        parts.append(f"failed: {folded(failed)}")
+    if running:
+        slowest = min(running, key=lambda job: job.iteration.iteration if job.iteration else 0)
+        at = slowest.iteration
+        where = f"at iteration {at.iteration}/{at.total_iterations}" if at else "before its first iteration"
+        parts.append(f"slowest {slowest.node} {where}")
+    return ", ".join(parts)
+
+
+class Lines:
+    """What has changed, as lines that stay: for a pipe, a log, and a terminal that cannot be written over."""
+
+    def __init__(self, say: Callable[[str], None], every_s: float = EVERY_S) -> None:
+        self._say = say
+        self._every_s = every_s
+        self._said_at: dict[str, float] = {}
+        self._last: tuple[str, str] | None = None
+
+    def take(self, note: Note, picture: Picture) -> None:
+        """Say the note, unless it says what was just said, or is one of many iterations."""
+        if note.iteration is not None:
+            self._iteration(note, picture)
+        elif note.kind == "run":
+            self._say(f"{_clock(note)} run began, {note.text}")
+        elif note.kind == "verdict" or (note.kind, note.text) == self._last:
+            return
+        else:
+            words = {"failure": "FAILED ", "stage": "stage: ", "plan": "job: ", "end": "end: "}.get(note.kind, "")
+            of_each = f"{note.job}: " if note.job and "/" in note.job else ""
+            self._say(f"{_clock(note)} {of_each}{words}{_text(note)}")
+        self._last = (note.kind, note.text)
+
+    def _iteration(self, note: Note, picture: Picture) -> None:
+        job = picture.jobs.get(note.job or "")
+        if job is None or note.iteration is None or job.iteration is not note.iteration:
+            return
+        together = not job.node
+        key = job.kind  # the nodes' own jobs share a line
+        first, at = key not in self._said_at, note.iteration
+        last = together and at.iteration >= at.total_iterations
+        if not (first or last) and time.monotonic() - self._said_at[key] < self._every_s:
+            return
+        self._said_at[key] = time.monotonic()
+        if not together:
+            self._say(f"{_clock(note)} {line_of_nodes(picture.of_nodes[job.kind])}")
+            return
+        parts = (
+            f"iteration {at.iteration}/{at.total_iterations}",
+            "loss missing" if at.lm_loss is None else f"loss {loss_text(at.lm_loss)}",
+            figure_text(at.tflops_per_gpu, "TFLOP/s/GPU"),
+            figure_text(at.elapsed_ms, "ms"),
+            job.pace.eta(at),
+        )
+        self._say(f"{_clock(note)} {' | '.join(part for part in parts if part)}")
+
+
+def _clock(note: Note) -> str:
+    return f"{note.at.astimezone():%H:%M:%S}"
+
+
+def _text(note: Note) -> str:
+    node = f"{note.node}: " if note.node and not note.text.startswith(f"{note.node}: ") else ""
+    return printable(node + note.text)
+
+
+def several(count: int) -> str:
+    """Lines of the notes that could not be read, as a remark; nothing where there are none."""
+    return f"{counted(count, 'line')} of the run's events could not be read" if count else ""

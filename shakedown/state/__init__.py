@@ -1,0 +1,1 @@
+"""What a node is: the typed node state, and findings."""

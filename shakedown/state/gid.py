@@ -1,0 +1,63 @@
+"""The GID index of an RDMA device, derived from what its table holds.
+
+Published settings name 1 and 3 for the same NIC: the place of an entry depends on the order in which addresses were
+added, so only the table itself can say. Entries of fe80 addresses are never taken: they hang gloo, and are not routed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shakedown.state.node import Gid, Interface, RdmaDevice, is_unreadable
+
+ROCE_V2 = "RoCE v2"
+
+
+@dataclass(frozen=True)
+class NoGid:
+    """Why a device has no usable entry. `unread`: an entry that could not be read may have been the one."""
+
+    reason: str
+    unread: bool = False
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def gid_index(device: RdmaDevice, addresses: Sequence[str]) -> int | NoGid:
+    """The index of the RoCE v2 entry for the first of `addresses` that has one.
+
+    `addresses` are IPv4, with or without a prefix length, the preferred first (see `addresses_of`). Of several entries
+    for one address the lowest index is taken. An InfiniBand port has one GID of its own, at index 0.
+    """
+    if device.link_layer == "InfiniBand":
+        return 0
+    if is_unreadable(device.gids):
+        return NoGid(f"{device.name}: the GID table is {device.gids}", unread=True)
+    wanted = [address.partition("/")[0] for address in addresses]
+    if not wanted:
+        return NoGid(f"{device.name}: its interface {device.netdev} has no IPv4 address")
+    of_interface = [entry for entry in device.gids if entry.ipv4 in wanted]
+    usable = [entry for entry in of_interface if entry.type == ROCE_V2]
+    if usable:
+        return min(usable, key=lambda entry: (wanted.index(str(entry.ipv4)), entry.index)).index
+    unread = [entry.index for entry in of_interface if is_unreadable(entry.type)]
+    if unread:
+        return NoGid(f"{device.name}: the type of GID {unread[0]} is unreadable", unread=True)
+    return NoGid(f"{device.name}: no {ROCE_V2} GID for {' or '.join(wanted)}; the table holds {_shown(device.gids)}")
+
+
+def addresses_of(device: RdmaDevice, interfaces: Iterable[Interface]) -> list[str]:
+    """The IPv4 addresses a device can be reached at, the preferred first: those of its own interface, then those of
+    the VLANs on it, which its table names."""
+    by_name: Mapping[str, Interface] = {interface.name: interface for interface in interfaces}
+    names = [device.netdev]
+    if not is_unreadable(device.gids):
+        names += [entry.netdev for entry in device.gids]
+    known = [name for name in dict.fromkeys(names) if isinstance(name, str) and name in by_name]
+    return [address for name in known for address in by_name[name].ipv4]
+
+
+def _shown(gids: Sequence[Gid]) -> str:
+    return ", ".join(f"{entry.index}: {entry.ipv4 or entry.gid[:4]} {entry.type}" for entry in gids) or "nothing"
