@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,11 +24,20 @@ from shakedown.transport.program import program
 from tests.machine_state import machine_home
 
 NODE = Path(bundle.__file__).parents[1] / "node"
-PYTHONS = {
-    minor: next(machine_home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"), None)
-    or shutil.which(f"python3.{minor}")
-    for minor in range(6, 14)
-}
+
+
+def _python(minor: int) -> str | None:
+    """Return a Python of this version that starts: without its home a version manager's shim has nothing behind it."""
+    found = [
+        *map(str, machine_home().glob(f".pyenv/versions/3.{minor}.*/bin/python3")),
+        shutil.which(f"python3.{minor}"),
+    ]
+    return next(
+        (path for path in found if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0), None
+    )
+
+
+PYTHONS = {minor: _python(minor) for minor in range(6, 14)}
 
 
 @pytest.fixture
@@ -233,7 +243,7 @@ def test_every_python_of_this_machine(node: Callable[..., dict[str, Any]], tmp_p
     """3.8 to 3.13 run the probe; an older one is passed over in words."""
     command = bundle.install_command()
     start, end = command.index("in ") + 3, command.index("; do")
-    answer = node(command[:start] + str(PYTHONS[minor]) + command[end:], bundle.build().archive())
+    answer = node(command[:start] + shlex.quote(str(PYTHONS[minor])) + command[end:], bundle.build().archive())
     if minor < 8:
         assert answer == {"shakedown_bundle": bundle.NO_PYTHON}
     else:
