@@ -1,0 +1,56 @@
+"""All sections together: what one node should be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from shakedown.desired.models.agent import Agent
+from shakedown.desired.models.benchmark import Benchmark
+from shakedown.desired.models.gpu import Gpu
+from shakedown.desired.models.images import Image, Pulls
+from shakedown.desired.models.rdma import Rdma
+from shakedown.desired.models.schedulers import Kubernetes, Slurm
+from shakedown.desired.models.section import Section, key
+from shakedown.desired.models.service import Rolling, Service
+from shakedown.desired.models.smoke import Smoke
+from shakedown.desired.models.software import Dataset, Source
+from shakedown.desired.models.system import System
+from shakedown.desired.models.trials import Trials
+from shakedown.desired.models.tuning import Tuning
+from shakedown.desired.names import Text
+
+NO_PROMISE = {"pulls", "reports", "rolling"}
+"""Sections that ask nothing of a node."""
+
+
+Report = Literal["html", "junit", "prometheus", "markdown"]
+
+
+class DesiredState(Section):
+    """What one node should be."""
+
+    tuning: Tuning = key(Tuning(), "host settings")
+    gpu: Gpu = key(..., "the GPUs")
+    rdma: Rdma = key(Rdma(), "the RDMA devices")
+    images: dict[Text, Image] = key(
+        {}, "container images, by the names that smoke.image, benchmark.image and datasets.NAME.image use"
+    )
+    pulls: Pulls = key(Pulls(), "how images come to the nodes")
+    system: System = key(System(), "what the node needs besides tuning")
+    smoke: Smoke | None = key(None, "the smoke run")
+    slurm: Slurm | None = key(None, "Slurm, where it owns the nodes")
+    kubernetes: Kubernetes | None = key(None, "Kubernetes, where it owns the nodes")
+    trials: Trials | None = key(None, "trials before the smoke run, deploy/trials.py")
+    source: Source | None = key(None, "a program from source, deploy/megatron_source.py")
+    datasets: dict[Text, Dataset] = key(
+        {}, "data sets on the nodes, deploy/datasets.py: shipped ones by name, or a site's own"
+    )
+    benchmark: Benchmark | None = key(None, "PyTorch training on each node, deploy/pytorch_training.py")
+    agent: Agent | None = key(None, "the agent on the nodes, deploy/agent.py")
+    rolling: Rolling = key(Rolling(), "a run in batches, `shakedown run --batch 10%`")
+    service: Service | None = key(None, "the way back into service, shakedown service")
+    reports: list[Report] = key(
+        ["html"],
+        "reports that a run writes into its directory, those of all hosts together; run.json is always there",
+        ["html", "junit"],
+    )

@@ -1,0 +1,41 @@
+"""Trials before the smoke run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shakedown.desired.models.schedulers import JobVia
+from shakedown.desired.models.section import Section, key
+from shakedown.desired.models.values import Positive
+from shakedown.desired.names import Text
+
+
+class Trials(Section):
+    """Short measurements of each node and between nodes, before the smoke run."""
+
+    only: list[Text] = key([], "the trials to run, by name; empty: all that there are", ["gemm", "memory", "pairs"])
+    repetitions: Annotated[int, Field(ge=1, le=100)] = key(
+        3, "how often each figure is taken; what is named is so in every one of them", 3
+    )
+    slower: Annotated[float, Field(gt=0, lt=1)] = key(
+        0.1, "fraction below the median of its peers from which a part is named; half of it is told", 0.1
+    )
+    floors: dict[Text, float] = key(
+        {},
+        "TRIAL.FIGURE -> bound in the trial's unit, over the published ones; at most for times",
+        {"gemm.bf16": 600.0},
+    )
+    racks: dict[Text, Text] = key(
+        {},
+        "node -> what it hangs on together with others, such as its leaf switch: pairs are read by these too",
+        {"node01.rack7": "leaf1"},
+    )
+    via: JobVia = key(
+        "ssh",
+        "how jobs are started: over SSH, within an allocation of Slurm's, or in pods (the section of that name)",
+        "slurm",
+    )
+    limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")
+    exclude: bool = key(False, "leave the nodes that a trial names out of the smoke run", True)
