@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: screenshots help system setup smoke test test-from-nothing check docs lock mutants bench clean
+.PHONY: site screenshots help system setup smoke test test-from-nothing check docs lock mutants bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 12
@@ -43,6 +43,9 @@ test: system setup check  ## all tests: unit, property, facts and operations, th
 
 test-from-nothing:  ## smoke and test in Debian's smallest root file system with python3.11, make, git and a clone; before a release
 	$(PYTHON) -m tests.lab.from_nothing
+
+site: setup  ## build the documentation's site into build/site, strictly
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 
 screenshots: setup  ## write docs/images anew, when the report's page has changed
 	$(BIN)/python -m tests.docs.images

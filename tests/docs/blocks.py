@@ -35,7 +35,7 @@ _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end: \2 -->)", re.
 def pages() -> list[Path]:
     """Every page that a person reads."""
     beside = ("README.md", "CONTRIBUTING.md", "bench/README.md", "tests/lab/README.md", "shakedown/site/README.md")
-    return [*(ROOT / name for name in beside), *sorted(DOCS.glob("*.md"))]
+    return [*(ROOT / name for name in beside), *sorted(DOCS.rglob("*.md"))]
 
 
 def filled(page: str) -> str:
