@@ -44,7 +44,7 @@ SCHEMA_VERSION = 1
 
 
 def _settings(tree: Tree, boot: NextBoot, waits: bool) -> Part:
-    """The settings that a node has once, by name: those whose reading may wait for a device, or the others."""
+    """Read the settings that a node has once, by name: those whose reading may wait for a device, or the others."""
     chosen = [each for each in SETTINGS.values() if not each.details and each.waits == waits]
     return {each.name: each.part(tree, boot) for each in chosen}
 
@@ -82,7 +82,8 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
 
 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
-    """What comes from the kernel's memory and small files. `keys`: of sysctl, besides those that are always read."""
+    """Read what comes from the kernel's memory and small files. `keys`: of sysctl, besides those that are always
+    read."""
     person = account.read(tree)
     state = {
         "system": about,
@@ -111,7 +112,7 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
 
 
 def _each(answer: Any, *fields: str) -> Part:
-    """The part of a child, or its reason in every field."""
+    """Return a child's answer, or the reason why there is none, in every field."""
     return dict.fromkeys(fields, answer) if is_unreadable(answer) else answer
 
 
@@ -136,8 +137,8 @@ def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
 
 
 def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = (), whole: bool = True) -> Part:
-    """The whole document. `asked`: what else the desired state is about, as `sysctl.py` has it. `whole`: with what
-    only plans and jobs need, and no check: the error counters, and who listens."""
+    """Read the whole document. `requested`: names that the desired state adds, as `sysctl.py` has them. `whole`:
+    include what only plans and jobs need: the error counters, and who listens."""
     began = time.monotonic()
     about, unit = system.read(tree), bootunit.read(tree)
     line = cmdline.read(tree, about["family"], about["kernel"])

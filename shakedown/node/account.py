@@ -28,8 +28,8 @@ def parse_limits(lines: list[str]) -> dict[str, str]:
 
 
 def effective_limits(lines: list[str], user: str, groups: list[str]) -> dict[str, Optional[str]]:
-    """What limits.conf(5) lines give a user as soft limits: a line for the user beats its groups', theirs beats `*`;
-    among equals the last wins. Root gets only what names root."""
+    """Return what lines of limits.conf(5) give a user as soft limits. A line for the user beats a line for a group,
+    which beats `*`; of equals the last wins. Root gets only what names root."""
     best: dict[str, tuple[int, Optional[str]]] = dict.fromkeys(_LIMITS, (0, None))
     for line in lines:
         words = line.split("#", 1)[0].split()
@@ -60,7 +60,8 @@ def user_name(tree: Tree, uid: int) -> str:
 
 
 def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
-    """A user's home by passwd(5), else (a directory server's user) what sshd has set; None where neither says one."""
+    """Return a user's home by passwd(5), else (a directory server's user) the one that sshd has set; None where neither
+    names a home."""
     homes = [row[5] for row in rows if row[0] == user and len(row) > 5]
     return next((home for home in [*homes, inherited] if home.startswith("/")), None)
 

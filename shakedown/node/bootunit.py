@@ -37,8 +37,8 @@ def read(tree: Tree) -> Part:
 
 
 def setting_at_boot(unit: Part, key: str) -> Optional[str]:
-    """The value that the unit sets at boot: None where it has none, or where the unit is not there or not enabled.
-    Raises Unreadable where that cannot be known."""
+    """Return the value that the unit sets at boot; None where it has none, or where the unit is absent or not enabled.
+    Raises Unreadable where a file cannot be read."""
     for part in (unit["enabled"], unit["settings"]):
         if part is False or (is_unreadable(part) and part["unreadable"] == "missing"):
             return None

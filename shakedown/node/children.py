@@ -91,7 +91,8 @@ def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
 
 
 def _serve(write_end: int, readings: Readings) -> None:
-    """The child's whole life. Its standard streams are closed off: a library may print, the document may not suffer."""
+    """Live the child's whole life. Its standard streams are closed: a library may print, and the document may not
+    suffer."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -124,7 +125,8 @@ def _reap(pid: int, patience: float) -> int:
 
 
 def run_tool(argv: List[str], seconds: float) -> str:
-    """What a program prints, as text; raises Unreadable where it is missing, fails, or does not answer in time."""
+    """Return what a program prints, as text; raise Unreadable where it is missing, fails, or does not answer in
+    time."""
     answer = answers([Child({"tool": (argv[0], seconds, _run_here, (argv,))})])["tool"]
     if "unreadable" in answer:
         raise Unreadable(answer["unreadable"], answer["detail"])

@@ -19,7 +19,7 @@ _TIMESYNC = "/run/systemd/timesync"
 
 
 def parse_timex(block: bytes) -> tuple[bool, float]:
-    """(synchronised, offset in seconds) of a struct timex as adjtimex(2) filled it."""
+    """Return (synchronised, offset in seconds) of a struct timex as adjtimex(2) filled it."""
     (offset,) = struct.unpack_from("<q", block, _OFFSET_AT)
     (status,) = struct.unpack_from("<i", block, _STATUS_AT)
     return not status & _STA_UNSYNC, offset / (1e9 if status & _STA_NANO else 1e6)

@@ -33,7 +33,7 @@ def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = Non
 
 
 def _filled_in(text: str, values: dict[str, str]) -> str:
-    """A text with the values of the variables that it names."""
+    """Return a text with the values of the variables that it names."""
     return _VARIABLE.sub(lambda found: values.get(found.group(1), ""), text)
 
 
@@ -83,7 +83,7 @@ def _loader(tree: Tree, family: str) -> str:
 
 
 def _persisted(tree: Tree, loader: str, kernel: str) -> list[str]:
-    """What the next boot would use: the generated configuration where it can be read, else what it is made from."""
+    """Return what the next boot would use: the generated configuration where it can be read, else its sources."""
     if loader == "none":
         raise Unreadable("missing", "no GRUB configuration")
     if loader == "grubby":
@@ -103,7 +103,7 @@ def read(tree: Tree, family: str, kernel: str) -> Part:
 
 
 def argument(words: object, name: str) -> Optional[str]:
-    """The value of the last `name=value` among the words; None where there is none."""
+    """Return the value of the last `name=value` among the words; None where there is none."""
     if not isinstance(words, list):
         return None
     values = [word.split("=", 1)[1] for word in words if word.startswith(name + "=")]

@@ -17,7 +17,7 @@ _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
 
 def parse_http(answer: bytes) -> Any:
-    """The JSON body of an HTTP/1.0 answer; raises Unreadable where the daemon reports an error."""
+    """Return the JSON body of an HTTP/1.0 answer; raise Unreadable where the daemon reports an error."""
     head, _, body = answer.partition(b"\r\n\r\n")
     status = head.split(None, 2)
     if len(status) < 2 or status[1] != b"200":
@@ -53,7 +53,7 @@ def parse_podman_images(entries: list[dict[str, Any]]) -> list[Part]:
 
 
 def versions(labels: Any) -> dict[str, str]:
-    """The labels that name a version; an image may have hundreds of others."""
+    """Return the labels that name a version; an image may have hundreds of others."""
     pairs = [(str(key), str(value)) for key, value in (labels or {}).items() if str(key).lower().endswith("version")]
     return {key: value[:100] for key, value in sorted(pairs)[:50]}
 

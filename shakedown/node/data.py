@@ -22,13 +22,13 @@ SIGNS = ("size", "mtime_ns", "ctime_ns", "inode")
 
 
 def signs(found: os.stat_result) -> Dict[str, int]:
-    """What changes when a file is touched. The time of its change cannot be set back but by root."""
+    """Return what changes when a file is touched. Only root can set the time of its change back."""
     values = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
     return dict(zip(SIGNS, values))
 
 
 def key_of(folder: Folder, name: str) -> str:
-    """The name of a file's record: a home that nodes share must not mix their folders up."""
+    """Return the name of a file's record: a home that nodes share must not mix their folders up."""
     words = "\0".join((socket.gethostname(), folder.path, name))
     return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest() + ".json"
 
@@ -38,7 +38,7 @@ def records(make: bool = False) -> Folder:
 
 
 def recorded(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
-    """What was found of a file when it was checked, if it is as it was then; None otherwise."""
+    """Return the record of a file's check, if the file is as it was then; None otherwise."""
     found = folder.look(name)
     if found is None or not stat.S_ISREG(found.st_mode):
         return None

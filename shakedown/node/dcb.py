@@ -35,7 +35,7 @@ def _attributes(block: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def request(interface: str) -> bytes:
-    """The message that asks for everything of IEEE 802.1Q that an interface's driver tells."""
+    """Return the message that asks an interface's driver for everything of IEEE 802.1Q."""
     name = interface.encode() + b"\0"
     body = struct.pack("=BBH", 0, _IEEE_GET, 0) + struct.pack("=HH", 4 + len(name), _IFNAME) + name
     body += bytes(-len(body) % 4)
@@ -89,7 +89,8 @@ def _dscps(table: bytes) -> dict[str, int]:
 
 
 def ask(interface: str) -> dict[str, Any]:
-    """What the kernel tells of one interface (`parse`). Raises Unreadable where its driver knows nothing of DCB."""
+    """Return what the kernel reports of one interface (`parse`). Raises Unreadable where its driver knows nothing of
+    DCB."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as link:
         link.settimeout(_SECONDS)
         link.bind((0, 0))

@@ -27,7 +27,7 @@ def parse_names(block: bytes) -> list[str]:
 
 
 def error_counters(names: list[str], values: list[int]) -> dict[str, int]:
-    """The error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
+    """Return the error counters among a driver's statistics, those of its queues added up under one name with a `*`."""
     found: dict[str, int] = {}
     errors, queue = ERROR_NAME, _QUEUE
     for name, value in zip(names, values):
@@ -59,7 +59,8 @@ def statistics(interface: str) -> dict[str, int]:
 
 
 def counters(interface: str) -> dict[str, Any]:
-    """The same with the keys of state.py: "ethtool/<interface>/<counter>"; none for a driver without statistics."""
+    """Return the same with the keys of state.py: "ethtool/<interface>/<counter>"; none for a driver without
+    statistics."""
     try:
         return {"ethtool/{}/{}".format(interface, name): value for name, value in statistics(interface).items()}
     except Exception as error:

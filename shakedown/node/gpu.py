@@ -18,13 +18,14 @@ def functions(tree: Tree) -> list[Device]:
 
 
 def _is_gpu(properties: dict[str, str]) -> bool:
-    """A VGA function counts only under amdgpu: servers' management controllers carry old ATI ones."""
+    """Return whether a function is a GPU. A VGA function counts only under amdgpu: servers' management controllers
+    carry old ATI ones."""
     kind = int(properties.get("PCI_CLASS", "0"), 16) >> 8
     return kind in (0x1200, 0x0380) or (kind == 0x0300 and properties.get("DRIVER") == "amdgpu")
 
 
 def parse_ras(lines: list[str]) -> dict[str, int]:
-    """A ras/*_err_count file: "ue: 0" and "ce: 0"."""
+    """Parse a ras/*_err_count file: "ue: 0" and "ce: 0"."""
     return {key: int(value) for key, _, value in (line.partition(":") for line in lines)}
 
 
@@ -46,7 +47,7 @@ def ras_total(tree: Tree, folder: str, kind: str) -> int:
 
 
 def _driver(tree: Tree) -> str:
-    """The driver's version. A kernel's own amdgpu has none, and is known by the digest of its source."""
+    """Return the driver's version. A kernel's own amdgpu has none, and is known by the digest of its source."""
     version = attempt(tree.text, "/sys/module/amdgpu/version")
     if isinstance(version, str):
         return version
@@ -93,8 +94,8 @@ def read(tree: Tree) -> list[Part]:
 
 
 def merge(gpus: Any, library: Any) -> Any:
-    """The driver's view joined with the library's, by BDF. A value wins over a reason; the library's reason wins over
-    the driver's, since it is asked first."""
+    """Join the driver's view with the library's, by BDF. A value wins over a reason; the library's reason wins over the
+    driver's, since it is asked first."""
     if is_unreadable(gpus):
         return gpus
     described = {} if is_unreadable(library) else {part["bdf"]: part for part in library["gpus"]}
@@ -109,7 +110,7 @@ def merge(gpus: Any, library: Any) -> Any:
 
 
 def counters(gpus: Any) -> dict[str, Any]:
-    """The counters that a run is judged by: RAS and PCIe replays."""
+    """Return the counters that a run is judged by: RAS and PCIe replays."""
     found: dict[str, Any] = {}
     for gpu in gpus if isinstance(gpus, list) else []:
         found["ras/{}/correctable".format(gpu["bdf"])] = gpu["ecc_correctable"]

@@ -36,7 +36,7 @@ FORGOTTEN_AFTER_S = 24 * 3600
 
 
 def receive() -> List[Tuple[str, bytes]]:
-    """The files of the bundle; refuses one that is not what DIGEST says."""
+    """Return the files of the bundle; refuse a bundle that does not have DIGEST."""
     try:
         data = zlib.decompress(base64.b64decode(sys.stdin.read()))
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -50,7 +50,7 @@ def receive() -> List[Tuple[str, bytes]]:
 
 
 def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
-    """A folder below `parent` with the files, their byte code, and the seal over both."""
+    """Make a folder below `parent` with the files, their byte code, and the seal over both."""
     folder = tempfile.mkdtemp(prefix=".new-", dir=parent)
     try:
         for name, data in files:
@@ -80,7 +80,7 @@ def forget_old(parent: str, current: str) -> None:
 
 
 def cache(files: List[Tuple[str, bytes]]) -> str:
-    """The folder of the bundle in the cache. One that is there already is not whole, and is replaced."""
+    """Put the bundle into the cache. A folder that is there already is not whole, and is replaced."""
     place(home())
     os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     parent = place(cache_folder())

@@ -60,7 +60,7 @@ def read_routes(tree: Tree) -> list[Part]:
 
 
 def _links(tree: Tree) -> dict[str, Link]:
-    """What the kernel has of each interface of this network namespace; it has no file for the addresses."""
+    """Return what the kernel has of each interface of this network namespace; no file holds the addresses."""
     if not tree.live:
         return {name: Link(**each) for name, each in tree.recorded("interfaces").items()}
     found = {name: Link("", each.mtu, each.isup, each.speed, [], []) for name, each in psutil.net_if_stats().items()}

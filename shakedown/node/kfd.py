@@ -26,13 +26,13 @@ def _count(tree: Tree, gpus: bool) -> int:
 
 
 def _gpus(tree: Tree) -> int:
-    """A partition is a node of its own, and differs from its GPU's others in the lowest three bits of its place, where
-    a PCI address has the function."""
+    """Count GPUs. A partition is a node of its own, and differs from its GPU's others in the lowest three bits of its
+    place, where a PCI address has the function."""
     return len({(node["domain"], node["location_id"] >> 3) for node in _nodes(tree) if node["simd_count"] > 0})
 
 
 def render_minors(tree: Tree) -> set[int]:
-    """The minors of the render nodes that are in use: a GPU's own, or those of its configured partitions."""
+    """Return the minors of the render nodes that are in use: a GPU's own, or those of its configured partitions."""
     return {node["drm_render_minor"] for node in _nodes(tree) if node["simd_count"] > 0}
 
 
@@ -45,7 +45,7 @@ def read(tree: Tree) -> Part:
 
 
 def read_processes(tree: Tree) -> list[Part]:
-    """Processes with a queue on a GPU, and the VRAM they hold on all GPUs together."""
+    """Return the processes with a queue on a GPU, and the VRAM they hold on all GPUs together."""
     if not tree.exists(_KFD):
         raise Unreadable("missing", _KFD)
     found = []

@@ -41,7 +41,8 @@ def read(folder: str, path: str) -> bytes:
 
 
 def files_digest(files: List[Tuple[str, str]]) -> str:
-    """The digest of a set of files: sha256 over a line for each, as sha256sum(1) prints them, in the paths' order."""
+    """Return the digest of files: sha256 over a line for each file, as sha256sum(1) prints them, in the paths'
+    order."""
     return sha256("".join("{}  {}\n".format(digest, path) for path, digest in sorted(files)).encode())
 
 
@@ -70,7 +71,7 @@ def is_whole(folder: str) -> bool:
 
 
 def run(folder: str) -> None:
-    """The probe. Nothing is worth collecting in a process that lives for a moment."""
+    """Run the probe. Collecting garbage does not pay in a process that lives for a moment."""
     gc.disable()
     sys.dont_write_bytecode = True
     sys.path.insert(0, place(folder))

@@ -12,7 +12,7 @@ def parse(lines: list[str]) -> list[int]:
 
 
 def read(tree: Tree) -> list[int]:
-    """The ports, each once. psutil would look for the owner of each socket among all processes. A kernel without IPv6
-    has no tcp6."""
+    """Return the ports. psutil would look for the owner of each socket among all processes. A kernel without IPv6 has
+    no tcp6."""
     files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)]
     return sorted({port for path in files or ["/proc/net/tcp"] for port in parse(tree.lines(path))})

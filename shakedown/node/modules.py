@@ -10,12 +10,12 @@ _PROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/mod
 
 
 def kernel_name(name: str) -> str:
-    """A module as the kernel names it: modprobe takes dashes for underscores."""
+    """Return a module's name as the kernel spells it: modprobe takes dashes for underscores."""
     return name.replace("-", "_")
 
 
 def parse_list(lines: list[str]) -> list[str]:
-    """Module names of a modules-load.d file: one on a line, comments with # or ;."""
+    """Return module names of a modules-load.d file: one on a line, comments with # or ;."""
     return [kernel_name(line.split()[0]) for line in lines if line.strip() and line.lstrip()[0] not in "#;"]
 
 
@@ -51,7 +51,7 @@ def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
 
 
 def at_boot(tree: Tree) -> list[str]:
-    """The modules that modules-load.d and Debian's /etc/modules load."""
+    """Return the modules that modules-load.d and Debian's /etc/modules load."""
     etc_modules = attempt(lambda: parse_list(tree.lines("/etc/modules")))
     return parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
 

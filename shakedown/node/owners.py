@@ -32,8 +32,8 @@ def closed(info: os.stat_result) -> bool:
 
 
 def place(folder: str) -> str:
-    """The folder's own path, without links. OSError where somebody else could put another in its place or write in it;
-    sticky folders such as /tmp count for what this user (or root) owns in them."""
+    """Return the folder's own path, without links. OSError where another user could put another in its place or write
+    in it; sticky folders such as /tmp count for what this user (or root) owns in them."""
     real = path = os.path.realpath(folder)
     if not closed(os.lstat(path)):
         raise PermissionError(1, "others may write there", path)

@@ -46,7 +46,7 @@ def link(tree: Tree, folder: str) -> Part:
 
 
 def numa_node(tree: Tree, folder: str) -> int:
-    """The function's NUMA node; -1 is the kernel's word for not knowing."""
+    """Return the function's NUMA node; the kernel has -1 for an unknown one."""
     node = tree.number(folder + "/numa_node")
     if node < 0:
         raise Unreadable("missing", folder + "/numa_node: -1")
@@ -101,7 +101,7 @@ def offset_of(config: Config, register: str) -> Optional[int]:
 
 
 def word(config: Config, register: str) -> Optional[int]:
-    """The 16 bits of a register; None for a function without the capability."""
+    """Return the 16 bits of a register; None for a function without the capability."""
     offset = offset_of(config, register)
     return None if offset is None else _dword(config, offset & ~3) >> 8 * (offset & 3) & 0xFFFF
 
@@ -138,8 +138,8 @@ def read_max_read_request(tree: Tree, bdf: str) -> int:
 
 
 def registers(tree: Tree, register: str) -> dict[str, int]:
-    """A register of every function that has it, by BDF. Only what has extended configuration space is asked for a
-    capability there. Raises Unreadable where this user may not read it."""
+    """Return a register of every function that has it, by BDF. Only functions with extended configuration space are
+    asked for a capability there. Raises Unreadable where this user may not read it."""
     found = {}
     for bdf in tree.names(DEVICES):
         with ConfigFile(tree, bdf) as config:

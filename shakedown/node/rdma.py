@@ -33,7 +33,7 @@ def parse_rate(text: str) -> float:
 
 
 def mapped_ipv4(gid: str) -> Optional[str]:
-    """The IPv4 address of an IPv4-mapped GID (::ffff:a.b.c.d), else None."""
+    """Return the IPv4 address of an IPv4-mapped GID (::ffff:a.b.c.d), else None."""
     words = gid.split(":")
     if len(words) != 8 or words[:6] != ["0000"] * 5 + ["ffff"]:
         return None
@@ -41,7 +41,7 @@ def mapped_ipv4(gid: str) -> Optional[str]:
 
 
 def gids(tree: Tree, port: str) -> list[Part]:
-    """The filled entries of a port's table of up to 1024. Type and interface are asked of those alone: asking an
+    """Return the filled entries of a port's table of up to 1024. Only those are asked for type and interface: asking an
     empty entry for its type is an error."""
     found = []
     for index, gid in _filled(tree, port + "/gids"):
@@ -58,8 +58,8 @@ def gids(tree: Tree, port: str) -> list[Part]:
 
 
 def _filled(tree: Tree, path: str) -> list[tuple[int, str]]:
-    """The entries of a table that are not empty. Eight tables of 256 are most of the files that are read on a node, so
-    each is opened in its folder and compared as it comes: half the CPU of `Tree.text`."""
+    """Return the entries of a table that are not empty. Eight tables of 256 are most of the files that are read on a
+    node, so each is opened in its folder and compared as it comes: half the CPU of `Tree.text`."""
     found = []
     folder = os.open(tree.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -80,7 +80,7 @@ def _filled(tree: Tree, path: str) -> list[tuple[int, str]]:
 
 
 def _netdev(tree: Tree, folder: str, filled: Any) -> str:
-    """The interface of the first filled GID, else the only one of the same PCI function."""
+    """Return the interface of the first filled GID, else the only one of the same PCI function."""
     for gid in filled if isinstance(filled, list) else []:
         if isinstance(gid["netdev"], str):
             return str(gid["netdev"])

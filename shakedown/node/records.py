@@ -16,7 +16,7 @@ VERDICT_LIMIT = 8 << 20  # bytes; a verdict has some 30,000
 
 
 def records(path: str, ending: str = ".json", limit: int = LIMIT) -> Dict[str, Any]:
-    """The text of each record by its name; `problem` says why they cannot be used."""
+    """Return the text of each record by its name; `problem` says why they cannot be used."""
     problem, found = "", {}
     try:
         folder = sound(path)
@@ -36,7 +36,7 @@ def show(path: str) -> None:
 
 
 def show_verdict(path: str) -> None:
-    """The last verdict of the node's agent, with the node's own clock, which the verdict's time is of."""
+    """Print the last verdict of the node's agent, with the node's own clock, which the verdict's time is of."""
     found = records(path, VERDICT, VERDICT_LIMIT)
     none = "{} has no {}".format(path, VERDICT) if found["there"] else "there is no {}".format(path)
     problem = found["problem"] or ("" if VERDICT in found["files"] else none)

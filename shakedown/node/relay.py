@@ -66,12 +66,14 @@ class Relay:
         self._end()
 
     def _on_sigterm(self) -> None:
-        """The scheduler ends the step: its time is over, somebody else has the nodes, or somebody has cancelled it."""
+        """Note that the scheduler ends the step: its time is over, another job takes the nodes, or a user has cancelled
+        it."""
         self._told_to_end = True
         self._over.set()
 
     def _tell_holder(self) -> None:
-        """The batch script keeps the allocation as long as it hears this; it is on one of the nodes."""
+        """Send a sign of life to the batch script on one of the nodes, which keeps the allocation as long as it gets
+        them."""
         if not self._holder:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
@@ -227,7 +229,7 @@ def holder_address(holder: str) -> str:
 
 
 def of_the_step() -> List[int]:
-    """Processes of this user that carry the step's variables, but for this one and those above it."""
+    """Return processes of this user that carry the step's variables, except this one and those above it."""
     mine = ["%s=%s" % (name, os.environ.get(name, "")) for name in _OURS]
     above = {os.getpid(), os.getppid()}
     found = []
@@ -247,7 +249,7 @@ def of_the_step() -> List[int]:
 
 
 def hold(holder: str, idle_s: float) -> None:
-    """The batch script: keep the allocation until SIGTERM, or until no relay of this user was heard of for so long."""
+    """Keep the allocation (the batch script) until SIGTERM, or until no relay of this user was heard of for so long."""
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(0))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
         heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

@@ -47,11 +47,11 @@ class Folder:
             os.close(fd)
 
     def look(self, name: str) -> Optional[os.stat_result]:
-        """What stands under a name, a link as a link; None where nothing does."""
+        """Return what stands under a name, a link as a link; None where there is nothing."""
         return look(self.fd, name)
 
     def open(self, name: str, flags: int, mode: int = 0o600) -> int:
-        """A regular file, never through a link. Unsafe for anything else."""
+        """Open a regular file, never through a link. Unsafe for anything else."""
         try:
             fd = os.open(name, flags | FILE, mode, dir_fd=self.fd)
         except OSError:
@@ -71,7 +71,7 @@ class Folder:
         )
 
     def open_own(self, name: str, flags: int) -> int:
-        """A file that root or we made, that nobody else may write and that has no other name."""
+        """Open a file that root or this user made, that no other user may write and that has no other name."""
         fd = self.open(name, flags)
         found = os.fstat(fd)
         if not closed(found) or found.st_nlink != 1:
@@ -82,7 +82,7 @@ class Folder:
         return fd
 
     def read_own(self, name: str, limit: int = 1 << 20) -> Optional[bytes]:
-        """The content of such a file; None where there is none."""
+        """Return the content of such a file; None where there is none."""
         try:
             fd = self.open_own(name, os.O_RDONLY)
         except FileNotFoundError:
@@ -122,7 +122,7 @@ class Folder:
             os.close(fd)
 
     def down(self, name: str) -> "Folder":
-        """A folder in this one; never through a link."""
+        """Open a folder in this one; never through a link."""
         return Folder(os.open(name, FOLDER, dir_fd=self.fd), os.path.join(self.path, name), self.problem)
 
     def remove_tree(self, name: str) -> None:

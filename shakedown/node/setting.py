@@ -43,7 +43,8 @@ def setting(kind: S) -> S:
 
 
 def find(key: str) -> Tuple[Setting, str]:
-    """The setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. KeyError: there is none."""
+    """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. KeyError: there is
+    none."""
     start, dot, detail = key.partition(".")
     for each in SETTINGS.values():
         if each.key() == start and bool(dot) == bool(detail) and each.is_about(detail):
@@ -52,7 +53,8 @@ def find(key: str) -> Tuple[Setting, str]:
 
 
 def chosen(text: str) -> str:
-    """What a file of the kernel is set to: of a choice the word in brackets, else its words, one blank between them."""
+    """Return what a file of the kernel is set to: of a choice the word in brackets, else its words, one blank between
+    them."""
     words = text.split()
     bracketed = [word[1:-1] for word in words if word[0] == "[" and word[-1] == "]" and len(word) > 2]
     return bracketed[0] if bracketed else " ".join(words)
@@ -91,11 +93,11 @@ class Setting:
         return re.match("(?:" + self.values + r")\Z", value, re.ASCII) is not None
 
     def word(self, wanted: Any) -> str:
-        """The value for what a desired state has."""
+        """Return the value for what a desired state has."""
         return str(int(wanted)) if self.switch and wanted in (True, False) else " ".join(str(wanted).split())
 
     def text(self, value: str, detail: str = "") -> str:
-        """What an operation does, in words."""
+        """Return what an operation does, in words."""
         return self.remedy.format({"1": "on", "0": "off"}.get(value, value) if self.switch else value, detail)
 
     def files(self, detail: str) -> List[str]:
@@ -103,19 +105,19 @@ class Setting:
         return []
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
-        """What stands at each target. Raises Unreadable or OSError; empty: this node has nothing of the kind."""
+        """Return what stands at each target. Raises Unreadable or OSError; empty: this node has nothing of the kind."""
         raise NotImplementedError
 
     def raw(self, value: str) -> str:
-        """What stands at a target for a value."""
+        """Return what stands at a target for a value."""
         return value
 
     def value(self, raw: str) -> str:
-        """The value that what stands at a target is."""
+        """Return the value of what stands at a target."""
         return next((each for each in self.values.split("|") if each.isalnum() and self.raw(each) == raw), raw)
 
     def before(self, raw: str) -> str:
-        """What is recorded to put a target back."""
+        """Return what is recorded to put a target back."""
         return raw
 
     def make(self, tree: Tree, detail: str, value: str) -> None:
@@ -123,15 +125,15 @@ class Setting:
         raise NotImplementedError
 
     def at_boot(self, boot: NextBoot) -> Optional[str]:
-        """The value after the next boot; None: nothing is written down. Raises Unreadable."""
+        """Return the value after the next boot; None: nothing is written down. Raises Unreadable."""
         return boot.unit(self.key())
 
     def part(self, tree: Tree, boot: NextBoot) -> Any:
-        """The reading, as the node state has it at `place`."""
+        """Return the reading, as the node state has it at `place`."""
         return {"running": attempt(self.running, tree), "persisted": attempt(self.at_boot, boot)}
 
     def running(self, tree: Tree) -> str:
-        """The value now; where its targets differ all that there are, which is then none that could be wanted."""
+        """Return the value now; where targets differ all their values, which no desired state wants."""
         found = self.read(tree, "")
         if not found:
             raise Unreadable("missing", self.evidence)
@@ -195,7 +197,7 @@ class RegisterSetting(Setting):
     step = "pci"
 
     def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
-        """The register of each function that the setting is about, by BDF."""
+        """Return the register of each function that the setting is about, by BDF."""
         return tree.registers(self.register) if tree.registers else registers(tree, self.register)
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
@@ -246,12 +248,12 @@ def write(tree: Tree, path: str, raw: str) -> None:
 
 
 def proc_path(key: str) -> str:
-    """The file of a key of sysctl(8): net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
+    """Return the file of a key of sysctl(8): net.ipv4.conf.eth0/5.mtu keeps the dot of the interface's name."""
     return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
 
 
 def online_cpus(tree: Tree) -> List[int]:
-    """The CPUs that are online; where the kernel does not list them all that are there."""
+    """Return the CPUs that are online; all CPUs where the kernel does not list them."""
     listed = attempt(lambda: parse_cpu_list(tree.text(CPUS + "/online")))
     if isinstance(listed, list):
         return listed

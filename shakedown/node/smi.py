@@ -42,7 +42,7 @@ def library_path(tree: Tree) -> str:
 
 
 def import_package(tree: Tree) -> Any:
-    """The Python package `amdsmi`. Raises Unreadable where it or its library cannot be loaded."""
+    """Import the Python package `amdsmi`. Raises Unreadable where it or its library cannot be loaded."""
     home = rocm_home(tree)
     if home:
         os.environ["ROCM_PATH"] = tree.path(home)
@@ -70,7 +70,7 @@ def _explain(error: Exception) -> Unreadable:
 
 
 def explain_status(amdsmi: Any, status: int) -> Unreadable:
-    """The reason that a status of the library stands for."""
+    """Return the reason that a status of the library stands for."""
     return _explain(amdsmi.AmdSmiLibraryException(status))
 
 
@@ -88,8 +88,8 @@ def ask(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def serial(text: str) -> str:
-    """A GPU's own number, 16 hex digits however it was written: the library's asic_serial and the driver's unique_id
-    are one. Raises ValueError, and Unreadable for a GPU that has none."""
+    """Return a GPU's own number, 16 hex digits however it was written: the library's asic_serial and the driver's
+    unique_id are one. Raises ValueError, and Unreadable for a GPU that has none."""
     number = int(text, 16)
     if number == 0:
         raise Unreadable("missing", "the serial number is 0")
@@ -148,8 +148,8 @@ def _gpu(amdsmi: Any, handle: Any) -> Part:
 
 
 def read(tree: Tree, library: Any) -> Part:
-    """The library's version, and one part per GPU. `library`: its path, or why there is none. Raises Unreadable where
-    the library does not answer."""
+    """Return the library's version, and one part per GPU. `library`: its path, or why there is none. Raises Unreadable
+    where the library does not answer."""
     pick(library)
     amdsmi = import_package(tree)
     ask(lambda: amdsmi.amdsmi_init() or "done")

@@ -34,7 +34,8 @@ def mpi(tree: Tree) -> str:
 
 
 def rccl(tree: Tree) -> str:
-    """The library with its version: NCCL's in the header of the development package, else that of its file name."""
+    """Return the library with its version: NCCL's in the header of the development package, else that of its file
+    name."""
     home = rocm_home(tree)
     path = tree.first(*(folder + "/" + _RCCL for folder in ((home + "/lib",) if home else ()) + _LIBRARIES))
     if path is None:

@@ -25,7 +25,7 @@ FOLDERS = ("/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/li
 
 
 def parse(lines: list[str]) -> list[Assignment]:
-    """Assignments of one file in their order; a value of None takes the key out of later globs (`-key`)."""
+    """Return the assignments of one file in their order; a value of None takes the key out of later globs (`-key`)."""
     found: list[Assignment] = []
     for line in lines:
         line = line.strip()
@@ -44,7 +44,7 @@ def parse(lines: list[str]) -> list[Assignment]:
 
 
 def effective(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str, Optional[str]]:
-    """The value that each key ends with: the last one named, else the last glob that is not excluded."""
+    """Return the value that each key ends with: the last one named, else the last glob that is not excluded."""
     excluded = {key for key, value in assignments if value is None}
     found: dict[str, Optional[str]] = {}
     for key in keys:
@@ -55,7 +55,7 @@ def effective(assignments: list[Assignment], keys: tuple[str, ...]) -> dict[str,
 
 
 def effective_files(tree: Tree, systemd: bool) -> list[str]:
-    """The files that are read at boot, in their order."""
+    """Return the files that are read at boot, in their order."""
     chosen: dict[str, str] = {}
     for folder in FOLDERS:
         for name in tree.names(folder):
@@ -88,12 +88,12 @@ def read(tree: Tree, boot: NextBoot, asked: Sequence[str] = ()) -> dict[str, Par
 
 
 def question(keys: Iterable[str]) -> list[str]:
-    """The question for these keys."""
+    """Return the question for these keys."""
     return ["sysctl." + key for key in keys]
 
 
 def asked_keys(asked: Sequence[str]) -> list[str]:
-    """The keys of a question. What is no key of sysctl is not read, and so not known."""
+    """Return the keys of a question. A name that is no key of sysctl is not read, and so not known."""
     keys = []
     for name in asked[:MOST]:
         try:

@@ -55,7 +55,7 @@ def read(tree: Tree) -> Part:
 
 
 def _host_key(tree: Tree) -> str:
-    """The public key of sshd that a client is offered first: type and key, without the comment."""
+    """Return the public key of sshd that a client is offered first: type and key, without the comment."""
     paths = ["/etc/ssh/ssh_host_{}_key.pub".format(kind) for kind in ("ed25519", "ecdsa", "rsa")]
     return " ".join(tree.text(tree.first(*paths) or paths[0]).split()[:2])
 
@@ -66,7 +66,7 @@ def attempt_text(tree: Tree, path: str) -> str:
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
-    """The fields of the first processor."""
+    """Return the fields of the first processor."""
     pairs = (line.split(":", 1) for line in text.split("\n\n", 1)[0].splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 

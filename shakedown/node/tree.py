@@ -35,7 +35,7 @@ class Unreadable(Exception):
 
 
 def explain(error: BaseException) -> Unreadable:
-    """The reason that an exception stands for."""
+    """Return the reason that an exception stands for."""
     if isinstance(error, Unreadable):
         return error
     if isinstance(error, OSError):
@@ -47,7 +47,7 @@ def explain(error: BaseException) -> Unreadable:
 
 
 def attempt(reading: Callable[..., Any], *arguments: Any) -> Any:
-    """The value of `reading(*arguments)`, or the unreadable part that says why there is none."""
+    """Return the value of `reading(*arguments)`, or the unreadable part that says why there is none."""
     try:
         return reading(*arguments)
     except Exception as error:  # whatever a broken node makes a reading raise costs that reading only
@@ -59,7 +59,7 @@ def is_unreadable(value: Any) -> bool:
 
 
 def pick(part: Any, *names: str) -> Any:
-    """The value below `names` in a part; where the part is unreadable, that is the value's reason too."""
+    """Return the value below `names` in a part; the reason of an unreadable part is the value's reason too."""
     if is_unreadable(part):
         raise Unreadable(part["unreadable"], part["detail"])
     for name in names:
@@ -123,14 +123,15 @@ class Tree:
             raise
 
     def names_if_permitted(self, path: str) -> list[str]:
-        """The same for a list that has no way to say why it is short: a folder that is closed to this user has none."""
+        """Return the names for a list that cannot say why it is short: a folder that is closed to this user has
+        none."""
         try:
             return self.names(path)
         except PermissionError:
             return []
 
     def matching(self, path: str, pattern: str) -> list[str]:
-        """The names in a folder that fit a shell pattern, sorted."""
+        """Return the names in a folder that fit a shell pattern, sorted."""
         return [name for name in self.names(path) if fnmatchcase(name, pattern)]
 
     @property
@@ -148,22 +149,23 @@ class Tree:
         return os.path.islink(self.root + path)
 
     def link_name(self, path: str) -> Optional[str]:
-        """The last name of where a link leads: how sysfs says which driver, device or NUMA node something has."""
+        """Return the last name of where a link leads: how sysfs says which driver, device or NUMA node something
+        has."""
         try:
             return os.path.basename(os.readlink(self.root + path))
         except OSError:
             return None
 
     def followed(self, path: str) -> str:
-        """The path in this tree that a path leads to, through all links."""
+        """Return the path in this tree that a path leads to, through all links."""
         return os.path.realpath(self.root + path)[len(os.path.realpath(self.root)) if self.root else 0 :]
 
     def first(self, *paths: str) -> Optional[str]:
-        """The first of the paths that exists."""
+        """Return the first of the paths that exists."""
         return next((path for path in paths if self.exists(path)), None)
 
     def tool(self, name: str) -> str:
-        """The path of an executable, by the folders that a non-login shell's PATH may lack."""
+        """Return the path of an executable, by the folders that a non-login shell's PATH may lack."""
         for folder in ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/sbin", "/bin"):
             path = self.root + folder + "/" + name
             if os.access(path, os.X_OK):
@@ -171,7 +173,7 @@ class Tree:
         raise Unreadable("missing", name)
 
     def recorded(self, subject: str) -> Any:
-        """What a system call would have returned, for a tree that is not the live one."""
+        """Return what a system call would have returned, for a tree that is not the live one."""
         if self._recorded is None:
             self._recorded = json.loads(self.text("/recorded.json")) if self.exists("/recorded.json") else {}
         if subject not in self._recorded:

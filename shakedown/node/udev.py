@@ -28,7 +28,7 @@ class Device(NamedTuple):
 
 
 def devices(tree: Tree, subsystem: str, name: str = "*", **attributes: str) -> List[Device]:
-    """The devices of a subsystem by name, only those that fit the pattern and have these attributes in /sys."""
+    """Return the devices of a subsystem by name, only those that fit the pattern and have these attributes in /sys."""
     context = _context() if tree.live else None
     found = (
         _in_files(tree, subsystem, name, attributes)

@@ -24,7 +24,7 @@ def parse_provider(name: str) -> Optional[tuple[str, int]]:
 
 
 def parse_abi(library: bytes) -> int:
-    """The number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
+    """Return the number in the library's symbol version IBVERBS_PRIVATE_<n>, which its providers' names must carry."""
     found = re.search(rb"IBVERBS_PRIVATE_([0-9]{1,9})", library)
     if found is None:
         raise Unreadable("malformed", "no IBVERBS_PRIVATE_<n> in the library")
@@ -32,7 +32,7 @@ def parse_abi(library: bytes) -> int:
 
 
 def parse_driver(lines: list[str]) -> str:
-    """The name after `driver` in a file of libibverbs.d."""
+    """Return the name after `driver` in a file of libibverbs.d."""
     names = [line.split()[1] for line in lines if line.startswith("driver") and len(line.split()) > 1]
     if not names:
         raise Unreadable("malformed", "no driver line")

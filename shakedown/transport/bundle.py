@@ -53,7 +53,7 @@ class Bundle:
     digest: str
 
     def archive(self) -> str:
-        """The files as a compressed tar archive in base64 text, the same for the same files."""
+        """Return the files as a compressed tar archive in base64 text, the same for the same files."""
         return self._archive
 
     @cached_property
@@ -68,14 +68,14 @@ class Bundle:
 
 
 def files_digest(files: dict[str, bytes]) -> str:
-    """The same as in node/launch.py: sha256 over a line for each file, as sha256sum(1) prints them, in order."""
+    """Return the digest of node/launch.py: sha256 over a line for each file, as sha256sum(1) prints them, in order."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {path}\n" for path, data in sorted(files.items()))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
-    """The Python files and libraries of an installed package. psutil's library must be of the stable ABI for Linux
-    on x86_64: one file then serves every Python that the probe supports."""
+    """Yield the Python files and libraries of an installed package. psutil's library must be of the stable ABI for
+    Linux on x86_64: one file then serves every Python that the probe supports."""
     try:
         installed = distribution(package)
     except PackageNotFoundError:
@@ -91,7 +91,7 @@ def _package_files(package: str) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def build() -> Bundle:
-    """The bundle of this checkout and environment. Raises BundleError where a package is missing."""
+    """Build the bundle of this checkout and environment. Raises BundleError where a package is missing."""
     files = {"shakedown/__init__.py": b""}
     for path in sorted(_NODE.rglob("*")):
         if (
@@ -129,11 +129,11 @@ def _command(script: str, seconds: int, asked: Sequence[str]) -> str:
 
 @cache
 def launch_command(seconds: int = 60, asked: tuple[str, ...] = ()) -> str:
-    """The shell command of the steady state: verify and run what is cached, or say that it is missing."""
+    """Return the shell command of the steady state: verify and run what is cached, or say that it is missing."""
     return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds, asked)
 
 
 @cache
 def install_command(seconds: int = 120, asked: tuple[str, ...] = ()) -> str:
-    """The shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
+    """Return the shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
     return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds, asked)

@@ -45,8 +45,8 @@ class Bare(ast.NodeTransformer):
 
 
 def bare(path: Path) -> str:
-    """A script's code alone: what goes over the wire need not explain itself. Imports of our own modules are left
-    out, but for those inside a function."""
+    """Return a script's code alone: what goes over the wire need not explain itself. Imports of our own modules are
+    left out, but for those inside a function."""
     tree = ast.parse(path.read_text())
     tree.body = tree.body[1:] if ast.get_docstring(tree) else tree.body
     tree.body = [node for node in tree.body if not _is_omitted(node)]
@@ -61,8 +61,8 @@ def bare(path: Path) -> str:
 
 @cache
 def program(path: Path, *also: Path) -> str:
-    """The script after the modules that it imports (and those of `also`, with theirs), all in one namespace. Raises
-    ValueError for a name that two of them define: one would call the other's."""
+    """Return the script after the modules that it imports (and those of `also`, with theirs), all in one namespace.
+    Raises ValueError for a name that two of them define: one would call the other's."""
     seen: list[Path] = []
     texts = [bare(needed) for each in (*also, path) for needed in _needed(each, seen)]
     defined = Counter(name for text in texts for name in _defined(text))
@@ -73,25 +73,25 @@ def program(path: Path, *also: Path) -> str:
 
 
 def command(text: str, *words: str) -> str:
-    """A shell command that runs a program's text under the first Python of the node that is new enough."""
+    """Return a shell command that runs a program's text under the first Python of the node that is new enough."""
     return _first_new_enough(f"-c {as_word(text)} {shlex.join(words)}".rstrip())
 
 
 def command_of_file() -> str:
-    """The same for a file that is a shell script and the program at once: it runs itself, with its arguments."""
+    """Return the same for a file that is a shell script and the program at once: it runs itself, with its arguments."""
     return _first_new_enough('"$0" "$@"')
 
 
 def as_word(text: str) -> str:
-    """A program's text as one word of a shell command. It holds no newline, which csh (a login shell on some sites)
-    would not carry into `sh -c`, and no single quote inside: each would grow fivefold in every shell that it goes
-    through."""
+    """Return a program's text as one word of a shell command. It holds no newline, which csh (a login shell on some
+    sites) would not carry into `sh -c`, and no single quote inside: each would grow fivefold in every shell that it
+    goes through."""
     return "'exec(" + json.dumps(text).replace("'", "\\u0027") + ")'"
 
 
 def search(attempt: str, otherwise: str) -> str:
-    """A shell command that makes the attempt with each "$python" that the node has, in the order of preference. The
-    attempt leaves by itself with the one that will do; `otherwise` follows where none did."""
+    """Return a shell command that makes the attempt with each "$python" that the node has, in the order of preference.
+    The attempt leaves by itself with the one that will do; `otherwise` follows where none did."""
     return (
         f"for python in {' '.join(PYTHONS)}; do "
         f'command -v "$python" >/dev/null 2>&1 || continue; {attempt}; done; {otherwise}'
@@ -113,7 +113,7 @@ def _needed(path: Path, seen: list[Path]) -> list[Path]:
 
 
 def _modules(path: Path) -> list[Path]:
-    """The files of our own modules that a file imports."""
+    """Return the files of our own modules that a file imports."""
     found = []
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module and _is_own(node):
@@ -123,7 +123,7 @@ def _modules(path: Path) -> list[Path]:
 
 
 def _defined(text: str) -> set[str]:
-    """The functions, classes and variables at the top of a module."""
+    """Return the functions, classes and variables at the top of a module."""
     found: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

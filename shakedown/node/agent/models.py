@@ -100,7 +100,7 @@ def as_json(value: Any) -> str:
 
 
 def view(document: Any) -> Any:
-    """A document of plain JSON values as the checks see it."""
+    """Wrap a document of plain JSON values as the checks see it."""
     if isinstance(document, list):
         return [view(each) for each in document]
     if not isinstance(document, dict):
@@ -122,22 +122,22 @@ def take(document: Dict[str, Any]) -> None:
 
 
 def recipes() -> Dict[str, Any]:
-    """The recipe of the smoke run, by its name."""
+    """Return the recipe of the smoke run, by its name."""
     return dict(_compiled["recipes"])
 
 
 def families() -> Dict[str, Any]:
-    """The families that caution against a variable, by name."""
+    """Return the families that caution against a variable, by name."""
     return dict(_compiled["families"])
 
 
 def names(kind: str) -> List[str]:
-    """The profiles of a kind."""
+    """Return the profiles of a kind."""
     return sorted(_compiled["profiles"][kind])
 
 
 def load(kind: str, name: str) -> Any:
-    """What the checks read of a profile."""
+    """Return what the checks read of a profile."""
     return _compiled["profiles"][kind][name]
 
 

@@ -109,14 +109,14 @@ class Change:
 
 
 def changes(tree: Tree, remedy: Any, builtin: List[str]) -> List[Change]:
-    """What an operation would change now. Raises Unreadable, KeyError, Failed."""
+    """Return what an operation would change now. Raises Unreadable, KeyError, Failed."""
     found = [change for pair in pairs(remedy, builtin) for change in differing(tree, *pair)]
     room, _, name = remedy.operation.partition(".")
     return found + (closed_files(tree, name) if room == "devices" else [])
 
 
 def pairs(remedy: Any, builtin: List[str]) -> List[Tuple[str, str]]:
-    """The settings of an operation's arguments, by the keys of boot.conf."""
+    """Return the settings of an operation's arguments, by the keys of boot.conf."""
     room, _, name = remedy.operation.partition(".")
     given = remedy.arguments
     if remedy.operation == "boot.settings":
@@ -149,7 +149,7 @@ def differing(tree: Tree, key: str, value: str) -> List[Change]:
 
 
 def recorded_as(setting: Any, detail: str) -> str:
-    """The name of the record, as the operations have it."""
+    """Return the name of the record, as the operations have it."""
     if setting.name == "module":
         return "modules." + detail
     name = str(setting.key()) + ("." + detail if detail else "")
@@ -157,7 +157,7 @@ def recorded_as(setting: Any, detail: str) -> str:
 
 
 def closed_files(tree: Tree, name: str) -> List[Change]:
-    """The device files that a job's user could not open, with what gives them the mode and the group."""
+    """Return the device files that a job's user could not open, with what gives them the mode and the group."""
     access = ACCESS[name]
     least = int(access["mode"], 8)
     steps, paths = [], []

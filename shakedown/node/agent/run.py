@@ -31,7 +31,7 @@ Worst = Callable[[Sequence[Any]], str]
 
 
 def read_config(path: str) -> Dict[str, Any]:
-    """What was compiled for this node. Raises Unsafe, OSError, ValueError."""
+    """Read what was compiled for this node. Raises Unsafe, OSError, ValueError."""
     folder, _, name = path.rpartition("/")
     content = sound(folder or "/").read_own(name, LIMIT)
     if content is None:
@@ -53,7 +53,7 @@ def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List
 
 
 def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str, began: float) -> Dict[str, Any]:
-    """What is told of a check. `why`: it could not be made, and the verdict is unknown."""
+    """Return the report of a check. `why`: the reason that the check could not be made; the verdict is then unknown."""
     counts = dict.fromkeys(tell.VERDICTS, 0)
     for each in findings:
         counts[str(each.verdict)] += 1

@@ -21,7 +21,7 @@ SEVERITY = {"drift": 5, "unknown": 4, "fail": 3, "warn": 6}  # of syslog: notice
 
 
 def put(folder: str, name: str, text: str, mode: int = 0o644) -> None:
-    """Raises Unsafe and OSError."""
+    """Write a file of the agent. Raises Unsafe and OSError."""
     sound(folder, 0o755).write(name, text.encode("utf-8", "replace"), mode)
 
 
@@ -44,8 +44,8 @@ def message(told: Dict[str, Any]) -> str:
 
 
 def journal(told: Dict[str, Any]) -> Iterator[str]:
-    """A line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last one. What users
-    of the node choose (names of processes, of files) can be in all of them, and begins no line of its own."""
+    """Yield a line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last line. Users
+    of the node choose names of processes and of files; such a name begins no line of the journal."""
     from shakedown.common.text import printable
 
     for line in _lines(told):

@@ -36,7 +36,7 @@ NEW_ENOUGH = "import sys; sys.exit(sys.version_info < (3, 8))"
 
 
 def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
-    """The program's files; refuses what is not of the digest."""
+    """Return the program's files; refuse files that do not have the digest."""
     data = zlib.decompress(base64.b64decode(job["archive"]))
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         opened = [(member.name, archive.extractfile(member)) for member in archive.getmembers()]
@@ -48,8 +48,8 @@ def files_of(job: Dict[str, Any]) -> List[Tuple[str, bytes]]:
 
 
 def python() -> str:
-    """An interpreter of the distribution that is new enough, and that nobody but root can exchange. This very one goes
-    by its own path: a link to it may be another user's."""
+    """Return an interpreter of the distribution that is new enough, and that only root can exchange. The running
+    interpreter goes by its real path: a link to it may be another user's."""
     for path in (*PYTHONS, *MORE, os.path.realpath(sys.executable or "/")):
         if not os.path.isfile(path):
             continue
@@ -64,7 +64,7 @@ def python() -> str:
 
 
 def unpack(job: Dict[str, Any], interpreter: str) -> None:
-    """The program in a folder of its own by its digest, with the byte code of its modules."""
+    """Put the program into a folder named by its digest, with the byte code of its modules."""
     home = sound(job["home"], 0o755)
     if home.look(job["digest"]) is not None:
         home.remove_tree(job["digest"])

@@ -50,7 +50,7 @@ class Broken(Exception):
 
 
 def public(url: str) -> str:
-    """A URL as it may be shown: user, password and query give access, as those of a bucket's signed URLs do."""
+    """Return a URL as it may be shown. User, password and query give access, as in a bucket's signed URLs."""
     scheme, mark, rest = url.partition("://")
     place, query, _ = rest.partition("?")
     host, slash, path = place.partition("/")
@@ -83,7 +83,8 @@ class Wanted:
         self.part = "{}-{}-{}".format(self.parts, node[:60], os.geteuid())
 
     def open_part(self) -> int:
-        """The part, which nobody else has ever been able to write; a new one where there is none of that kind."""
+        """Open the part, which no other user has ever been able to write; make a new one where there is none of that
+        kind."""
         try:
             fd = self.folder.open(self.part, os.O_RDWR)
             found = os.fstat(fd)
@@ -109,12 +110,12 @@ class Wanted:
         self.folder.remove_tree(self.part)
 
     def recorded(self) -> bool:
-        """Checked before, and not touched since."""
+        """Return whether the file was checked before, and not touched since."""
         said = recorded(self.folder, self.name)
         return said is not None and self.sha256 in (None, said["sha256"]) and self.size in (None, said["size"])
 
     def check(self, fd: int) -> str:
-        """The SHA-256 of a whole file. DownloadError where it is not the one that was asked for."""
+        """Return the SHA-256 of a whole file. DownloadError where it is not the requested one."""
         size = os.fstat(fd).st_size
         if self.size is not None and size != self.size:
             raise DownloadError("other", "{} has {} bytes, not {}".format(self.name, size, self.size))
@@ -137,7 +138,7 @@ class Wanted:
         say("{}: {} bytes, sha256 {} ({})".format(self.name, found.st_size, digest, known))
 
     def looked_at(self) -> bool:
-        """What somebody else put there is looked at, and never overwritten. False where nothing is."""
+        """Check a file that another process put there; it is never overwritten. False where there is none."""
         if self.folder.look(self.name) is None:
             return False
         fd = self.folder.open(self.name, os.O_RDONLY)
@@ -205,7 +206,7 @@ class Clock:
 
 
 def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
-    """The server's answer from that byte on. Broken for what may pass, DownloadError for what will not."""
+    """Return the server's answer from that byte on. Broken for what may pass, DownloadError for what will not."""
     request = urllib.request.Request(file.url, headers={"Accept-Encoding": "identity"})
     if begin:
         request.add_header("Range", "bytes={}-".format(begin))
@@ -224,7 +225,7 @@ def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> A
 
 
 def total_of(answer: Any) -> Optional[int]:
-    """The length of the whole file, if the server says it."""
+    """Return the length of the whole file, if the server reports it."""
     span = answer.headers.get("Content-Range")
     length = span.rpartition("/")[2] if span else answer.headers.get("Content-Length")
     return int(length) if length and length.isascii() and length.isdigit() and len(length) < 19 else None
@@ -245,7 +246,8 @@ def origin_name(file: Wanted) -> str:
 
 
 def resumable(file: Wanted, fd: int) -> Optional[str]:
-    """What tells the server which version the part is of; "" where only our checksum can tell. None: begin again."""
+    """Return what names the version of the part to the server; "" where only our checksum can tell. None: begin
+    again."""
     try:
         origin = json.loads((origins().read_own(origin_name(file)) or b"{}").decode())
         if origin.get("url") != file.url or origin.get("inode") != os.fstat(fd).st_ino:
@@ -311,7 +313,8 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
 
 
 def expect(file: Wanted, whole: Optional[int]) -> None:
-    """The server's length against the expected one; without either and without a checksum nothing could be proved."""
+    """Compare the server's length with the expected one; without either and without a checksum nothing could be
+    proved."""
     if whole is None and file.size is None and file.sha256 is None:
         raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
     if None not in (whole, file.size) and whole != file.size:
@@ -336,7 +339,7 @@ def persist(file: Wanted, action: Callable[[], Any], tries: int, clock: Clock) -
 
 
 def missing_bytes(file: Wanted, stall_s: float) -> int:
-    """What is still to come, as the server says."""
+    """Return how many bytes are still to come, as the server reports."""
     with ask(file, 0, None, stall_s) as answer:
         whole = total_of(answer)
         expect(file, whole)

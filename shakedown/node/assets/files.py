@@ -35,7 +35,7 @@ TOKEN = 4096
 
 
 def split(path: str, make: int = 0o755) -> Any:
-    """The folder of a path, safe and there, and the name in it."""
+    """Return the folder of a path, safe and present, and the name in it."""
     folder, _, name = path.rpartition("/")
     if name in ("", ".", "..") or not path.startswith("/"):
         raise Unsafe("{!r} is no path of a file".format(path))
@@ -76,7 +76,7 @@ def restore(job: Dict[str, Any]) -> None:
 
 
 def copy(source: Folder, name: str, target: Folder, new: str) -> None:
-    """A link as a link, a file with its mode, owner and times."""
+    """Copy a link as a link, a file with its mode, owner and times."""
     found = source.look(name)
     if found is not None and stat.S_ISLNK(found.st_mode):
         beside = ".{}.{}.new".format(new[:100], os.urandom(8).hex())
@@ -127,7 +127,7 @@ def forget(job: Dict[str, Any]) -> None:
 
 
 def folder(job: Dict[str, Any]) -> None:
-    """What is worked in has to be safe; one that is not there yet has to come into a safe one."""
+    """Check that a folder is safe to work in; a missing one has to come into a safe one."""
     parent, _, name = job["path"].rstrip("/").rpartition("/")
     above = sound(parent or "/", 0o755, or_sticky=True)
     if above.look(name) is not None or above.problem:  # where others may write, we have to be the one who makes it
@@ -144,7 +144,7 @@ def token(job: Dict[str, Any]) -> None:
 
 
 def see(job: Dict[str, Any]) -> None:
-    """A network file system may take some time to show a new file."""
+    """Wait for a mark: a network file system may take some time to show a new file."""
     deadline = time.monotonic() + job["patience_s"]
     while True:
         try:

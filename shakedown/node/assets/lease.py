@@ -62,7 +62,7 @@ class Lease:
 
 
 def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
-    """What a lock says; None where there is none."""
+    """Return what a lock holds; None where there is none."""
     try:
         fd = folder.open(name, os.O_RDONLY)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
 
 
 def whereabouts() -> str:
-    """This user on this boot of this machine, and in this container: whoever is the same holds the same local lock."""
+    """Return this user, boot, machine and container as one word: the same word holds the same local lock."""
     with open("/proc/sys/kernel/random/boot_id") as handle:
         return "{} {} {}".format(handle.read().strip(), os.readlink("/proc/self/ns/pid"), os.geteuid())
 
@@ -90,7 +90,7 @@ def holder(said: Dict[str, Any]) -> str:
 
 
 def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
-    """The lock, as soon as it is free or its holder has not renewed it for a lease. Busy names the holder.
+    """Take the lock as soon as it is free or its holder has not renewed it for a lease. Busy names the holder.
 
     To be called with the local lock held: a holder who would have to have that too is dead.
     """

@@ -66,7 +66,8 @@ def engine(job: Dict[str, Any], *arguments: str) -> "subprocess.CompletedProcess
 
 
 def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadline: float) -> None:
-    """The program, until it ends, its time is over, the lock is lost or the controller gone. Its container goes."""
+    """Run the program until it ends, its time is over, the lock is lost or the controller is gone; remove its
+    container."""
     variables = [word for key, value in job["variables"].items() for word in ("--env", "{}={}".format(key, value))]
     options = ["--rm", "--pull", "never", "--network", "host", "--entrypoint=", "--name", name]
     label = ["--label", "{}={}".format(job["label"], job["run_id"])]
@@ -117,7 +118,7 @@ def remove_container(job: Dict[str, Any], name: str) -> None:
 
 
 def check(folder: Folder) -> None:
-    """A Megatron index with its data, and no index without."""
+    """Require a Megatron index with its data, and no index without data."""
     files = listing(folder)
     indexes = [path for path in files if path.endswith(".idx")]
     bad = [path for path in indexes if not files.get(path[:-4] + ".bin") or head(folder, path) != MAGIC]
@@ -173,7 +174,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
 
 
 def own(folder: Folder) -> None:
-    """The program may have given its folder away: then the mark would prove nothing."""
+    """Take the folder back: the program may have given it away, and the mark would then prove nothing."""
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder.fd)
     try:
         if os.geteuid() == 0:

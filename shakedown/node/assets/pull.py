@@ -57,7 +57,7 @@ class PullError(Exception):
 
 
 def classify(words: str, name: str = "") -> str:
-    """The kind of a failure by what the engine said, with the image's own name and digest left out."""
+    """Return the kind of a failure by what the engine said, with the image's own name and digest left out."""
     text = re.sub(r"sha256:[0-9a-f]+", "", words.replace(name, "") if name else words)
     for kind, pattern in KINDS:
         if re.search(pattern, text, re.IGNORECASE):
@@ -93,7 +93,7 @@ class Engine:
         return [self.job["engine"], *self.options, *arguments]
 
     def run(self, *arguments: str, text_in: str = "") -> str:
-        """Standard output; raises PullError with what the engine said."""
+        """Return standard output; raise PullError with the engine's message."""
         try:
             done = subprocess.run(
                 self.command(*arguments),
@@ -115,7 +115,7 @@ class Engine:
         return done.stdout.strip()
 
     def ask(self, *arguments: str) -> str:
-        """Standard output, or nothing where the engine does not know the command."""
+        """Return standard output; nothing where the engine does not know the command."""
         try:
             return self.run(*arguments)
         except PullError:
@@ -187,7 +187,7 @@ class Engine:
             raise PullError(classify(words, self.job["name"]), words)
 
     def digests(self, reference: str) -> List[str]:
-        """The registry digests of an image that is here; none where it is not."""
+        """Return the registry digests of an image that is here; none where it is not."""
         text = self.ask("image", "inspect", "--format", "{{json .RepoDigests}}", reference)
         try:
             return [str(entry).partition("@")[2] for entry in json.loads(text or "[]") or []]

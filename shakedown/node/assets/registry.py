@@ -101,14 +101,14 @@ class Registry:
         self.token_server: Optional[str] = None
 
     def basic(self) -> Optional[str]:
-        """The user's own credentials, or None."""
+        """Return the user's own credentials, or None."""
         if not self.job.get("username"):
             return None
         pair = "{}:{}".format(self.job["username"], self.job.get("password", ""))
         return "Basic " + base64.b64encode(pair.encode()).decode()
 
     def open(self, url: str, authorization: Optional[str], limit: int) -> Tuple[bytes, Any]:
-        """The answer's body and its headers."""
+        """Return the answer's body and its headers."""
         headers = {"Accept": ", ".join(INDEXES + MANIFESTS)}
         if authorization:
             headers["Authorization"] = authorization
@@ -121,7 +121,8 @@ class Registry:
             return body, answer.headers
 
     def manifest(self, reference: str) -> Tuple[Dict[str, Any], str]:
-        """The manifest, and its digest: computed from what came, and held against what was asked for and announced."""
+        """Return the manifest and its digest: computed from what came, and compared with the requested and the
+        announced one."""
         url = "{}://{}/v2/{}/manifests/{}".format(self.scheme, self.host, self.job["repository"], reference)
         try:
             body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
@@ -140,7 +141,7 @@ class Registry:
         return mapping(body), digest
 
     def let_in(self, challenge: str) -> Optional[str]:
-        """The authorization that a 401 asks for: the credentials themselves, or a token for them (RFC 6750).
+        """Return the authorization that a 401 asks for: the credentials themselves, or a token for them (RFC 6750).
 
         Credentials go to the token server that the registry names, as docker sends them, and in clear only where the
         inventory says `insecure`.
@@ -165,7 +166,7 @@ class Registry:
 
 
 def mapping(body: bytes) -> Dict[str, Any]:
-    """A JSON object. Refused for anything else."""
+    """Parse a JSON object. Refused for anything else."""
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
@@ -176,7 +177,7 @@ def mapping(body: bytes) -> Dict[str, Any]:
 
 
 def rows(document: Dict[str, Any], key: str) -> Any:
-    """A list of objects in a manifest."""
+    """Return a list of objects in a manifest."""
     found = document.get(key) or []
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise Refused("answer", "no list of {}".format(key))
@@ -223,7 +224,7 @@ def fits(platform: Any, own: Dict[str, str]) -> bool:
 
 
 def explain(error: BaseException) -> Dict[str, Any]:
-    """The kind of a failure, and its words."""
+    """Return the kind of a failure, and its words."""
     if isinstance(error, Refused):
         return {"error": error.kind, "detail": clean(error, 500)}
     if isinstance(error, urllib.error.HTTPError):

@@ -23,5 +23,5 @@ def clean(text: object, limit: int = 2000) -> str:
 
 
 def say(text: str) -> None:
-    """A line of progress on standard output."""
+    """Print a line of progress on standard output."""
     print(clean(text), flush=True)

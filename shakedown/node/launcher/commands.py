@@ -139,7 +139,7 @@ class _Visit:
         self.run_id = os.path.basename(path)
 
     def ask(self, command: str, **more: Any) -> Dict[str, Any]:
-        """The watchdog's answer; of one that has died, what it wrote down last. Raises Silent."""
+        """Return the watchdog's answer; of a dead watchdog, its last status. Raises Silent."""
         place = self._place()
         try:
             return {"watchdog": True, **control.ask(place, {"command": command, "run_id": self.run_id, **more})}
@@ -152,18 +152,19 @@ class _Visit:
         return folder.read_json(self.path, "control.json")
 
     def _last(self) -> Dict[str, Any]:
-        """What the watchdog wrote down last."""
+        """Return the watchdog's last status."""
         return {**folder.read_json(self.path, "status.json"), "marks": []}
 
     def poll(self, offset: int) -> Dict[str, Any]:
-        """The status, and the leader's log from `offset`."""
+        """Return the status, and the leader's log from `offset`."""
         answer = self.ask("poll", offset=offset)
         answer.update(self.fetch(folder.LEADER_LOG, offset))
         answer["disk_free_bytes"] = shutil.disk_usage(self.path).free
         return answer
 
     def fetch(self, name: str, offset: int) -> Dict[str, Any]:
-        """A part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the file's."""
+        """Return a part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the
+        file's."""
         try:
             data, offset, size = folder.chunk(self.path, self._inside(name), offset, FETCH_LIMIT)
         except OSError as error:
@@ -171,7 +172,7 @@ class _Visit:
         return {"data": base64.b64encode(zlib.compress(data, 1)).decode(), "offset": offset, "size": size}
 
     def digest(self, name: str, length: int) -> Dict[str, Any]:
-        """The size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long."""
+        """Return the size of a log, and the SHA-256 of its first `length` bytes; None where that takes too long."""
         try:
             digest, size = folder.digest(self.path, self._inside(name), length, _DIGEST_S)
         except OSError as error:
@@ -182,7 +183,7 @@ class _Visit:
         return name.replace("{run_dir}", self.path)
 
     def standstill(self) -> Dict[str, Any]:
-        """What the run's processes are doing, written down in its folder."""
+        """Write down in the run's folder what its processes are doing."""
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
         return standstill.take(self.path, mark, self._place().get("process", [None])[0])
 
@@ -243,8 +244,7 @@ class _Visit:
 
 
 def begin(request: Dict[str, Any]) -> Dict[str, Any]:
-    """What the first step on a node is asked: to prepare a run, or to stop one whose folder the controller does not
-    know."""
+    """Do the first step on a node: prepare a run, or stop one whose folder the controller does not know."""
     return prepare(request["job"], request["sources"]) if "job" in request else _stop_by_id(request["stop"])
 
 

@@ -41,7 +41,7 @@ class Dead(Silent):
 
 
 def loads(text: bytes) -> Dict[str, Any]:
-    """The document of a message. Raises ValueError for anything else than an object."""
+    """Parse the document of a message. Raises ValueError for anything else than an object."""
     try:
         message = json.loads(text)
     except RecursionError:
@@ -52,7 +52,7 @@ def loads(text: bytes) -> Dict[str, Any]:
 
 
 def parent() -> str:
-    """What holds the folders of the sockets."""
+    """Return the folder that holds the folders of the sockets."""
     return lock.make_roots_folder() if os.geteuid() == 0 else "/tmp"
 
 
@@ -175,7 +175,7 @@ def _answered(request: bytes, answer: Answer) -> Dict[str, Any]:
 
 
 def _open_folder(path: str) -> int:
-    """The folder, if it belongs to this user alone. Raises OSError."""
+    """Open the folder, if it belongs to this user alone. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     about = os.fstat(descriptor)
     if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) != 0o700:
@@ -185,7 +185,7 @@ def _open_folder(path: str) -> int:
 
 
 def _remove(path: str) -> None:
-    """A folder of a socket: nothing else is in it, and if there is, it stays."""
+    """Remove a socket and its folder; a folder that holds anything else stays."""
     for remove, name in ((os.unlink, os.path.join(path, _SOCKET)), (os.rmdir, path)):
         try:
             remove(name)

@@ -26,7 +26,7 @@ class Unusable(Exception):
 
 
 def path_of(run_id: str) -> str:
-    """The folder of a run of this user."""
+    """Return the folder of a run of this user."""
     if not is_run_id(run_id):
         raise Unusable("not a run id: %r" % run_id)
     return os.path.join(parent(), run_id)
@@ -38,8 +38,8 @@ def is_run_id(name: str) -> bool:
 
 
 def parent() -> str:
-    """What holds the run folders of this user. Root takes $HOME only where nobody else can write: sudo may leave it
-    at the home of who called it."""
+    """Return the folder that holds this user's run folders. Root takes $HOME only where no other user can write: sudo
+    may leave it at the home of its caller."""
     home = os.environ.get("HOME")
     if not home or (os.geteuid() == 0 and stranger(home)):
         home = pwd.getpwuid(os.geteuid()).pw_dir
@@ -47,7 +47,7 @@ def parent() -> str:
 
 
 def stranger(path: str) -> Optional[str]:
-    """The part of a path that another user than root could exchange, and whose it is; None where there is none."""
+    """Return the part of a path that another user than root could exchange, and its owner; None where there is none."""
     path = os.path.realpath(path)
     while True:
         about = os.lstat(path) if os.path.lexists(path) else None
@@ -173,7 +173,7 @@ def remove_below(path: str, name: str) -> None:
 
 
 def _folder_of(path: str, name: str) -> Tuple[int, str]:
-    """The folder in which it lies, open, and its own name there."""
+    """Open the folder of a file, and return it with the file's name there."""
     if name.startswith(path + os.sep):
         name = name[len(path) + 1 :]
     parts = name.split(os.sep)
@@ -246,7 +246,7 @@ def _regular(path: str, name: str) -> BinaryIO:
 
 
 def run_of_watchdog(pid: int) -> Optional[str]:
-    """The run of this user whose watchdog has that pid, by what the run folders say."""
+    """Return this user's run whose watchdog has that pid, by the run folders."""
     try:
         names = [name for name in os.listdir(parent()) if is_run_id(name)]
     except OSError:

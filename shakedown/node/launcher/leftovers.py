@@ -43,7 +43,7 @@ def sweep() -> Dict[str, Any]:
 
 
 def _newest_first(parent: str) -> List[Tuple[str, float]]:
-    """This user's run folders, each with the time of its last change."""
+    """Return this user's run folders, each with the time of its last change."""
     found = []
     try:
         names = os.listdir(parent)

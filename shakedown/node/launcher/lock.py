@@ -51,7 +51,7 @@ class Lock:
         self.note = note
 
     def fileno(self) -> int:
-        """The descriptor that is the lock."""
+        """Return the descriptor that is the lock."""
         return self._held
 
     def drain(self) -> None:
@@ -133,7 +133,7 @@ def make_roots_folder() -> str:
 
 
 def _roots_files() -> Tuple[str, str]:
-    """The lock and the record that says whose it is."""
+    """Return the lock and the record of its holder."""
     given = os.environ.get(NAME_VARIABLE)
     name = "node-" + hashlib.sha256(given.encode()).hexdigest()[:16] if given else "node"
     return os.path.join(ROOTS, name + ".lock"), os.path.join(ROOTS, name + ".json")
@@ -147,7 +147,8 @@ def _roots_run(record: str) -> str:
 
 
 def _remedy(path: str, record: str) -> str:
-    """What frees a node whose run has no watchdog at work: that one was stopped or killed, and so was its guardian."""
+    """Return what frees a node whose run has no working watchdog: the watchdog was stopped or killed, and so was its
+    guardian."""
     watchdog = folder.read_document(record).get("pid")
     process = processes.read(watchdog) if isinstance(watchdog, int) else None
     if process is not None and process.state not in "ZX":

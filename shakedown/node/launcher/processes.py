@@ -26,7 +26,7 @@ class Process(NamedTuple):
 
 
 def read(pid: int) -> Optional[Process]:
-    """The process with that pid, or None."""
+    """Return the process with that pid, or None."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as file:
             text = file.read()
@@ -46,7 +46,7 @@ def _carries_mark(pid: int, entry: bytes) -> bool:
 
 
 def boot_id() -> str:
-    """What the kernel calls the current boot; empty where it does not say."""
+    """Return the kernel's id of the current boot; empty where there is none."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -55,13 +55,13 @@ def boot_id() -> str:
 
 
 def identity(pid: int) -> List[int]:
-    """The pid with its start time: what `find` takes."""
+    """Return the pid with its start time: what `find` takes."""
     process = read(pid)
     return [pid, process.started if process else 0]
 
 
 def find(pid: int, started: int) -> List[Process]:
-    """The process of that identity, if it is alive."""
+    """Return the process of that identity, if it is alive."""
     process = read(pid)
     return [process] if process and process.started == started and process.state not in "ZX" else []
 
@@ -74,7 +74,7 @@ def named(identity: object) -> List[Process]:
 
 
 def members(mark: str, watchdog: Optional[int]) -> List[Process]:
-    """What a run has running: descendants of its watchdog, and whatever carries its mark wherever it has gone to.
+    """Return a run's processes: descendants of its watchdog, and any process that carries the run's mark.
 
     The watchdog inherits orphans (it is their subreaper), so a descendant that cleared its environment is found by its
     parents, and one that outlived the watchdog by its mark.

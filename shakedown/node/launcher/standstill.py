@@ -123,7 +123,7 @@ def _status(pid: int) -> Dict[str, str]:
 
 
 def _inner(pid: int) -> int:
-    """The pid as the process itself sees it: in a container it is another one."""
+    """Return the pid as the process itself sees it: in a container the pid is another one."""
     inner = _status(pid).get("NSpid", "").split()
     return int(inner[-1]) if inner else pid
 
@@ -137,7 +137,7 @@ def _listens(path: str, pid: int, name: str) -> bool:
 
 
 def _stacks_of(path: str, name: str) -> str:
-    """The file for the stacks of a process, which the process itself has made; empty: it has none."""
+    """Return the name of the file that a process made for its stacks; empty where it has none."""
     return next((each for each in _listed(os.path.join(path, FOLDER)) if each.startswith("stacks-%s-" % name)), "")
 
 
@@ -150,8 +150,8 @@ def _send(process: processes.Process, number: int) -> None:
 
 
 def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
-    """Connections of the process's network with data that the other end has not acknowledged, and how often it was sent
-    again (Documentation/networking/proc_net_tcp.rst)."""
+    """Return connections of the process's network with data that the other end has not acknowledged, and how often it
+    was sent again (Documentation/networking/proc_net_tcp.rst)."""
     found = []
     for name in ("tcp", "tcp6"):
         for line in _read("/proc/%d/net/%s" % (pid, name), 1 << 20).splitlines()[1:]:
@@ -162,7 +162,7 @@ def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
 
 
 def _address(text: str) -> str:
-    """The IPv4 address of "0100007F:1F90", and of one that is mapped into IPv6; the text itself of another."""
+    """Return the IPv4 address of "0100007F:1F90", also of one that is mapped into IPv6; another text as it is."""
     digits = text.split(":")[0]
     if len(digits) == 32 and digits[:24] == "0000000000000000FFFF0000":
         digits = digits[24:]
@@ -184,7 +184,7 @@ def _ask_nccl(path: str) -> None:
 
 
 def _ras() -> str:
-    """What RCCL's RAS service says of the job, where one answers."""
+    """Return the answer of RCCL's RAS service about the job."""
     data, until = b"", time.monotonic() + _RAS_S
     try:
         with socket.create_connection(_RAS, timeout=1) as connection:
@@ -227,7 +227,7 @@ def _ours(pid: int, program: str) -> bool:
 
 
 def _spied(program: str, pid: int) -> str:
-    """The stacks as py-spy sees them, without stopping the process; why not, where it does not."""
+    """Return the stacks as py-spy reads them without stopping the process, or its error."""
     try:
         done = subprocess.run(
             [program, "dump", "--nonblocking", "--pid", str(pid)],
@@ -272,6 +272,6 @@ def _has(path: str, name: str) -> bool:
 
 
 def _files(path: str) -> List[str]:
-    """What there is to fetch: the files of the folder, not its pipes."""
+    """Return the files of the folder that can be fetched: not its pipes."""
     names = [name for name in _listed(os.path.join(path, FOLDER)) if _NAME.fullmatch(name)]
     return ["%s/%s" % (FOLDER, name) for name in names if not name.endswith((".pipe", ".partial"))][:_FILES]

@@ -53,7 +53,7 @@ class Watchdog:
         self._umask = os.umask(0o077)
 
     def serve(self) -> None:
-        """The whole life of a run. Whatever goes wrong in here, what was started is ended."""
+        """Live the whole life of a run. Whatever fails in here, what was started is ended."""
         processes.adopt_orphans()
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_sigterm())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -196,7 +196,7 @@ class Watchdog:
         return processes.members(self._job["mark"], os.getpid())
 
     def _of_the_job(self) -> List[processes.Process]:
-        """What the run has running, but for the sampler, which sees the job's end."""
+        """Return the run's processes except the sampler, which sees the job's end."""
         return self._sampler.others(self._members())
 
     # -- one turn ------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Watchdog:
     # -- answers -------------------------------------------------------------------------------------------------
 
     def _answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The answer to a client of this run. The lease begins anew with each request that is one of this run."""
+        """Answer a client of this run. The lease begins anew with each request of this run."""
         command, offset = request.get("command"), request.get("offset", 0)
         if request.get("run_id") != self._job["run_id"]:
             return {"error": "this node runs %s" % self._job["run_id"]}
@@ -286,7 +286,7 @@ class Watchdog:
         return {"left": left}
 
     def _status(self, offset: int) -> Dict[str, Any]:
-        """Times are given as seconds ago: the node's clock need not be right."""
+        """Return the status. Times are given as seconds ago: the node's clock need not be right."""
         now = time.monotonic()
         self._marks = [mark for mark in self._marks if mark[0] > offset] or self._marks[-1:]
         return {

@@ -31,7 +31,7 @@ class PcieAcs(RegisterSetting):
         return attempt(self.enabled, tree)
 
     def enabled(self, tree: Tree) -> List[str]:
-        """The functions (BDF) with any control on; the other bits of the register say something else."""
+        """Return the functions (BDF) with any control on; the other bits of the register say something else."""
         return [target.split()[0] for target, word in self.read(tree, "").items() if int(word, 16) & ACS_CONTROLS]
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:

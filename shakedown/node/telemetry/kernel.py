@@ -85,7 +85,7 @@ class KernelLog:
             self._say("# before %s" % text)
 
     def close(self, end: float) -> None:
-        """The window's end. Without this line a reader knows that the file was cut."""
+        """Write the window's end. Without this line a reader knows that the file was cut."""
         while self.drain():
             pass
         if self._handle is None and self.unreadable is None:
@@ -98,8 +98,9 @@ class KernelLog:
         os.close(self._file)
 
     def _from_journal(self) -> None:
-        """A user who may read the journal of the system (group adm or systemd-journal) has the kernel's log there. An
-        empty answer proves nothing, so a record of this boot is asked for first: there always is one."""
+        """Take the log from the journal. A user who may read the journal of the system (group adm or systemd-journal)
+        has the kernel's log there. An empty answer proves nothing, so a record of this boot is asked for first: there
+        always is one."""
         refused = Unreadable("not readable", self._why)
         try:
             argv = [

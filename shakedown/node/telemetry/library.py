@@ -104,7 +104,7 @@ class Library:
 
 
 def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
-    """The process's whole life. Its standard streams are closed off: a library may print."""
+    """Live the process's whole life. Its standard streams are closed: a library may print."""
     other_end.close()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -137,7 +137,7 @@ def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
 
 
 def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
-    """What one GPU says now. Of the throttling there are the raw counts: the sampler sees them grow."""
+    """Return what one GPU reports now. Of the throttling these are raw counts: the sampler sees them grow."""
     import ctypes
 
     wrapper = module.amdsmi_interface.amdsmi_wrapper
@@ -167,8 +167,8 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
 
 
 def _field(metrics: Any, name: str) -> Any:
-    """A field; None where this library's structure has none of it, or the driver says (with all bits set) that it has
-    no value. Of several XCDs' clocks the mean."""
+    """Return a field; None where this library's structure has none of it, or the driver sets all its bits: no value. Of
+    several XCDs' clocks the mean."""
     import ctypes
 
     value = getattr(metrics, name, None)

@@ -42,7 +42,8 @@ class Machine(Source):
         }
 
     def _pressure(self, kind: str, shares: Tuple[str, ...]) -> Values:
-        """ "some avg10=0.00 avg60=0.00 avg300=0.00 total=123" in microseconds; older kernels have no "full" of CPUs."""
+        """Parse "some avg10=0.00 avg60=0.00 avg300=0.00 total=123", in microseconds; older kernels have no "full" of
+        CPUs."""
         lines = (line.split() for line in self._tree.lines("/proc/pressure/" + kind))
         totals = {words[0]: int(words[-1].partition("=")[2]) / 1e6 for words in lines}
         return {"pressure/%s_%s_s" % (kind, share): totals[share] for share in shares}

@@ -53,7 +53,7 @@ def io_counters(tree: Tree) -> Any:
 
 
 def of_interface(counters: Any, name: str, field: str) -> Any:
-    """A counter, or the Unreadable that says why there is none."""
+    """Return a counter, or the Unreadable that says why there is none."""
     if isinstance(counters, Unreadable):
         return counters
     return getattr(counters[name], field) if name in counters else Unreadable("missing", "interface " + name)
@@ -88,7 +88,7 @@ class Errors(Source):
         self._told = 0
 
     def risen(self) -> List[Values]:
-        """The changes since this was last asked."""
+        """Return the changes since the last call."""
         found, self._risen = self._risen, []
         return found
 

@@ -24,7 +24,7 @@ class Output:
         self._file = self._open(path)
 
     def sample(self, document: Dict[str, Any]) -> None:
-        """A sample: its first key is `t`. Raises OSError."""
+        """Append a sample: its first key is `t`. Raises OSError."""
         data = _line(document)
         if self._size + len(data) > self._limit - _RESERVE:
             self._thin()

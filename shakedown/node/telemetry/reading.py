@@ -24,7 +24,7 @@ class Source:
 
 
 def attempted(reading: Reading) -> Any:
-    """The value, or the Unreadable that says why there is none."""
+    """Return the value, or the Unreadable that says why there is none."""
     try:
         return reading()
     except Exception as error:  # whatever a broken node makes a reading raise costs that reading only
@@ -32,13 +32,14 @@ def attempted(reading: Reading) -> Any:
 
 
 def rounded(value: Any) -> Any:
-    """A value as it is written: whole numbers as they are, others to the thousandth. None: none, or not finite."""
+    """Return a value as it is written: whole numbers as they are, others to the thousandth. None: no value, or not
+    finite."""
     if isinstance(value, float):
         return round(value, 3) if abs(value) < 1e300 else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def together(names: Iterable[str], reading: Reading) -> Values:
-    """What a reading gives for several channels, or in each of them why it gives nothing."""
+    """Return what a reading gives for several channels, or in each of them why it gives nothing."""
     values = attempted(reading)
     return dict.fromkeys(names, values) if isinstance(values, Unreadable) else values
