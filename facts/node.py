@@ -101,7 +101,7 @@ class NodeState(Fact[dict[str, Any]]):
             raise FactProcessError("no node state: the probe is not on the node, and there is no connection to it")
         try:
             status, output = self.host.run_shell_command(
-                StringCommand(bundle.install_command(asked=self.asked)),
+                StringCommand(bundle.install_command(requested=self.asked)),
                 **{**arguments, "_stdin": bundle.build().archive().splitlines()},
             )
         except (OSError, EOFError, SSHException, PyinfraError) as error:

@@ -45,8 +45,8 @@ SCHEMA_VERSION = 1
 
 def _settings(tree: Tree, boot: NextBoot, waits: bool) -> Part:
     """Read the settings that a node has once, by name: those whose reading may wait for a device, or the others."""
-    chosen = [each for each in SETTINGS.values() if not each.details and each.waits == waits]
-    return {each.name: each.part(tree, boot) for each in chosen}
+    chosen = [setting for setting in SETTINGS.values() if not setting.details and setting.waits == waits]
+    return {setting.name: setting.part(tree, boot) for setting in chosen}
 
 
 def _place(state: Part, settings: Part) -> None:
@@ -123,7 +123,7 @@ def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
     state["devices"] = _each(answers["devices"], "kfd", "kfd_major", "dri", "infiniband")
 
     library, functions = answers["smi"], answers["pci"]
-    waiting = [each.name for each in SETTINGS.values() if each.waits]
+    waiting = [setting.name for setting in SETTINGS.values() if setting.waits]
     gpus, settings = (functions, dict.fromkeys(waiting, functions)) if is_unreadable(functions) else functions
     _place(state, settings)
     state["gpus"] = gpu.merge(gpus, library)
@@ -136,7 +136,9 @@ def _collect(tree: Tree, state: Part, answers: dict[str, Any]) -> None:
         state["counters"].update(found)
 
 
-def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[str] = (), whole: bool = True) -> Part:
+def node_state(
+    tree: Tree, digest: str = "", most: float = 60, requested: Sequence[str] = (), whole: bool = True
+) -> Part:
     """Read the whole document. `requested`: names that the desired state adds, as `sysctl.py` has them. `whole`:
     include what only plans and jobs need: the error counters, and who listens."""
     began = time.monotonic()
@@ -148,7 +150,7 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
     processes = attempt(kfd.read_processes, tree)
     library = attempt(smi.library_path, tree)
     children = start(_waiting(tree, boot, unit, whole, library), most)
-    state = _read_here(tree, boot, about, line, unit, sysctl.asked_keys(asked))
+    state = _read_here(tree, boot, about, line, unit, sysctl.requested_keys(requested))
     state["gpu_processes"] = processes
     found = answers(children, most)
     if "containers" not in found:
@@ -173,8 +175,8 @@ def node_state(tree: Tree, digest: str = "", most: float = 60, asked: Sequence[s
 def main(arguments: list[str]) -> None:
     options = dict(zip(arguments[::2], arguments[1::2]))
     tree = Tree(options.get("--root", "/"))
-    asked = options.get("--ask", "").split()
-    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), asked)
+    requested = options.get("--ask", "").split()
+    document = node_state(tree, options.get("--digest", ""), float(options.get("--seconds", 60)), requested)
     sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
 
 

@@ -53,9 +53,9 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write("shakedown-boot: {}: {}\n".format(error.filename, error.strerror))
         return 1
-    failures = [said for said in (make(tree, key, value) for key, value in wanted) if said]
-    for said in failures:
-        sys.stderr.write("shakedown-boot: {}\n".format(said))
+    failures = [failure for failure in (make(tree, key, value) for key, value in wanted) if failure]
+    for failure in failures:
+        sys.stderr.write("shakedown-boot: {}\n".format(failure))
     return 1 if failures else 0
 
 

@@ -88,12 +88,12 @@ def prepared(path: str) -> str:
         return "has a mark that proves nothing: " + folder.problem
     try:
         mark = json.loads((folder.read_own(MARK, 64 << 20) or b"").decode())
-        said = mark["files"]
+        files = mark["files"]
     except (Unsafe, OSError) as error:
         return str(error)
     except (ValueError, KeyError, TypeError, RecursionError):
         return "has a mark that cannot be read: remove the folder and prepare it again"
-    if said != listing(folder):
+    if files != listing(folder):
         return "is not as it was prepared: its files differ from its mark; remove it and prepare it again"
     return "prepared"
 

@@ -28,7 +28,10 @@ _SECONDS = 2.0
 
 def mounts(tree: Tree) -> Dict[str, Tuple[str, str]]:
     """Mount point -> device and type, of what holds files. What was mounted later on the same point covers the rest."""
-    table = {each.mountpoint: (each.device, each.fstype) for each in tree.psutil.disk_partitions(all=True)}
+    table = {
+        partition.mountpoint: (partition.device, partition.fstype)
+        for partition in tree.psutil.disk_partitions(all=True)
+    }
     return {mount: (device, kind) for mount, (device, kind) in sorted(table.items()) if kind not in _KERNEL}
 
 
@@ -46,12 +49,12 @@ def read(tree: Tree) -> List[Part]:
     server that is gone blocks whoever asks, in the kernel."""
     table = mounts(tree)
     waits = [mount for mount, (_, kind) in table.items() if kind not in _LOCAL and kind != _WHEN_NEEDED]
-    asked = [
+    readings = [
         {mount: ("statvfs " + mount, _SECONDS, room, (tree.path(mount),))}
         for mount, (_, kind) in table.items()
         if kind != _WHEN_NEEDED and any((mount + "/").startswith(above.rstrip("/") + "/") for above in waits)
     ]
-    found = answers(start(asked))
+    found = answers(start(readings))
     for mount, (_, kind) in table.items():
         if kind == _WHEN_NEEDED:  # asking would mount it
             words = mount + " is mounted when it is needed, and is not now"

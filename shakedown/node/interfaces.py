@@ -62,8 +62,10 @@ def read_routes(tree: Tree) -> list[Part]:
 def _links(tree: Tree) -> dict[str, Link]:
     """Return what the kernel has of each interface of this network namespace; no file holds the addresses."""
     if not tree.live:
-        return {name: Link(**each) for name, each in tree.recorded("interfaces").items()}
-    found = {name: Link("", each.mtu, each.isup, each.speed, [], []) for name, each in psutil.net_if_stats().items()}
+        return {name: Link(**stats) for name, stats in tree.recorded("interfaces").items()}
+    found = {
+        name: Link("", stats.mtu, stats.isup, stats.speed, [], []) for name, stats in psutil.net_if_stats().items()
+    }
     for label, addresses in psutil.net_if_addrs().items():
         name = label.partition(":")[0]  # an address may have a label of its own: eth0:1
         if name not in found:

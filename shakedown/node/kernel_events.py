@@ -92,16 +92,16 @@ class Events:
             stated = self._stated.get(group)
             if stated is not None and event.number - stated.number <= NEAR:
                 if event.part != stated.entry["part"]:  # the line names the part of the whole event
-                    for each in lines:
-                        each.part = event.part
+                    for line in lines:
+                        line.part = event.part
                 _follow(event, stated)
             else:
                 waiting.append(event)
                 del waiting[:-BEFORE]
             return
-        for each in waiting:
-            if event.number - each.number <= NEAR:
-                _follow(each, event)
+        for line in waiting:
+            if event.number - line.number <= NEAR:
+                _follow(line, event)
         del waiting[:]
         self._stated[group] = event
 

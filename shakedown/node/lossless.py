@@ -53,9 +53,9 @@ def read(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
     """`interface`: the device's network interface, or the unreadable part that says why none is known."""
     bridging = attempt(_bridging, tree, interface)
     if "unreadable" in bridging:
-        told = dict.fromkeys(("pfc", "dscp", "trust"), bridging)
+        settings = dict.fromkeys(("pfc", "dscp", "trust"), bridging)
     else:
-        told = {name: bridging[name] for name in ("pfc", "dscp", "trust")}
-        if told["pfc"] is None:
-            told["pfc"] = Unreadable("missing", "DCB of {}: its driver tells no PFC".format(interface)).as_part()
-    return dict(told, congestion=attempt(_congestion, tree, device, bdf))
+        settings = {name: bridging[name] for name in ("pfc", "dscp", "trust")}
+        if settings["pfc"] is None:
+            settings["pfc"] = Unreadable("missing", "DCB of {}: its driver tells no PFC".format(interface)).as_part()
+    return dict(settings, congestion=attempt(_congestion, tree, device, bdf))

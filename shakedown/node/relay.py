@@ -154,14 +154,14 @@ class Relay:
         """Have what the step has running here end in order: a watchdog cleans up after SIGTERM, and after the SIGKILL
         that follows when this program is gone it could not."""
         until = time.monotonic() + GRACE_S
-        asked: List[int] = []
+        signalled: List[int] = []
         while time.monotonic() < until:
             left = of_the_step()
             if not left:
                 break
             for pid in left:
-                if pid not in asked:
-                    asked.append(pid)
+                if pid not in signalled:
+                    signalled.append(pid)
                     try:
                         os.kill(pid, signal.SIGTERM)
                     except OSError:
@@ -243,7 +243,7 @@ def of_the_step() -> List[int]:
                 variables = file.read(1 << 20).decode("utf-8", "replace").split("\0")
         except OSError:
             continue
-        if all(each in variables for each in mine):
+        if all(variable in variables for variable in mine):
             found.append(int(name))
     return found
 

@@ -135,8 +135,8 @@ class Folder:
             return
         inner = self.down(name)
         try:
-            for each in inner.names():
-                inner.remove_tree(each)
+            for entry in inner.names():
+                inner.remove_tree(entry)
         finally:
             inner.close()
         os.rmdir(name, dir_fd=self.fd)

@@ -46,9 +46,9 @@ def find(key: str) -> Tuple[Setting, str]:
     """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. KeyError: there is
     none."""
     start, dot, detail = key.partition(".")
-    for each in SETTINGS.values():
-        if each.key() == start and bool(dot) == bool(detail) and each.is_about(detail):
-            return each, detail
+    for known in SETTINGS.values():
+        if known.key() == start and bool(dot) == bool(detail) and known.is_about(detail):
+            return known, detail
     raise KeyError(key)
 
 
@@ -114,7 +114,7 @@ class Setting:
 
     def value(self, raw: str) -> str:
         """Return the value of what stands at a target."""
-        return next((each for each in self.values.split("|") if each.isalnum() and self.raw(each) == raw), raw)
+        return next((word for word in self.values.split("|") if word.isalnum() and self.raw(word) == raw), raw)
 
     def before(self, raw: str) -> str:
         """Return what is recorded to put a target back."""
@@ -234,8 +234,8 @@ class SysctlSetting(FileSetting):
 def run(words: List[str]) -> Optional[str]:
     """Run a tool; its last words where it fails, else None."""
     done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return None if done.returncode == 0 else said or "{} ended with {}".format(words[0], done.returncode)
+    message = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+    return None if done.returncode == 0 else message or "{} ended with {}".format(words[0], done.returncode)
 
 
 def write(tree: Tree, path: str, raw: str) -> None:

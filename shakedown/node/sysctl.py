@@ -73,14 +73,14 @@ def assignments(tree: Tree, systemd: bool) -> list[Assignment]:
     return [found for path in effective_files(tree, systemd) for found in parse(tree.lines(path))]
 
 
-def read(tree: Tree, boot: NextBoot, asked: Sequence[str] = ()) -> dict[str, Part]:
+def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str, Part]:
     """Each of the usual keys, and of those that the desired state asks for."""
     return {
         key: {
             "running": attempt(lambda path: " ".join(tree.text(path).split()), proc_path(key)),
             "persisted": attempt(boot.sysctl, key),
         }
-        for key in dict.fromkeys((*SYSCTLS, *asked))
+        for key in dict.fromkeys((*SYSCTLS, *requested))
     }
 
 
@@ -92,10 +92,10 @@ def question(keys: Iterable[str]) -> list[str]:
     return ["sysctl." + key for key in keys]
 
 
-def asked_keys(asked: Sequence[str]) -> list[str]:
+def requested_keys(requested: Sequence[str]) -> list[str]:
     """Return the keys of a question. A name that is no key of sysctl is not read, and so not known."""
     keys = []
-    for name in asked[:MOST]:
+    for name in requested[:MOST]:
         try:
             setting, key = find(name)
         except KeyError:

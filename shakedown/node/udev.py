@@ -54,7 +54,7 @@ def _by_udev(context: Any, subsystem: str, name: str, attributes: Dict[str, str]
     enumerator = context.list_devices(subsystem=subsystem).match_sys_name(name)
     for attribute, value in attributes.items():
         enumerator.match_attribute(attribute, value)
-    return [Device(each.sys_name, each.sys_path, dict(each.properties)) for each in enumerator]
+    return [Device(device.sys_name, device.sys_path, dict(device.properties)) for device in enumerator]
 
 
 def _in_files(tree: Tree, subsystem: str, pattern: str, attributes: Dict[str, str]) -> List[Device]:

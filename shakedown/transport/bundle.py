@@ -111,7 +111,7 @@ def _script(digest: str, *names: str, last: str) -> str:
     return _INDENT.sub(lambda blanks: " " * (len(blanks[0]) // 4), text)  # a quarter of it is blanks
 
 
-def _command(script: str, seconds: int, asked: Sequence[str]) -> str:
+def _command(script: str, seconds: int, requested: Sequence[str]) -> str:
     """One line for any shell of a POSIX kind: the first Python that is new enough runs the script. `asked`: what the
     probe is to read besides what it always does (`node/question.py`).
 
@@ -121,19 +121,21 @@ def _command(script: str, seconds: int, asked: Sequence[str]) -> str:
     complaint = json.dumps({"shakedown_bundle": NO_PYTHON})
     failure = json.dumps({"shakedown_bundle": "exit CODE"}).replace("CODE", "'$code'")
     attempt = (
-        f'timeout -k 5 {seconds} "$python" -I -S -c {as_word(script)} {shlex.join(asked)} 2>&1; code=$?; '
+        f'timeout -k 5 {seconds} "$python" -I -S -c {as_word(script)} {shlex.join(requested)} 2>&1; code=$?; '
         f"case $code in 0) ;; {_NOT_THIS_ONE}) continue ;; *) echo '{failure}' ;; esac; exit 0"
     )
     return search(attempt, f"echo '{complaint}'")
 
 
 @cache
-def launch_command(seconds: int = 60, asked: tuple[str, ...] = ()) -> str:
+def launch_command(seconds: int = 60, requested: tuple[str, ...] = ()) -> str:
     """Return the shell command of the steady state: verify and run what is cached, or say that it is missing."""
-    return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds, asked)
+    return _command(_script(build().digest, "owners.py", "launch.py", last="launch()"), seconds, requested)
 
 
 @cache
-def install_command(seconds: int = 120, asked: tuple[str, ...] = ()) -> str:
+def install_command(seconds: int = 120, requested: tuple[str, ...] = ()) -> str:
     """Return the shell command that takes `Bundle.archive()` on standard input, keeps it, and runs the probe."""
-    return _command(_script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds, asked)
+    return _command(
+        _script(build().digest, "owners.py", "launch.py", "install.py", last="install()"), seconds, requested
+    )

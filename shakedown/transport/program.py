@@ -64,7 +64,7 @@ def program(path: Path, *also: Path) -> str:
     """Return the script after the modules that it imports (and those of `also`, with theirs), all in one namespace.
     Raises ValueError for a name that two of them define: one would call the other's."""
     seen: list[Path] = []
-    texts = [bare(needed) for each in (*also, path) for needed in _needed(each, seen)]
+    texts = [bare(needed) for module in (*also, path) for needed in _needed(module, seen)]
     defined = Counter(name for text in texts for name in _defined(text))
     twice = sorted(name for name, count in defined.items() if count > 1)
     if twice:
@@ -108,7 +108,7 @@ def _needed(path: Path, seen: list[Path]) -> list[Path]:
     if path in seen:
         return []
     seen.append(path)
-    before = [each for module in _modules(path) for each in _needed(module, seen)]
+    before = [needed for module in _modules(path) for needed in _needed(module, seen)]
     return [*before, path]
 
 

@@ -81,8 +81,8 @@ def cached(home: Path) -> Path:
 def test_what_is_asked_for_is_read_in_the_same_command(node: Callable[..., dict[str, Any]]) -> None:
     """By whoever runs it first, and by whoever finds it there."""
     asked = ("sysctl.kernel.panic", "sysctl.kernel.no_such.key")
-    first = node(bundle.install_command(asked=asked), bundle.build().archive())
-    for state in (first, node(bundle.launch_command(asked=asked))):
+    first = node(bundle.install_command(requested=asked), bundle.build().archive())
+    for state in (first, node(bundle.launch_command(requested=asked))):
         assert state["sysctl"]["kernel.panic"]["running"] == Path("/proc/sys/kernel/panic").read_text().strip()
         assert state["sysctl"]["kernel.no_such.key"]["running"]["unreadable"] == "missing"
     assert "kernel.panic" not in node(bundle.launch_command())["sysctl"]

@@ -168,7 +168,7 @@ def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None
         file.write_text(f"{value}\n")
     (root / "etc/sysctl.d/50-x.conf").write_text("kernel.nobody_lists_this = 7\n")
     asked = sysctl.question(["kernel.nobody_lists_this", "vm.one", "vm.gone"])
-    state = NodeState.model_validate(node_state(Tree(str(root)), asked=asked))
+    state = NodeState.model_validate(node_state(Tree(str(root)), requested=asked))
     wanted = desired(tuning={"sysctl": {"kernel.nobody_lists_this": 7, "vm.one": "1 2 3", "vm.gone": 0}})
     found = {each.name: each for each in checks.evaluate(wanted, state, "n")}
     assert found["sysctl.kernel.nobody_lists_this"].verdict == Verdict.OK
@@ -177,12 +177,12 @@ def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None
 
 
 def test_a_question_is_bounded_and_nothing_but_keys_of_sysctl() -> None:
-    assert sysctl.asked_keys(["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]) == [
+    assert sysctl.requested_keys(["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]) == [
         "vm.swappiness"
     ]
     many = sysctl.question(f"vm.k{number}" for number in range(1000))
-    assert len(sysctl.asked_keys(many)) == sysctl.MOST
-    assert sysctl.asked_keys(sysctl.question(["vm." + "k" * sysctl.LONGEST])) == []
+    assert len(sysctl.requested_keys(many)) == sysctl.MOST
+    assert sysctl.requested_keys(sysctl.question(["vm." + "k" * sysctl.LONGEST])) == []
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def as_json(value: Any) -> str:
 def view(document: Any) -> Any:
     """Wrap a document of plain JSON values as the checks see it."""
     if isinstance(document, list):
-        return [view(each) for each in document]
+        return [view(item) for item in document]
     if not isinstance(document, dict):
         return document
     if "unreadable" in document and set(document) <= {"unreadable", "detail"}:

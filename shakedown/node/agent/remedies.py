@@ -35,15 +35,15 @@ LIMIT = 1 << 20  # bytes
 def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str], state: str) -> List[Did]:
     """Do for each finding what is safe; what was done, and what was left and why. `builtin`: modules that the kernel
     has without loading them."""
-    wanted = [each for each in findings if is_safe(each)]
+    wanted = [finding for finding in findings if is_safe(finding)]
     if not wanted or document["agent"]["remedy"] != "safe":
         return []
     try:
         held = locks().lock("files.lock", PATIENCE_S)  # an operation of the controller may be at it
     except (Busy, Unsafe, OSError) as error:
-        return [{"finding": each.name, "did": "", "left": reason(error)} for each in wanted]
+        return [{"finding": finding.name, "did": "", "left": reason(error)} for finding in wanted]
     try:
-        return list(_each(document, tree, wanted, builtin, state))
+        return list(_repairs(document, tree, wanted, builtin, state))
     finally:
         os.close(held)
 
@@ -59,16 +59,16 @@ def is_safe(finding: Any) -> bool:
     )
 
 
-def _each(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], state: str) -> Iterator[Did]:
+def _repairs(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], state: str) -> Iterator[Did]:
     now = time.time()
     try:
-        times = past(state, now)
+        dates = past(state, now)
     except (Failed, Unsafe, OSError) as error:  # how often that was may be too often
-        for each in wanted:
-            yield {"finding": each.name, "did": "", "left": reason(error)}
+        for finding in wanted:
+            yield {"finding": finding.name, "did": "", "left": reason(error)}
         return
     for finding in wanted:
-        done = times.setdefault(finding.name, [])
+        done = dates.setdefault(finding.name, [])
         try:
             before = changes(tree, finding.remedy, builtin)
             if not before:
@@ -78,8 +78,12 @@ def _each(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], stat
                 yield {"finding": finding.name, "did": "", "left": left}
                 continue
             done.append(now)
-            sound(state, 0o755).write(tell.REMEDIED, json.dumps(times).encode(), 0o600)
-            yield {"finding": finding.name, "did": "; ".join(make(tree, each, state) for each in before), "left": ""}
+            sound(state, 0o755).write(tell.REMEDIED, json.dumps(dates).encode(), 0o600)
+            yield {
+                "finding": finding.name,
+                "did": "; ".join(make(tree, change, state) for change in before),
+                "left": "",
+            }
         except (Failed, Unsafe, OSError, ValueError, KeyError) as error:
             yield {"finding": finding.name, "did": "", "left": reason(error)}
 
@@ -95,8 +99,8 @@ def past(state: str, now: float) -> Dict[str, List[float]]:
     except FileNotFoundError:
         content = None
     try:
-        said = json.loads((content or b"{}").decode())
-        return {name: [at for at in times if now - DAY_S < at <= now] for name, times in said.items()}
+        record = json.loads((content or b"{}").decode())
+        return {name: [at for at in dates if now - DAY_S < at <= now] for name, dates in record.items()}
     except (ValueError, TypeError, AttributeError):
         raise Failed("{}/{} makes no sense: remove it".format(state, tell.REMEDIED)) from None
 

@@ -46,7 +46,7 @@ def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List
     """Read the node and compare: the findings of the controller's own checks, but for those over several nodes; and
     the state that they are of."""
     models.take(document)
-    state = node_state(tree, document["program"], asked=document["asked"], whole=False)
+    state = node_state(tree, document["program"], requested=document["asked"], whole=False)
     as_login(tree, state, document["user"])
     found = evaluate(models.view(document["desired"]), models.view(state), document["node"])
     return found, state
@@ -55,8 +55,8 @@ def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List
 def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str, began: float) -> Dict[str, Any]:
     """Return the report of a check. `why`: the reason that the check could not be made; the verdict is then unknown."""
     counts = dict.fromkeys(tell.VERDICTS, 0)
-    for each in findings:
-        counts[str(each.verdict)] += 1
+    for finding in findings:
+        counts[str(finding.verdict)] += 1
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -71,7 +71,7 @@ def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str
         "stale_after_s": (document.get("agent") or {}).get("stale_s", 1800),
         "counts": counts,
         "findings": findings,
-        "said": {each.name: str(each) for each in findings if each.verdict != "ok"},
+        "said": {finding.name: str(finding) for finding in findings if finding.verdict != "ok"},
         "remedied": [],
         "not_told": [],
         "wall_s": round(time.monotonic() - began, 4),
@@ -79,22 +79,22 @@ def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str
     }
 
 
-def write(told: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
+def write(result: Dict[str, Any], document: Dict[str, Any], state: str) -> bool:
     """Leave the verdict where others look; what could not be written is said in those that could."""
     textfile = (document.get("agent") or {}).get("textfile")
     if textfile:
         try:
             if not os.path.isdir(textfile):
                 raise FileNotFoundError(2, "no such folder", textfile)
-            tell.put(textfile, tell.METRICS, tell.metrics(told, document["metrics"]))
+            tell.put(textfile, tell.METRICS, tell.metrics(result, document["metrics"]))
         except (Unsafe, OSError) as error:
-            told["not_told"].append("no metrics: {}".format(reason(error)))
+            result["not_told"].append("no metrics: {}".format(reason(error)))
     try:
-        tell.put(state, tell.VERDICT, tell.as_json(told), 0o600)  # it quotes what root alone may read
-        tell.put(state, tell.LINE, tell.verdict_line(told))
+        tell.put(state, tell.VERDICT, tell.as_json(result), 0o600)  # it quotes what root alone may read
+        tell.put(state, tell.LINE, tell.verdict_line(result))
         return True
     except (Unsafe, OSError) as error:
-        told["not_told"].append("no verdict file: {}".format(reason(error)))
+        result["not_told"].append("no verdict file: {}".format(reason(error)))
         return False
 
 
@@ -110,15 +110,15 @@ def check(options: Dict[str, str], evaluate: Evaluate, worst: Worst) -> int:
         tree = Tree(options.get("--root", "/"))
         findings, state = look(document, tree, evaluate)
         remedied = put_back(document, tree, findings, state["modules"]["builtin"], folder)
-        if any(each["did"] for each in remedied):
+        if any(finding["did"] for finding in remedied):
             findings, state = look(document, Tree(options.get("--root", "/")), evaluate)  # as it is now
     except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
         why = "{}: {}".format(type(error).__name__, reason(error))
-    verdict = "" if why else worst([each.verdict for each in findings])
-    told = report(document, findings, verdict, why, began)
-    told["remedied"] = remedied
-    written = write(told, document, folder)
-    for line in tell.journal(told):
+    verdict = "" if why else worst([finding.verdict for finding in findings])
+    result = report(document, findings, verdict, why, began)
+    result["remedied"] = remedied
+    written = write(result, document, folder)
+    for line in tell.journal(result):
         print(line)
     return 0 if written and not why else 1
 

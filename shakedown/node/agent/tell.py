@@ -25,62 +25,64 @@ def put(folder: str, name: str, text: str, mode: int = 0o644) -> None:
     sound(folder, 0o755).write(name, text.encode("utf-8", "replace"), mode)
 
 
-def verdict_line(told: Dict[str, Any]) -> str:
+def verdict_line(result: Dict[str, Any]) -> str:
     """`VERDICT SECONDS STALE MESSAGE`: what the sh command answers from, without a Python."""
-    return "{} {:.0f} {} {}\n".format(told["verdict"], told["at"], told["stale_after_s"], message(told))
+    return "{} {:.0f} {} {}\n".format(result["verdict"], result["at"], result["stale_after_s"], message(result))
 
 
-def message(told: Dict[str, Any]) -> str:
+def message(result: Dict[str, Any]) -> str:
     """In at most SHORT bytes what is not as it should be."""
-    names = [each["name"] for each in told["findings"] if each["verdict"] == told["verdict"]]
-    if told["verdict"] == "ok":
-        words = "shakedown: ok, {} findings".format(len(told["findings"]))
-    elif told["why"]:
-        words = "shakedown: {}: {}".format(told["verdict"], told["why"])
+    names = [finding["name"] for finding in result["findings"] if finding["verdict"] == result["verdict"]]
+    if result["verdict"] == "ok":
+        words = "shakedown: ok, {} findings".format(len(result["findings"]))
+    elif result["why"]:
+        words = "shakedown: {}: {}".format(result["verdict"], result["why"])
     else:
-        words = "shakedown: {} {}: {}".format(len(names), told["verdict"], " ".join(names))
-    plain = "".join(each if " " <= each <= "~" else "?" for each in words)
+        words = "shakedown: {} {}: {}".format(len(names), result["verdict"], " ".join(names))
+    plain = "".join(letter if " " <= letter <= "~" else "?" for letter in words)
     return plain if len(plain) <= SHORT else plain[: SHORT - 3] + "..."
 
 
-def journal(told: Dict[str, Any]) -> Iterator[str]:
+def journal(result: Dict[str, Any]) -> Iterator[str]:
     """Yield a line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last line. Users
     of the node choose names of processes and of files; such a name begins no line of the journal."""
     from shakedown.common.text import printable
 
-    for line in _lines(told):
+    for line in _lines(result):
         yield printable(line, LONGEST)
 
 
-def _lines(told: Dict[str, Any]) -> Iterator[str]:
-    for each in told["findings"]:
-        if each["verdict"] != "ok":
-            yield "<{}>{}".format(SEVERITY[each["verdict"]], told["said"][each["name"]])
-    for each in told["remedied"]:
-        words = "put back: " + each["did"] if each["did"] else "not put back: " + each["left"]
-        yield "<5>{}: {}".format(each["finding"], words)
-    for each in told["not_told"]:
-        yield "<4>" + each
+def _lines(result: Dict[str, Any]) -> Iterator[str]:
+    for finding in not_ok(result):
+        yield "<{}>{}".format(SEVERITY[finding["verdict"]], result["said"][finding["name"]])
+    for repair in result["remedied"]:
+        words = "put back: " + repair["did"] if repair["did"] else "not put back: " + repair["left"]
+        yield "<5>{}: {}".format(repair["finding"], words)
+    yield from ("<4>" + problem for problem in result["not_told"])
     words = "{verdict}: {counts} in {wall_s:.2f} s, {cpu_s:.3f} s of CPU, desired state {desired}".format(
-        verdict=told["verdict"],
-        counts=", ".join("{} {}".format(count, name) for name, count in told["counts"].items() if count),
-        wall_s=told["wall_s"],
-        cpu_s=told["cpu_s"],
-        desired=told["desired"][:12],
+        verdict=result["verdict"],
+        counts=", ".join("{} {}".format(count, name) for name, count in result["counts"].items() if count),
+        wall_s=result["wall_s"],
+        cpu_s=result["cpu_s"],
+        desired=result["desired"][:12],
     )
-    yield "<{}>{}".format(SEVERITY.get(told["verdict"], 6), words + (": " + told["why"] if told["why"] else ""))
+    yield "<{}>{}".format(SEVERITY.get(result["verdict"], 6), words + (": " + result["why"] if result["why"] else ""))
 
 
-def metrics(told: Dict[str, Any], known: Dict[str, Any]) -> str:
+def not_ok(result: Dict[str, Any]) -> List[Any]:
+    return [finding for finding in result["findings"] if finding["verdict"] != "ok"]
+
+
+def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
     """Prometheus' text format. Names, words and labels are those of the controller's own report (`known`)."""
-    node = told["node"]
+    node = result["node"]
     rows: List[Tuple[str, List[Tuple[List[str], float]]]] = [
-        ("shakedown_verdict", [(["", each], each == told["verdict"]) for each in ("ok", "drift", "fail", "unknown")]),
-        ("shakedown_finished_timestamp_seconds", [([""], told["at"])]),
-        ("shakedown_findings", [([node, each], told["counts"][each]) for each in VERDICTS]),
+        ("shakedown_verdict", [(["", word], word == result["verdict"]) for word in ("ok", "drift", "fail", "unknown")]),
+        ("shakedown_finished_timestamp_seconds", [([""], result["at"])]),
+        ("shakedown_findings", [([node, word], result["counts"][word]) for word in VERDICTS]),
         (
             "shakedown_finding_not_ok",
-            [([node, each["name"], each["verdict"]], 1) for each in told["findings"] if each["verdict"] != "ok"],
+            [([node, finding["name"], finding["verdict"]], 1) for finding in not_ok(result)],
         ),
     ]
     lines = []
@@ -97,6 +99,6 @@ def escaped(text: str) -> str:
     return text[:LABEL].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def as_json(told: Dict[str, Any]) -> str:
-    kept = {name: value for name, value in told.items() if name != "said"}
+def as_json(result: Dict[str, Any]) -> str:
+    kept = {name: value for name, value in result.items() if name != "said"}
     return compact(kept) + "\n"

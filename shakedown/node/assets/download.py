@@ -111,8 +111,8 @@ class Wanted:
 
     def recorded(self) -> bool:
         """Return whether the file was checked before, and not touched since."""
-        said = recorded(self.folder, self.name)
-        return said is not None and self.sha256 in (None, said["sha256"]) and self.size in (None, said["size"])
+        result = recorded(self.folder, self.name)
+        return result is not None and self.sha256 in (None, result["sha256"]) and self.size in (None, result["size"])
 
     def check(self, fd: int) -> str:
         """Return the SHA-256 of a whole file. DownloadError where it is not the requested one."""
@@ -235,8 +235,8 @@ def begins_at(answer: Any, begin: int) -> int:
     """Where the answer goes on: another version, or a server that cannot resume, begins again."""
     if answer.status != 206:
         return 0
-    said = str(answer.headers.get("Content-Range", "")).split()[-1:]
-    if said and said[0].partition("-")[0] == str(begin):
+    span = str(answer.headers.get("Content-Range", "")).split()[-1:]
+    if span and span[0].partition("-")[0] == str(begin):
         return begin
     raise Broken("the server goes on elsewhere than was asked for")
 

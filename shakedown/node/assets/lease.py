@@ -50,8 +50,8 @@ class Lease:
                 self.lost = True
 
     def is_held(self) -> bool:
-        said = read(self.folder, self.name)
-        return said is not None and said.get("token") == self.token
+        record = read(self.folder, self.name)
+        return record is not None and record.get("token") == self.token
 
     def release(self) -> None:
         self.ended.set()
@@ -70,11 +70,11 @@ def read(folder: Folder, name: str) -> Optional[Dict[str, Any]]:
     try:
         owner = os.fstat(fd).st_uid
         try:
-            said = json.loads(os.pread(fd, WIDTH, 0).decode())
+            record = json.loads(os.pread(fd, WIDTH, 0).decode())
         except (ValueError, RecursionError):
-            said = {}
-        said = said if isinstance(said, dict) else {}
-        return {**{key: said.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
+            record = {}
+        record = record if isinstance(record, dict) else {}
+        return {**{key: record.get(key) for key in ("token", "node", "place", "beats")}, "owner": owner}
     finally:
         os.close(fd)
 
@@ -85,8 +85,8 @@ def whereabouts() -> str:
         return "{} {} {}".format(handle.read().strip(), os.readlink("/proc/self/ns/pid"), os.geteuid())
 
 
-def holder(said: Dict[str, Any]) -> str:
-    return "{} on {}".format(who(said["owner"]), str(said["node"])[:80])
+def holder(record: Dict[str, Any]) -> str:
+    return "{} on {}".format(who(record["owner"]), str(record["node"])[:80])
 
 
 def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any], lease_s: float = LEASE_S) -> Lease:
@@ -103,31 +103,33 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             fd = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
             return Lease(folder, name, token, fd)
         except FileExistsError:
-            said = read(folder, name)
+            record = read(folder, name)
         late = time.monotonic() > deadline
-        if said is None and late:
+        if record is None and late:
             raise Busy("{}/{} is created and removed again and again".format(folder.path, name))
-        if said is None:
+        if record is None:
             continue
-        if said != seen:
-            seen, since = said, time.monotonic()
-        if os.geteuid() == 0 and not trusted(said["owner"]) and not late:
+        if record != seen:
+            seen, since = record, time.monotonic()
+        if os.geteuid() == 0 and not trusted(record["owner"]) and not late:
             # Nothing that another user makes there counts for root, who need not wait for it either.
-            tell("{}: {} held it, whom root does not wait for".format(folder.path, holder(said)))
-            put_aside(folder, name, said)
+            tell("{}: {} held it, whom root does not wait for".format(folder.path, holder(record)))
+            put_aside(folder, name, record)
             continue
-        if said["place"] == whereabouts() and said["owner"] == os.geteuid():
-            put_aside(folder, name, said)
+        if record["place"] == whereabouts() and record["owner"] == os.geteuid():
+            put_aside(folder, name, record)
             continue
         if time.monotonic() - since > lease_s:
-            tell("{}: {} has not renewed its lock for {:.0f} s: taken over".format(folder.path, holder(said), lease_s))
-            put_aside(folder, name, said)
+            tell(
+                "{}: {} has not renewed its lock for {:.0f} s: taken over".format(folder.path, holder(record), lease_s)
+            )
+            put_aside(folder, name, record)
             continue
         if time.monotonic() > deadline:
-            raise Busy("{}/{} is held by {}".format(folder.path, name, holder(said)))
+            raise Busy("{}/{} is held by {}".format(folder.path, name, holder(record)))
         if not announced:
             announced = True
-            tell("{}: waiting for {}, which is at work there".format(folder.path, holder(said)))
+            tell("{}: waiting for {}, which is at work there".format(folder.path, holder(record)))
         time.sleep(min(1.0, lease_s / 10))
 
 
@@ -138,8 +140,8 @@ def put_aside(folder: Folder, name: str, dead: Dict[str, Any]) -> None:
         os.rename(name, aside, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
     except FileNotFoundError:
         return
-    said = read(folder, aside)
-    if said is not None and said.get("token") != dead.get("token"):
+    record = read(folder, aside)
+    if record is not None and record.get("token") != dead.get("token"):
         try:
             os.link(aside, name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
         except OSError:

@@ -80,11 +80,11 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
     except FileNotFoundError:
         raise PrepareError("{} is not installed".format(job["engine"])) from None
     assert child.stdout is not None
-    said = Said(child.stdout)
+    output = Said(child.stdout)
     begun = shown = time.monotonic()
     try:
         while child.poll() is None:
-            said.thread.join(0.2)
+            output.thread.join(0.2)
             now = time.monotonic()
             if now > deadline:
                 raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
@@ -92,7 +92,7 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
                 raise PrepareError(
                     "another node has taken over, after this one did not renew its lock: look at its disk"
                 )
-            if said.gone or now - shown > EVERY_S:
+            if output.gone or now - shown > EVERY_S:
                 shown = now
                 say("{}: at work for {:.0f} s".format(job["folder"], now - begun))
     finally:
@@ -100,10 +100,10 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
             child.kill()
         child.wait()
         remove_container(job, name)
-    said.thread.join(5)
+    output.thread.join(5)
     if child.returncode:
         words = "the program ended with exit code {}: {}"
-        raise PrepareError(words.format(child.returncode, " | ".join(said.last) or "it said nothing"))
+        raise PrepareError(words.format(child.returncode, " | ".join(output.last) or "it said nothing"))
 
 
 def remove_container(job: Dict[str, Any], name: str) -> None:
@@ -144,7 +144,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
     if stands != "absent":
         raise PrepareError(stands)
     parts = ".{}.part-".format(name)
-    for left in [each for each in parent.names() if each.startswith(parts)]:
+    for left in [entry for entry in parent.names() if entry.startswith(parts)]:
         found = parent.look(left)
         if found is None or not trusted(found.st_uid):
             continue  # another user's, who could make it take for ever

@@ -151,8 +151,8 @@ class Engine:
             env=self.environment,
         )
         assert child.stdout is not None
-        said = Said()
-        reader = threading.Thread(target=said.collect, args=(child.stdout,), daemon=True)
+        output = Said()
+        reader = threading.Thread(target=output.collect, args=(child.stdout,), daemon=True)
         reader.start()
         started = shown = moved = time.monotonic()
         before = None
@@ -161,13 +161,13 @@ class Engine:
         def progress() -> str:
             now = os.statvfs(root)
             written = (free.f_bfree - now.f_bfree) * free.f_frsize
-            return said.progress(written, self.job.get("compressed_bytes") or 0)
+            return output.progress(written, self.job.get("compressed_bytes") or 0)
 
         try:
             while child.poll() is None:
                 reader.join(0.2)  # until the engine ends, or a moment
                 now = time.monotonic()
-                signs = (said.count, os.statvfs(root).f_bfree)
+                signs = (output.count, os.statvfs(root).f_bfree)
                 if signs != before:
                     before, moved = signs, now
                 if now - moved > self.job["stall_s"]:
@@ -183,7 +183,7 @@ class Engine:
             child.wait()
         reader.join(5)
         if child.returncode:
-            words = " ".join(said.last).strip()
+            words = " ".join(output.last).strip()
             raise PullError(classify(words, self.job["name"]), words)
 
     def digests(self, reference: str) -> List[str]:

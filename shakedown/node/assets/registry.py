@@ -135,9 +135,9 @@ class Registry:
             body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
         digest = "sha256:" + hashlib.sha256(body).hexdigest()
         announced = headers.get("Docker-Content-Digest")
-        for said, by in ((reference if ":" in reference else None, "asked for"), (announced, "announced")):
-            if said and said != digest:
-                raise Refused("digest", "the manifest that came is {}, {} was {}".format(digest, by, said))
+        for other, by in ((reference if ":" in reference else None, "asked for"), (announced, "announced")):
+            if other and other != digest:
+                raise Refused("digest", "the manifest that came is {}, {} was {}".format(digest, by, other))
         return mapping(body), digest
 
     def let_in(self, challenge: str) -> Optional[str]:

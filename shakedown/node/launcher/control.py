@@ -88,8 +88,8 @@ class RequestSocket:
 
     def serve(self, seconds: float, answer: Answer) -> None:
         """Wait for at most `seconds` for something to do, and do it. A request that is no message gets an error."""
-        writers = [each for each in self._connections if each.outbox is not None]
-        readers = [each for each in self._connections if each.outbox is None]
+        writers = [connection for connection in self._connections if connection.outbox is not None]
+        readers = [connection for connection in self._connections if connection.outbox is None]
         try:
             listening: List[Any] = [self._server, *readers]
             readable, writable, _ = select.select(listening, writers, [], seconds)
@@ -97,14 +97,14 @@ class RequestSocket:
             self._drop(self._connections)  # a descriptor that select cannot take: begin anew
             time.sleep(min(seconds, 0.1))
             return
-        for connection in [each for each in readers if each in readable]:
+        for connection in [connection for connection in readers if connection in readable]:
             self._receive_request(connection, answer)
-        for connection in [each for each in writers if each in writable]:
+        for connection in [connection for connection in writers if connection in writable]:
             self._say(connection)
         if self._server in readable:
             self._accept(seconds)
         now = time.monotonic()
-        self._drop([each for each in self._connections if now > each.until])
+        self._drop([connection for connection in self._connections if now > connection.until])
 
     def _accept(self, seconds: float) -> None:
         try:
@@ -155,7 +155,7 @@ class RequestSocket:
     def _drop(self, gone: List[_Connection]) -> None:
         for connection in gone:
             connection.client.close()
-        self._connections = [each for each in self._connections if each.fileno() >= 0]
+        self._connections = [connection for connection in self._connections if connection.fileno() >= 0]
 
     def close(self) -> None:
         """Leave nothing behind; the last client still gets the end of it from the kernel."""

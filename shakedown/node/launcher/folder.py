@@ -75,12 +75,12 @@ def _make_parent() -> str:
         os.makedirs(path, mode=0o700, exist_ok=True)
     finally:
         os.umask(before)
-    for each in (os.path.dirname(path), path):
-        about = os.stat(each)
+    for place in (os.path.dirname(path), path):
+        about = os.stat(place)
         if about.st_uid != os.geteuid():
-            raise Unusable("%s belongs to uid %d: move it away" % (each, about.st_uid))
+            raise Unusable("%s belongs to uid %d: move it away" % (place, about.st_uid))
         if about.st_mode & 0o022:
-            os.chmod(each, stat.S_IMODE(about.st_mode) & ~0o022)
+            os.chmod(place, stat.S_IMODE(about.st_mode) & ~0o022)
     return path
 
 

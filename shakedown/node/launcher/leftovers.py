@@ -54,8 +54,8 @@ def _newest_first(parent: str) -> List[Tuple[str, float]]:
         about = _about(path)
         if about and stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and folder.is_run_id(name):
             inner = [_about(os.path.join(path, log)) for log in (folder.LEADER_LOG, folder.OWN)]
-            found.append((path, max([about.st_mtime, *(each.st_mtime for each in inner if each)])))
-    return sorted(found, key=lambda each: each[1], reverse=True)
+            found.append((path, max([about.st_mtime, *(entry.st_mtime for entry in inner if entry)])))
+    return sorted(found, key=lambda entry: entry[1], reverse=True)
 
 
 def _about(path: str) -> Any:

@@ -68,7 +68,11 @@ def find(pid: int, started: int) -> List[Process]:
 
 def named(identity: object) -> List[Process]:
     """`find` of an identity that was read from a file: nothing where it is none."""
-    if isinstance(identity, list) and len(identity) == 2 and all(type(each) is int and each > 0 for each in identity):
+    if (
+        isinstance(identity, list)
+        and len(identity) == 2
+        and all(type(number) is int and number > 0 for number in identity)
+    ):
         return find(*identity)
     return []
 
@@ -123,7 +127,7 @@ def end(
     Returns the processes that could not be ended (uninterruptible sleep, another user's).
     """
     began = time.monotonic()
-    asked = set()
+    signalled = set()
     while True:
         alive = alive_now()
         waited = time.monotonic() - began
@@ -132,8 +136,8 @@ def end(
         for process in alive:
             if waited >= grace_s:
                 _signal(process, signal.SIGKILL)
-            elif process[:2] not in asked:
-                asked.add(process[:2])
+            elif process[:2] not in signalled:
+                signalled.add(process[:2])
                 _signal(process, signal.SIGTERM)
                 _signal(process, signal.SIGCONT)  # a stopped process acts on SIGTERM only when it goes on
         pause(0.1)

@@ -42,7 +42,7 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
     ranks = [(process, _environment(process.pid)) for process in found[:_PROCESSES]]
     names = {process: "%d" % _inner(process.pid) for process, _ in ranks}
     listening = [process for process, _ in ranks if _listens(path, process.pid, names[process])]
-    asked = time.time()
+    signalled = time.time()
     for process in listening:
         _send(process, _ASK)
     _ask_nccl(path)
@@ -61,7 +61,7 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
         time.sleep(0.1)
     late = [name for name in wanted if not _has(path, name)]
     seconds = round(time.monotonic() - until + SECONDS, 3)
-    _write(path, "node.json", {"processes": len(found), "ras": ras, "at": asked, "seconds": seconds, "late": late})
+    _write(path, "node.json", {"processes": len(found), "ras": ras, "at": signalled, "seconds": seconds, "late": late})
     return {"files": _files(path), "late": late, "processes": len(found)}
 
 
@@ -97,9 +97,9 @@ def _about(process: processes.Process, environment: Dict[str, str]) -> Dict[str,
 
 
 def _thread(root: str, name: str) -> Dict[str, Any]:
-    its = root + "task/" + name + "/"
-    line = _read(its + "stat")
-    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": _read(its + "wchan")}
+    task = root + "task/" + name + "/"
+    line = _read(task + "stat")
+    return {"tid": name, "state": line.rpartition(")")[2].split()[:1], "wchan": _read(task + "wchan")}
 
 
 def _environment(pid: int) -> Dict[str, str]:
@@ -138,7 +138,7 @@ def _listens(path: str, pid: int, name: str) -> bool:
 
 def _stacks_of(path: str, name: str) -> str:
     """Return the name of the file that a process made for its stacks; empty where it has none."""
-    return next((each for each in _listed(os.path.join(path, FOLDER)) if each.startswith("stacks-%s-" % name)), "")
+    return next((entry for entry in _listed(os.path.join(path, FOLDER)) if entry.startswith("stacks-%s-" % name)), "")
 
 
 def _send(process: processes.Process, number: int) -> None:
@@ -158,7 +158,7 @@ def _unacknowledged(pid: int) -> List[Dict[str, Any]]:
             fields = line.split()
             if len(fields) > 6 and fields[3] == _ESTABLISHED and int(fields[4].split(":")[0], 16):
                 found.append({"local": _address(fields[1]), "peer": _address(fields[2]), "again": int(fields[6], 16)})
-    return [each for each in found if each["again"]][:_PROCESSES]
+    return [entry for entry in found if entry["again"]][:_PROCESSES]
 
 
 def _address(text: str) -> str:

@@ -29,6 +29,8 @@ class CpuGovernor(CpuSetting):
         return {governor: governors.count(governor) for governor in dict.fromkeys(governors)}
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
-        others = ["{} CPUs {}".format(count, each) for each, count in sorted(part.items()) if each != wanted]
+        others = [
+            "{} CPUs {}".format(count, governor) for governor, count in sorted(part.items()) if governor != wanted
+        ]
         running = wanted if part and not others else ", ".join(sorted(part))
         return running, ": " + ", ".join(others) if others else ""

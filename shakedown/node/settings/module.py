@@ -26,6 +26,6 @@ class Module(Setting):
         return {detail: "loaded" if tree.exists("/sys/module/" + detail) else "absent"}
 
     def make(self, tree: Tree, detail: str, value: str) -> None:
-        said = run([tree.tool("modprobe"), detail])
-        if said is not None:
-            raise Failed(said)
+        message = run([tree.tool("modprobe"), detail])
+        if message is not None:
+            raise Failed(message)

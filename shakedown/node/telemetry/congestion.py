@@ -27,7 +27,7 @@ class Congestion(Source):
     def __init__(self, tree: Tree, interfaces: List[str]) -> None:
         super().__init__()
         self._counters: Dict[str, Callable[[], int]] = {}
-        for device in (each.name for each in devices(tree, "infiniband")):
+        for device in (found.name for found in devices(tree, "infiniband")):
             folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
             there = tree.names_if_permitted(folder)
             for what, names in COUNTERS.items():

@@ -32,7 +32,7 @@ class Gpus(Source):
         super().__init__()
         self._tree = tree
         self.library = Library(tree)
-        self._folders = {each.name: pci.DEVICES + "/" + each.name for each in gpu.functions(tree)}
+        self._folders = {device.name: pci.DEVICES + "/" + device.name for device in gpu.functions(tree)}
         self._readings = {bdf: self._of_sysfs(folder) for bdf, folder in self._folders.items()}
         self._throttled: Dict[Tuple[str, str], float] = {}
         self._before: Dict[str, Tuple[float, Any]] = {}  # when, and the accumulators then

@@ -148,7 +148,9 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
         found["unreadable"] = smi.explain_status(module, status).as_part()
     else:
         for channel, fields in _FIELDS.items():
-            value = next((each for each in (_field(metrics, name) for name in fields) if each is not None), None)
+            value = next(
+                (reading for reading in (_field(metrics, name) for name in fields) if reading is not None), None
+            )
             if value is not None:
                 found[channel] = value
         turns = _field(metrics, "accumulation_counter")
@@ -176,7 +178,7 @@ def _field(metrics: Any, name: str) -> Any:
         return None
     if isinstance(value, ctypes.Array):
         most = (1 << (8 * ctypes.sizeof(value._type_))) - 1
-        known = [each for each in value if each not in (0, most)]
+        known = [number for number in value if number not in (0, most)]
         return sum(known) / len(known) if known else None
     size = getattr(type(metrics), name).size
     return None if value == (1 << (8 * size)) - 1 else int(value)

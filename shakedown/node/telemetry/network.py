@@ -19,7 +19,7 @@ RISEN = 500  # changes of a counter that are told
 
 def interfaces(tree: Tree, used: Optional[str]) -> List[str]:
     """Interfaces with hardware behind them, and the one that the job uses."""
-    found = {each.name for each in devices(tree, "net") if each.parent != "virtual"}
+    found = {device.name for device in devices(tree, "net") if device.parent != "virtual"}
     return sorted(found | {used} if used else found)
 
 

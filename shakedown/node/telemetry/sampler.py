@@ -129,9 +129,9 @@ class Sampler:
         if self._turn <= FIRST:
             self._spent = self._spent[-1:]
             return
-        each = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
+        cost = (self._spent[-1] - self._spent[0]) / (len(self._spent) - 1)
         wanted = self._shortest * (1 << min(self._output.thinned, 30))
-        self._interval = min(max(wanted, each / SHARE), max(LONGEST_S, wanted))
+        self._interval = min(max(wanted, cost / SHARE), max(LONGEST_S, wanted))
 
     def end(self) -> None:
         """Write why there are no more, and what it has cost."""
