@@ -22,8 +22,7 @@ from typing import Any
 from bench.measure import Cost, run
 from shakedown.agent import program
 from shakedown.agent.compile import compiled, text
-from shakedown.desired.layers import Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.node import account
 from shakedown.node.tree import Tree
 from shakedown.operations.agent import installation

@@ -92,7 +92,7 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
 
     from shakedown.checks.examination import Examination, Reading
     from shakedown.desired import Layer
-    from shakedown.desired.resolve import HostLayers
+    from shakedown.desired.layers import HostLayers
     from shakedown.facts.node import parse
     from shakedown.ledger.keep import keep
     from shakedown.report.formats import Findings, text_of

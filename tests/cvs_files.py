@@ -10,7 +10,7 @@ from typing import Any
 
 from shakedown.desired import DesiredState, Layer
 from shakedown.desired.cvs import Choice, CvsError, Imported, import_file
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import make_plan
 from shakedown.runner.features import resolve

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+import getpass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,15 @@ class Layer:
     values: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class HostLayers:
+    """A host of an inventory with the site's own layers, lowest first: all, groups, host, command line."""
+
+    name: str
+    layers: Sequence[Layer]
+    user: str = field(default_factory=getpass.getuser)  # who runs jobs there, for {user-id} and {home}
+
+
 @dataclass
 class Merged:
     """The result of a merge: the values, and for each leaf's dotted path the layer it came from."""
@@ -24,8 +34,10 @@ class Merged:
     origin: dict[str, str] = field(default_factory=dict)
 
     def origin_of(self, path: str) -> str:
-        """The layer that a dotted path came from: its own, its nearest parent's, or that of what lies below it (a
-        section that is missing a key has no leaf of that name)."""
+        """Return the layer that a dotted path came from: its own, its nearest parent's, or that of what lies below it.
+
+        A section that is missing a key has no leaf of that name.
+        """
         parts = path.split(".")
         for end in range(len(parts), 0, -1):
             prefix = ".".join(parts[:end])
@@ -63,10 +75,12 @@ def _merge_into(merged: Merged, target: dict[str, Any], source: Mapping[str, Any
             merged.origin.pop(path, None)  # no longer a leaf
 
 
-def asked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values without what a layer has taken back: a key that is None is one that nobody gives."""
+def without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those that a layer has taken back by None."""
     return {
-        key: asked(value) if isinstance(value, Mapping) else value for key, value in values.items() if value is not None
+        key: without_none(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
     }
 
 

@@ -25,6 +25,12 @@ class Problem:
         return printable(f"{self.where}: {self.path} = {value}: expected {self.expected}")
 
 
+def shown(value: object) -> str:
+    """Return a value for a message, cut to 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
 class DesiredStateError(ValueError):
     """A desired state that cannot be used. `problems` holds every error, not the first."""
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from shakedown.desired import contradictions
 from shakedown.desired import resolve as layers
+from shakedown.desired.layers import HostLayers
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
-from shakedown.desired.resolve import Feature, HostLayers, Resolved
+from shakedown.desired.resolve import Feature, Resolved
 
 # A feature's rules are loaded where a desired state has its section: they take 60 ms, and a comparison needs none.
 

@@ -12,8 +12,8 @@ from pyinfra.api import Host, Inventory, State
 
 from shakedown.common.text import printable
 from shakedown.desired import DesiredStateError, Layer, Problem
-from shakedown.desired.layers import leaves
-from shakedown.desired.resolve import HostLayers, Resolved, asks
+from shakedown.desired.layers import HostLayers, leaves
+from shakedown.desired.resolve import Resolved, asks
 from shakedown.runner.features import resolve
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra import keys as pyinfra_keys

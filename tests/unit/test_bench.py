@@ -15,7 +15,7 @@ from bench.measure import Cost, Outcome
 from bench.nodes import BenchError, Nodes
 from bench.settings import Settings
 from shakedown.desired import Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers
 from shakedown.runner.features import resolve
 
 SETTINGS = Settings(

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.cvs import Choice, import_file
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers
 from shakedown.recipes.options import choose
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve

@@ -12,8 +12,8 @@ import pytest
 
 from shakedown.desired import Layer
 from shakedown.desired.cvs import Choice, import_file
+from shakedown.desired.layers import HostLayers
 from shakedown.desired.profiles import load
-from shakedown.desired.resolve import HostLayers
 from shakedown.runner.features import resolve
 from tests.cvs_files import CELL, DISTRIBUTED, FILLED, ONE, SINGLE, SWEEP, copy_of, errors, planned
 

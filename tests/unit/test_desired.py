@@ -6,8 +6,8 @@ import pytest
 
 from shakedown.desired import DesiredStateError, Layer
 from shakedown.desired.home import at_home
+from shakedown.desired.layers import HostLayers
 from shakedown.desired.profiles import load, names
-from shakedown.desired.resolve import HostLayers
 from shakedown.desired.sizes import format_size, parse_size
 from shakedown.runner.features import resolve
 

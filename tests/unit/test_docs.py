@@ -14,8 +14,7 @@ import pytest
 
 from shakedown import gates
 from shakedown.desired import profiles
-from shakedown.desired.layers import Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
 from shakedown.state.findings import Finding, Verdict
 from tests.docs import commands, links, schemas, shell

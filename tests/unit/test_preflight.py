@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shakedown.desired import DesiredStateError, Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers
 from shakedown.logs.metrics import METRICS
 from shakedown.recipes.recipe import recipes
 from shakedown.runner.features import resolve

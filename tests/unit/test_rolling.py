@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.desired import DesiredStateError, amounts
-from shakedown.desired.layers import Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
 from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.runs.rolling import plan

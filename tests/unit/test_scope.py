@@ -16,8 +16,8 @@ from pyinfra.context import ctx_state
 from shakedown.checks.examination import Examination, Reading
 from shakedown.cli import main
 from shakedown.desired import DesiredStateError, Layer
+from shakedown.desired.layers import HostLayers
 from shakedown.desired.models import DesiredState
-from shakedown.desired.resolve import HostLayers
 from shakedown.evidence.results import JobResult, NodeResult
 from shakedown.gates import Gate
 from shakedown.jobs.job import Job, job_name

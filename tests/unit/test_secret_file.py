@@ -11,8 +11,7 @@ import pytest
 
 from shakedown.common.secret_file import LIMIT, SecretError, read_secret
 from shakedown.desired import DesiredStateError
-from shakedown.desired.layers import Layer
-from shakedown.desired.resolve import HostLayers
+from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
 
 BENCHMARK = {"mode": "pretrain", "model": "Llama-3.1-70B", "precision": "BF16", "image": "pt", "commit": "1" * 40}

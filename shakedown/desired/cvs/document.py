@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import load_json, shallow
+from shakedown.desired import problems
 from shakedown.desired.cvs.result import CvsError, Remark
 from shakedown.desired.problems import Problem
 
@@ -42,8 +43,7 @@ def shown(path: str, value: Any) -> str:
     """A value for a message."""
     if is_secret(path.rpartition(".")[2]):
         return "(not shown)"
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return problems.shown(value)
 
 
 def is_secret(name: str) -> bool:

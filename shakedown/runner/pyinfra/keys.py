@@ -19,7 +19,8 @@ from pyinfra.api.util import raise_if_bad_type
 
 from shakedown.common.secrets import MASK, is_secret
 from shakedown.desired import Layer, Problem
-from shakedown.desired.resolve import KEYS, HostLayers
+from shakedown.desired.layers import HostLayers
+from shakedown.desired.merging import KEYS
 
 _COMMAND_LINE = "--data"
 _NEAR = 0.75  # "ssh_keyfile" for ssh_key
