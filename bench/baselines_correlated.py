@@ -10,11 +10,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
-from shakedown.gates.baselines.estimate import Array
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Pass, Past
 
+Array = NDArray[np.float64]
 METRIC = "throughput_per_gpu"
 RUNS, BEFORE, LOSS, WITHIN = 100, 20, 0.03, 6
 FAMILIES = (

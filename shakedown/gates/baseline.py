@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
+from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past, short
 from shakedown.gates.model import Outcome, some
 from shakedown.gates.registry import gate, gate_of_each_metric
@@ -27,8 +28,6 @@ def figure_and_past(metric: str, past: Past, figures: Figures) -> Outcome:
 
     docs/baselines.md has the method. With fewer earlier runs than it needs the gate is not asked.
     """
-    from shakedown.gates.baselines.judge import compare  # loads numpy and scipy, which other logs can do without
-
     known, value = metric_of(metric), figures.values().get(metric)
     earlier = past.of_metric(metric)
     if value is None:

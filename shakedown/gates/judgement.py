@@ -16,6 +16,7 @@ from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.evidence.watched import Watched
 from shakedown.gates import Gate, NodeLog, Observed, Recorded
 from shakedown.gates.alone import Alone
+from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import WARMUP, Figures, measure
@@ -154,8 +155,6 @@ def judged(job: Observed, past: Past | None = None) -> Judgement:
 
 
 def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
-    from shakedown.gates.baselines.judge import compare  # loads numpy and scipy: only where it is asked for
-
     return {name: compare(past, name, value, metric_of(name).direction) for name, value in figures.values().items()}
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shakedown.common.runs_folder import runs_folder
 from shakedown.common.text import printable
+from shakedown.gates.baselines.judge import baseline_of
 from shakedown.gates.baselines.model import Baseline
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.logs.metrics import METRICS
@@ -156,8 +157,6 @@ def _read(file: Path) -> RunRecord | None:
 def baselines_of(record: RunRecord, folder: Path | None = None) -> list[Row]:
     """What is known of each figure of a run's jobs by now, that run's among it. Raises CalibrationError for a ledger
     that cannot be read."""
-    from shakedown.gates.baselines.judge import baseline_of
-
     states = _states(RunDirectory((folder or runs_folder()) / record.run_id), record)
     rows = []
     for job in record.jobs:

@@ -12,6 +12,7 @@ from shakedown.common.text import printable
 from shakedown.desired.models import Smoke
 from shakedown.gates.alone import OneAlone
 from shakedown.gates.baselines.model import Past
+from shakedown.gates.baselines.peers import peers_of
 from shakedown.logs.metrics import MEAN, METRICS
 from shakedown.runs.directory import JobRecord
 from shakedown.state.node import NodeState
@@ -73,8 +74,6 @@ def know_peers(pasts: Mapping[str, Past]) -> None:
     """Tell each of the nodes that train each for itself how noisy the others of its epoch are."""
     if len(pasts) < 2:
         return
-    from shakedown.gates.baselines.peers import peers_of  # loads numpy
-
     for epoch in {past.epoch for past in pasts.values()}:
         for node, peers in peers_of({node: past for node, past in pasts.items() if past.epoch == epoch}).items():
             pasts[node].peers = peers

@@ -10,6 +10,7 @@ from typing import Any
 from shakedown.common.text import counted
 from shakedown.evidence import peers
 from shakedown.gates import Gate
+from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import MINIMUM, Baseline, Past
 from shakedown.gates.model import some
 from shakedown.state.findings import Verdict
@@ -151,10 +152,6 @@ def _before(past: Past | None, name: str, value: float, lower: bool) -> Baseline
     """A figure against those of the same part in earlier runs; None: there are not enough of them."""
     if past is None or past.problem or len(past.of_metric(name)) < MINIMUM:
         return None
-    from shakedown.gates.baselines.judge import (
-        compare,  # loads numpy and scipy: only where there is something to compare
-    )
-
     return compare(past, name, value, "at most" if lower else "at least")
 
 

@@ -1,16 +1,12 @@
-"""Centre and spread of a few runs, by a method that a few outliers do not carry off.
-
-All functions work on the last axis of an array, so that one call judges one history or, in a simulation, thousands.
-"""
+"""Centre and spread of a few runs, by a method that a few outliers do not carry off."""
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-
-Array = NDArray[np.float64]
+from statistics import fmean, median
 
 _NORMAL = 1.4826  # standard deviations in a median absolute deviation, of the normal distribution
 _EFFICIENCY = 0.37  # of the median absolute deviation as an estimate of the spread: Rousseeuw and Croux 1993
@@ -36,32 +32,40 @@ PRIOR = Prior()
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of each history: its centre, the standard deviation of one run around it, and the degrees of freedom that the
+    """The centre of a history, the standard deviation of one run around it, and the degrees of freedom that the
     standard deviation rests on."""
 
-    centre: Array
-    spread: Array
-    freedom: Array
+    centre: float
+    spread: float
+    freedom: float
 
 
-def estimate(runs: Array, sign: int, prior: Prior = PRIOR) -> Estimate:
-    """The mean and the standard deviation of the runs, those that are far off pulled in, with the prior.
+def estimate(runs: Sequence[float], sign: int, prior: Prior = PRIOR) -> Estimate:
+    """Return the mean and the standard deviation of the runs, those that are far off pulled in, with the prior.
 
     `sign` is 1 where more is better, -1 where less is. Runs that scatter further on the worse side than on the better
     one have the spread of the worse side.
     """
-    count = runs.shape[-1]
-    median = np.median(runs, -1, keepdims=True)
-    held = (prior.noise * median) ** 2 + np.finfo(float).tiny
-    rough = (_NORMAL * (1 + 0.8 / count) * np.median(np.abs(runs - median), -1, keepdims=True)) ** 2
-    weight = prior.weight / np.maximum(1.0, rough / held)
-    reach = _CLIP * np.sqrt((weight * held + _EFFICIENCY * count * rough) / (weight + _EFFICIENCY * count))
-    pulled_in = np.clip(runs, median - reach, median + reach)
-    centre = pulled_in.mean(-1, keepdims=True)
-    worse = np.minimum(sign * (pulled_in - centre), 0.0)
-    seen = np.maximum(pulled_in.var(-1, ddof=1, keepdims=True), 2 * (worse**2).sum(-1, keepdims=True) / (count - 1))
-    weight = prior.weight / np.maximum(1.0, seen / held)
+    count, middle = len(runs), median(runs)
+    held = _square(prior.noise * middle) + sys.float_info.min
+    rough = _square(_NORMAL * (1 + 0.8 / count) * median(abs(run - middle) for run in runs))
+    weight = prior.weight / max(1.0, rough / held)
+    reach = _CLIP * math.sqrt((weight * held + _EFFICIENCY * count * rough) / (weight + _EFFICIENCY * count))
+    pulled_in = clipped(runs, middle, reach)
+    centre = fmean(pulled_in)
+    variance = math.fsum(_square(run - centre) for run in pulled_in) / (count - 1)
+    worse = math.fsum(_square(min(sign * (run - centre), 0.0)) for run in pulled_in)
+    seen = max(variance, 2 * worse / (count - 1))
+    weight = prior.weight / max(1.0, seen / held)
     freedom = weight + count - 1
-    spread = np.sqrt((weight * held + (count - 1) * seen) / freedom)
-    spread = np.maximum(spread, prior.smallest * np.abs(centre))
-    return Estimate(centre[..., 0], spread[..., 0], freedom[..., 0])
+    spread = math.sqrt((weight * held + (count - 1) * seen) / freedom)
+    return Estimate(centre, max(spread, prior.smallest * abs(centre)), freedom)
+
+
+def clipped(runs: Sequence[float], centre: float, reach: float) -> list[float]:
+    """Return the runs, those further than `reach` from the centre pulled in to there."""
+    return [min(max(run, centre - reach), centre + reach) for run in runs]
+
+
+def _square(value: float) -> float:
+    return value * value  # where ** raises, this is infinite

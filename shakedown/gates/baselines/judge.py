@@ -6,8 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 from datetime import datetime
-
-import numpy as np
+from statistics import median
 
 from shakedown.gates.baselines.estimate import PRIOR, Prior
 from shakedown.gates.baselines.model import MINIMUM, Baseline, Direction, Past
@@ -35,7 +34,7 @@ def _judged(earlier: tuple[float, ...], value: float, direction: Direction, prio
         raise ValueError("a baseline is of finite figures")
     if len(earlier) < MINIMUM:
         return Baseline(direction=direction, value=value, count=len(earlier))
-    windows = scan(np.array([*earlier, value], dtype=float), _SIGN[direction], prior)
+    windows = scan([*earlier, value], _SIGN[direction], prior)
     lost = [window for window in windows if window.lost]
     return _told(direction, value, len(earlier), _worst(lost) if lost else windows[0], bool(lost))
 
@@ -72,16 +71,16 @@ def baseline_of(past: Past, metric: str, direction: Direction) -> Baseline:
     """What the earlier runs ask of the next one by itself; its value here is their centre."""
     values = [run.figures[metric] for run in past.of_metric(metric)]
     if len(values) < MINIMUM:
-        return Baseline(direction=direction, value=float(np.median(values)), count=len(values))
-    window = scan(np.array([*values, values[-1]], dtype=float), _SIGN[direction], prior_of(past, metric))[0]
-    return _told(direction, float(window.centre), len(values), window, False)
+        return Baseline(direction=direction, value=median(values), count=len(values))
+    window = scan([*values, values[-1]], _SIGN[direction], prior_of(past, metric))[0]
+    return _told(direction, window.centre, len(values), window, False)
 
 
 def _worst(windows: Sequence[Window]) -> Window:
     """The last run by itself where that is enough; else the comparison that is furthest beyond its bound."""
     if windows[0].runs == 1:
         return windows[0]
-    return max(windows, key=lambda window: abs(float(window.recent - window.bound)) / float(window.error))
+    return max(windows, key=lambda window: abs(window.recent - window.bound) / window.error)
 
 
 def _told(direction: Direction, value: float, count: int, window: Window, lost: bool) -> Baseline:
@@ -92,9 +91,9 @@ def _told(direction: Direction, value: float, count: int, window: Window, lost: 
         lost=lost,
         runs=window.runs,
         earlier=window.earlier,
-        centre=float(window.centre),
-        error=float(window.error),
-        spread=float(window.spread),
-        recent=float(window.recent),
-        bound=float(window.bound),
+        centre=window.centre,
+        error=window.error,
+        spread=window.spread,
+        recent=window.recent,
+        bound=window.bound,
     )

@@ -1,4 +1,4 @@
-"""What a baseline is and what it says: data alone, so that who only reads it loads no numpy."""
+"""What a baseline is and what it says: data alone."""
 
 from __future__ import annotations
 

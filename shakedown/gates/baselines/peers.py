@@ -10,8 +10,6 @@ import math
 import statistics
 from collections.abc import Mapping
 
-import numpy as np
-
 from shakedown.gates.baselines.estimate import PRIOR, Prior
 from shakedown.gates.baselines.model import Past, PeersNoise
 
@@ -24,9 +22,10 @@ def peers_of(pasts: Mapping[str, Past]) -> dict[str, dict[str, PeersNoise]]:
     seen: dict[str, dict[str, tuple[float, int]]] = {}
     for node, past in pasts.items():
         for metric in dict.fromkeys(name for run in past.earlier for name in run.figures):
-            values = np.array([run.figures[metric] for run in past.of_metric(metric)])
-            if len(values) >= FEWEST and np.isfinite(values).all() and (centre := float(np.median(values))):
-                own = float(np.var(values, ddof=1)) / centre**2
+            values = [run.figures[metric] for run in past.of_metric(metric)]
+            if len(values) >= FEWEST and all(map(math.isfinite, values)) and (centre := statistics.median(values)):
+                mean = statistics.fmean(values)
+                own = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / centre**2
                 seen.setdefault(metric, {})[node] = (own / _median_of_variances(len(values)), len(values) - 1)
     found: dict[str, dict[str, PeersNoise]] = {node: {} for node in pasts}
     for metric, known in seen.items():

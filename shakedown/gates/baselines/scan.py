@@ -8,15 +8,13 @@ that stays; longer ones find a slow decay, which looks like a step between the e
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.special import stdtrit
-
-from shakedown.gates.baselines.estimate import PRIOR, Array, Prior, estimate
+from shakedown.gates.baselines.estimate import PRIOR, Prior, clipped, estimate
 from shakedown.gates.baselines.model import MINIMUM
+from shakedown.gates.baselines.student import student_quantile
 
 # Chances of a false alarm of each comparison in normal noise. Their sum is more than the whole has, since they overlap;
 # together with _HEAVY they keep the whole under 1 % in noise with heavier tails (bench/baselines.py).
@@ -31,22 +29,22 @@ SMALLEST = 0.005  # of the centre: a smaller loss is not told, however sure it i
 
 @dataclass(frozen=True)
 class Window:
-    """The last `runs` runs against those before them, of each history: `recent` is their mean, `bound` what it must
-    not be worse than, `error` the standard error of `centre`."""
+    """The last `runs` runs against those before them: `recent` is their mean, `bound` what it must not be worse than,
+    `error` the standard error of `centre`."""
 
     runs: int
     earlier: int
-    centre: Array
-    spread: Array
-    error: Array
-    recent: Array
-    bound: Array
-    lost: NDArray[np.bool_]
+    centre: float
+    spread: float
+    error: float
+    recent: float
+    bound: float
+    lost: bool
 
 
 def lengths(count: int) -> list[int]:
-    """How many runs back the comparisons go, with `count` runs in all: never further than half, and never so far that
-    fewer than MINIMUM are left to compare with."""
+    """Return how many runs back the comparisons go, with `count` runs in all: never further than half, and never so
+    far that fewer than MINIMUM are left to compare with."""
     return [runs for runs in _steps(count) if count - runs >= max(MINIMUM, runs if runs > 1 else 0)]
 
 
@@ -57,14 +55,13 @@ def _steps(count: int) -> Iterator[int]:
         runs = runs + 1 if runs < 4 else math.ceil(1.4 * runs)
 
 
-def scan(values: Array, sign: int, prior: Prior = PRIOR) -> list[Window]:
-    """Every comparison over histories on the last axis, the run that is judged being the last. `sign` is 1 where more
-    is better, -1 where less is. Empty where there are fewer than MINIMUM earlier runs.
+def scan(values: Sequence[float], sign: int, prior: Prior = PRIOR) -> list[Window]:
+    """Return every comparison over a history, the run that is judged being the last. `sign` is 1 where more is better,
+    -1 where less is. The list is empty where there are fewer than MINIMUM earlier runs.
 
     No comparison becomes better by a worse last run: it is in no centre and in no spread.
     """
-    count = values.shape[-1]
-    chosen = lengths(count)
+    chosen = lengths(len(values))
     return [_compare(values, runs, sign, prior, _chance(runs, len(chosen))) for runs in chosen]
 
 
@@ -74,17 +71,17 @@ def _chance(runs: int, comparisons: int) -> float:
     return _FEW if runs <= 4 else _MANY
 
 
-def _compare(values: Array, runs: int, sign: int, prior: Prior, chance: float) -> Window:
-    earlier = values.shape[-1] - runs
-    known = estimate(values[..., :earlier], sign, prior)
-    recent = values[..., earlier:]
-    if runs > 1:
-        reach = (_CLIP * known.spread)[..., None]
-        recent = np.clip(recent, known.centre[..., None] - reach, known.centre[..., None] + reach)
-    mean = recent.mean(-1)
-    error = known.spread / math.sqrt(earlier)
-    quantile = -stdtrit(np.minimum(known.freedom, _HEAVY * runs), chance)
-    allowed = quantile * known.spread * math.sqrt(1 / runs + 1 / earlier)
-    allowed = np.maximum(allowed, SMALLEST * np.abs(known.centre))
-    bound = np.maximum(known.centre - sign * allowed, 0.0)  # no figure is below 0
-    return Window(runs, earlier, known.centre, known.spread, error, mean, bound, sign * (mean - bound) < 0)
+def _compare(values: Sequence[float], runs: int, sign: int, prior: Prior, chance: float) -> Window:
+    earlier = len(values) - runs
+    before = estimate(values[:earlier], sign, prior)
+    recent = values[earlier:]
+    mean = fmean(recent if runs == 1 else clipped(recent, before.centre, _CLIP * before.spread))
+    quantile = student_quantile(min(before.freedom, _HEAVY * runs), chance)
+    allowed = max(
+        quantile * before.spread * math.sqrt(1 / runs + 1 / earlier),
+        SMALLEST * abs(before.centre),
+    )
+    bound = max(before.centre - sign * allowed, 0.0)  # no figure is below 0
+    error = before.spread / math.sqrt(earlier)
+    lost = sign * (mean - bound) < 0
+    return Window(runs, earlier, before.centre, before.spread, error, mean, bound, lost)
