@@ -12,9 +12,13 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from shakedown.schedulers import registry
+from shakedown.schedulers.interface import SchedulerError
 
 
 def nodes(*patterns: str) -> list[str]:
@@ -44,10 +48,8 @@ def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, di
 
     Raises ValueError where Slurm does not answer, or has no such node to give.
     """
-    from shakedown.schedulers.slurm import inventory
-
-    free = _free("slurm", conditions, inventory.chosen(conditions, allow_allocated))
-    return [(name, {"slurm": {"node": name}}) for name in free]
+    names = scheduled("slurm", *conditions, allow_allocated=allow_allocated)
+    return [(name, {"slurm": {"node": name}}) for name in names]
 
 
 def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool = False) -> list[str]:
@@ -60,38 +62,45 @@ def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool =
 
     Raises ValueError where the API server does not answer or refuses, and where it has no such node to give.
     """
-    from shakedown.schedulers.kubernetes.client import KubernetesError, Server
-    from shakedown.schedulers.kubernetes.nodes import read
+    settings = {} if context is None else {"context": context}
+    return scheduled("kubernetes", *labels, allow_allocated=allow_allocated, **settings)
 
+
+def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, **settings: Any) -> list[str]:
+    """Return the nodes that a scheduler has in service and free, by their names there. The others are left out, and
+    named on standard error with their reason.
+
+    + scheduler: the name of its folder in shakedown/schedulers
+    + conditions: which nodes, as that scheduler reads them
+    + allow_allocated: take nodes on which jobs run as well
+    + settings: keys of the scheduler's section in the desired state
+
+    Raise ValueError where the scheduler does not answer or refuses, and where it has no such node to give.
+    """
+    call = f"{scheduler}({', '.join(map(repr, conditions))})"
     try:
-        found = read(Server(context), selector=",".join(labels))
-    except KubernetesError as error:
-        raise ValueError(f"kubernetes({', '.join(map(repr, labels))}): {error}") from error
-    return _free("kubernetes", labels, {node.name: node.why_not(allow_allocated) for node in found})
-
-
-def _free(who: str, conditions: Sequence[str], why_not: dict[str, str]) -> list[str]:
-    """The nodes for whose absence there is no reason; the others are told."""
-    free = [name for name, why in why_not.items() if not why]
-    lines = _left_out({name: why for name, why in why_not.items() if why})
+        reasons = registry.connect(scheduler, settings).choose(conditions, allow_allocated)
+    except (SchedulerError, ValueError) as error:
+        raise ValueError(f"{call}: {error}") from error
+    lines = tuple(_left_out({name: reason for name, reason in reasons.items() if reason}))
+    free = [name for name, reason in reasons.items() if not reason]
     if not free:
-        told = ", ".join(map(repr, conditions))
-        why = f"none of these nodes can be used: {'; '.join(lines)}" if lines else "there is no such node"
-        raise ValueError(f"{who}({told}): {why}")
-    _tell(tuple(lines), who.capitalize())
+        problem = f"none of these nodes can be used: {'; '.join(lines)}" if lines else "there is no such node"
+        raise ValueError(f"{call}: {problem}")
+    _report(lines, scheduler.capitalize())
     return free
 
 
-def _left_out(why: dict[str, str]) -> list[str]:
-    """A line for each reason, with the nodes that have it."""
+def _left_out(reasons: dict[str, str]) -> list[str]:
+    """Write a line for each reason, with the nodes that have it."""
     having: dict[str, list[str]] = {}
-    for name, reason in why.items():
+    for name, reason in reasons.items():
         having.setdefault(reason, []).append(name)
     return [f"{named(names)}: {reason}" for reason, names in having.items()]
 
 
 @functools.cache  # an inventory may be read more than once
-def _tell(lines: tuple[str, ...], who: str) -> None:
+def _report(lines: tuple[str, ...], who: str) -> None:
     for line in lines:
         print(f"left out, as {who} has it: {line}", file=sys.stderr)
 

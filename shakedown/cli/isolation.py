@@ -9,8 +9,7 @@ import click
 
 from shakedown.cli import EXIT_CODES
 from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
-
-VIA = ("ssh", "slurm", "kubernetes")
+from shakedown.schedulers.registry import names
 
 
 @click.command(epilog=EXIT_CODES)
@@ -18,7 +17,7 @@ VIA = ("ssh", "slurm", "kubernetes")
 @click.option("--dry", is_flag=True, help="tell rounds and time, and what speaks against whom; train nothing")
 @click.option("--budget", type=click.FloatRange(min=0, min_open=True), metavar="MINUTES", help="at most so long")
 @click.option("--rounds", type=click.IntRange(min=1), help="at most so many rounds")
-@click.option("--via", type=click.Choice(VIA), help="how the groups are started; else as smoke.via says")
+@click.option("--via", type=click.Choice(("ssh", *names())), help="how the groups are started; else as smoke.via says")
 @click.option("--resume", is_flag=True, help="go on with the search of the RUN that is given")
 def isolate(
     inventory: str,

@@ -8,6 +8,7 @@ from shakedown.common.secret_file import secret_problem
 from shakedown.desired import controller, profiles
 from shakedown.desired.models import DesiredState, Image, Mirror
 from shakedown.desired.problems import Problem
+from shakedown.schedulers.registry import find
 
 
 def problems_of(state: DesiredState) -> Iterator[Problem]:
@@ -26,7 +27,7 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
     for path, file in controller.missing(state):
         yield Problem("", path, file, "a file that is there on this machine")
     yield from _of_service(state)
-    yield from _of_pods(state)
+    yield from _of_jobs(state)
 
 
 def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
@@ -80,12 +81,11 @@ def _of_service(state: DesiredState) -> Iterator[Problem]:
         yield Problem("", "service.bmc", "password_file and password_env", "one of the two")
 
 
-def _of_pods(state: DesiredState) -> Iterator[Problem]:
-    """What a pod needs to hold a job."""
-    if "kubernetes" not in {section.via for section in (state.smoke, state.trials) if section is not None}:
-        return
-    if state.kubernetes is None or state.kubernetes.image is None:
-        yield Problem("", "kubernetes.image", "None", "the image of the pods, where jobs run in pods")
-    if state.smoke is not None and state.smoke.runtime != "process":
-        expected = "'process', where jobs run in pods: the pod is the container"
-        yield Problem("", "smoke.runtime", repr(state.smoke.runtime), expected)
+def _of_jobs(state: DesiredState) -> Iterator[Problem]:
+    """What the schedulers of this host's jobs need to hold them."""
+    for via in sorted({section.via for section in (state.smoke, state.trials) if section is not None} - {"ssh"}):
+        scheduler, section = find(via), getattr(state, via, None)
+        for key, value, expected in scheduler.problems(section.model_dump() if section is not None else {}):
+            yield Problem("", f"{via}.{key}", value, expected)
+        if scheduler.no_containers and state.smoke is not None and state.smoke.runtime != "process":
+            yield Problem("", "smoke.runtime", repr(state.smoke.runtime), f"'process', {scheduler.no_containers}")

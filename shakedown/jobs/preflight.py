@@ -14,6 +14,7 @@ from shakedown.jobs.plan.participants import OWN
 from shakedown.logs.metrics import METRICS
 from shakedown.recipes.options import choose, environment_problems
 from shakedown.recipes.recipe import Recipe, recipes
+from shakedown.schedulers.registry import find, names
 
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
@@ -26,8 +27,9 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     if recipe is None:
         yield Problem("smoke", "smoke.recipe", repr(smoke.recipe), one_of(smoke.recipe, recipes()))
         return
-    if smoke.via == "kubernetes" and "process" not in recipe.family.runtimes:
-        expected = f"ssh or slurm with {recipe.name}: it starts containers, which a pod cannot"
+    if smoke.via != "ssh" and find(smoke.via).no_containers and "process" not in recipe.family.runtimes:
+        ways = " or ".join(["ssh", *(name for name in names() if not find(name).no_containers)])
+        expected = f"{ways}: {recipe.name} starts containers, which jobs in {smoke.via} cannot"
         yield Problem("smoke", "smoke.via", repr(smoke.via), expected)
     runtime = smoke.runtime or recipe.family.runtimes[0]
     if runtime not in recipe.family.runtimes:

@@ -11,7 +11,7 @@ import json
 import zlib
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -20,6 +20,7 @@ from shakedown.jobs.launch import LaunchPlan, NodePlan
 from shakedown.node.launcher.commands import FETCH_LIMIT
 from shakedown.node.launcher.sampling import FOLDER as SAMPLER_FOLDER
 from shakedown.node.launcher.standstill import FOLDER as HANG
+from shakedown.schedulers.interface import Remote as Remote
 from shakedown.transport.program import command
 
 # In the order of their imports.
@@ -65,18 +66,6 @@ for name, text in sources:
 request = json.loads(sys.stdin.readline())
 print(json.dumps(sys.modules["launcher.commands"].begin(request)))
 """
-
-
-class Remote(Protocol):
-    """A way to run a command on a node, by its name in the plan.
-
-    Returns whether it came to exit code 0, and the lines of its standard output and standard error. It never raises
-    for a node that does not answer: that is (False, [], [why]) within about `timeout` seconds.
-    """
-
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]: ...
 
 
 class NoAnswer(Exception):

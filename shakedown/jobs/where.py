@@ -7,29 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
 
 from shakedown.jobs.remote import Remote
+from shakedown.schedulers.interface import Allocation as Where
+from shakedown.schedulers.interface import Interrupted
 
-Interrupted = Callable[[], str | None]
-
-
-class Where(Protocol):
-    """Nodes to run jobs on."""
-
-    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
-        """Have these nodes, by their names in the inventory; nothing where they are had already. It may wait for them,
-        and says what for. Raises an error that a person can read where they are not to be had."""
-
-    def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
-        """A way to the nodes for one job over some of them, which collects its logs and results too; for as long as
-        the context lasts. Raises an error that a person can read."""
-
-    def lost(self) -> str | None:
-        """Why all the nodes were taken away while jobs ran; None: they were not. Raises nothing."""
-
-    def end(self, cancel: bool = False) -> None:
-        """Let the nodes go, all jobs being over; `cancel`: because somebody has stopped them. Raises nothing."""
+__all__ = ["Connected", "Interrupted", "Where"]
 
 
 class Connected:

@@ -26,7 +26,7 @@ from shakedown.jobs.job import Job
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.where import Interrupted, Where
 from shakedown.operations import smoke as smoke_operations
-from shakedown.runner.jobs.places import via_of, where_of
+from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import judge_jobs, secrets_of

@@ -21,8 +21,8 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.runner import isolation
 from shakedown.runner.examine import reread
-from shakedown.runner.jobs import slurm
-from shakedown.runner.jobs.places import via_of, where_of
+from shakedown.runner.jobs import holders
+from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Remediation, Session, session
 from shakedown.runner.training import came_to, conclude_run, elsewhere, judge_each, shortfall, start_run
@@ -38,8 +38,8 @@ def examine() -> None:
         _fail_here(current, "could not be examined")
     elif current.examination.blockers(name) and not current.fixable(name):
         _fail_here(current, "not in its desired state, and no operation would change that")
-    elif slurm.takes_jobs(invocation.trains):
-        slurm.leave_alone()
+    elif holders.takes_jobs(invocation.trains):
+        holders.leave_alone()
 
 
 def drifted() -> None:

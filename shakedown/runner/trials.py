@@ -24,8 +24,8 @@ from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
 from shakedown.report import trials as shown
 from shakedown.runner import training
-from shakedown.runner.jobs import slurm
-from shakedown.runner.jobs.places import where_of
+from shakedown.runner.jobs import holders
+from shakedown.runner.jobs.where import where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runs.directory import JobRecord, judge_job, judge_trials, past_by_node
@@ -74,7 +74,7 @@ def measure(always: bool = False) -> None:
         return
     if not (always or _asked(current)):
         return
-    if always and not (slurm.takes_jobs(True) and slurm.leave_alone()):
+    if always and not (holders.takes_jobs(True) and holders.leave_alone()):
         return
     current.once("trials: plan", lambda: _begin(current))
     stage = _stage(current)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from shakedown.schedulers.owner import Node
+from shakedown.schedulers.interface import Node
 from shakedown.service.decide import Proposal
 from shakedown.service.marks import Mark, is_ours, theirs
 from shakedown.service.model import Known, NodeService, Step

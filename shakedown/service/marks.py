@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shakedown.common.text import counted, printable
-from shakedown.schedulers.owner import Node
+from shakedown.schedulers.interface import Node
 from shakedown.service.model import Accusation, Known, Step
 from shakedown.service.standing import History
 
@@ -81,7 +81,7 @@ def theirs(node: Node, steps: Sequence[Step]) -> str:
 
 
 def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict[str, str]:
-    """Host of the inventory -> its name in the scheduler: what the desired state says (the values, as slurm.node), else
+    """Host of the inventory -> its name in the scheduler: what the desired state says (the values), else
     the same, or what stands before its first dot. Never what a node says of itself. A host of which that is not clear
     has none, and no two have the same."""
     short: dict[str, list[str]] = {}

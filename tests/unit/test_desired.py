@@ -163,7 +163,7 @@ def test_a_pod_has_its_image_and_is_the_container():
     found = problems(("group all", {"gpu": "cpu", **pods}))
     assert "the pod is the container" in found["smoke.runtime"] and "image of the pods" in found["kubernetes.image"]
     documented = {"smoke": {"recipe": "llama3.1-8b-fp8", "via": "kubernetes", "runtime": "process"}}
-    assert "starts containers, which a pod cannot" in problems(("group all", documented))["smoke.via"]
+    assert "starts containers, which jobs in kubernetes cannot" in problems(("group all", documented))["smoke.via"]
     pods = {"smoke": {**pods["smoke"], "runtime": "process"}, "kubernetes": {"image": "r.example/x"}}
     assert one(("group all", {"gpu": "cpu", **pods}))
 

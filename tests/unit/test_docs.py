@@ -103,7 +103,7 @@ for n in 1 2 3 4; do echo "NodeName=node0$n State=IDLE Partitions=mi300x"; done"
     for path in PAGES.values():
         for block in _PYTHON.findall(path.read_text("utf-8")):
             tree = ast.parse(block)
-            if "shakedown.hosts" not in block:
+            if "shakedown.hosts" not in block or path.name == "extending.md":  # performed in test_extending.py
                 continue
             values: dict[str, object] = {}
             exec(compile(tree, str(path), "exec"), values)

@@ -28,6 +28,7 @@ TOUCHED = {
     "An output format": (1, 0),
     "A NIC family": (1, 0),
     "A recipe": (1, 0),
+    "A scheduler": (2, 0),
 }
 
 
@@ -55,6 +56,7 @@ def lay(copy: Path, section: str) -> tuple[int, int]:
             changed += product
         else:
             assert not path.exists()
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             added += product
     return added, changed
@@ -132,6 +134,25 @@ def test_a_nic_family_without_a_library_of_its_own_leaves_it_to_the_site(copy: P
     code, output = run(copy, "shakedown", "show", "site.py", "node1")
     assert code == 0, output
     assert shown(output, 'rdma.provider.name  "x"  group n')
+
+
+BOOK = """
+from shakedown.runner.jobs.allocations import allocation_of
+from tests.states import desired
+job = allocation_of({"@local": desired("cpu", None)}, "bookings", "run")
+job.allocate(["@local"], print, lambda: None)
+with job.start("smoke", ["@local"]) as remote:
+    print(remote("@local", ["cat"], "text", 60), remote("@local", ["false"], None, 60)[0])
+print(open("bookings.txt").readline().strip())
+job.end()
+print(open("bookings.txt").readline().strip())
+"""
+
+
+def test_a_new_scheduler_starts_jobs(copy: Path) -> None:
+    lay(copy, "A scheduler")
+    code, output = run(copy, sys.executable, "-c", BOOK)
+    assert (code, output.splitlines()) == (0, ["(True, ['text'], []) False", "@local shakedown", "@local free"]), output
 
 
 def test_a_page_that_shows_what_is_not_so_is_seen() -> None:

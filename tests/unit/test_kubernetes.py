@@ -14,7 +14,7 @@ from shakedown.desired.models import Service
 from shakedown.ledger.claims import Room
 from shakedown.ledger.service import known_of
 from shakedown.ledger.store import open_ledger
-from shakedown.runner.repair.scheduler import carry_out, scheduled
+from shakedown.runner.repair.scheduler import carry_out, read_scheduler
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
 from shakedown.service.marks import Mark, drain_of
@@ -69,7 +69,7 @@ def test_what_one_kubelet_says_costs_its_own_node_alone(api: Server, server: Clu
     server.node("node02", status={"allocatable": {"amd.com/gpu": "8"}})
     odd, well = nodes.read(api)
     assert not well.why_not() and well.devices == {"amd.com/gpu": 8}
-    assert odd.down and not odd.devices and "what it says of its devices is no number" in odd.why_not()
+    assert odd.down and not odd.devices and "the count of its devices is no number" in odd.why_not()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
     server.pod("train-0", "node02")
     services = {name: Service(scheduler="kubernetes", drain="yes") for name in ("node01", "node02", "node03")}
     wanted = {name: desired() for name in services}
-    found = scheduled(services, wanted)
+    found = read_scheduler(services, wanted)
     assert found.title == "Kubernetes" and set(found.nodes) == {"node01", "node02"} and not found.wrong
     assert found.nodes["node02"].allocated and found.nodes["node02"].states == ["allocated"]
     against = Accusation(
@@ -258,7 +258,7 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
     back = Mark("node01", "resume", "node01", mark.reason, why="cleared by smoke with 3 others in r2")
     assert carry_out(ledger, found, back, known, Room()) == "" and not one(api, "node01").drained
     different = {**wanted, "node02": desired(kubernetes={"context": "other"})}
-    assert "have to be the same" in scheduled(services, different).wrong
+    assert "must be the same" in read_scheduler(services, different).wrong
 
 
 def test_the_documented_rights_make_pods_and_run_commands_in_one_namespace_alone() -> None:

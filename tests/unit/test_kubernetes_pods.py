@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shakedown.runner.jobs.pods import pods_of
+from shakedown.runner.jobs.allocations import allocation_of
 from shakedown.schedulers.kubernetes.client import KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import drain
-from shakedown.schedulers.kubernetes.pods import Pods, Wanted
+from shakedown.schedulers.kubernetes.pods import Pods, Request
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
 from tests.states import desired
 
-WANTED = Wanted(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
+WANTED = Request(image="registry.lab/megatron:1", namespace="jobs", mounts={"/srv/data": "/data:ro"})
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_pods_are_made_as_the_desired_state_says_and_what_none_can_be_is_refused
     def of(smoke: Any = small, **other: Any) -> Pods:
         one = desired("cpu", None, smoke=smoke, kubernetes={**section, "node": "n1"})
         two = desired("cpu", None, smoke=small, kubernetes={**section, **other})
-        return pods_of({"node1.rack": one, "n2": two}, "run")
+        return allocation_of({"node1.rack": one, "n2": two}, "kubernetes", "run")
 
     made = of()
     made.allocate(["node1.rack", "n2"])
@@ -88,9 +88,11 @@ def test_pods_are_made_as_the_desired_state_says_and_what_none_can_be_is_refused
     for runtime in ({}, {"runtime": "container"}):
         with pytest.raises(ValueError, match=r"smoke\.runtime has to be"):
             of({"recipe": "gpt-small", **runtime})
-    with pytest.raises(ValueError, match=r"kubernetes\.image is needed"):
-        pods_of({"n1": desired("cpu", None, smoke=small)}, "run")
-    assert "n1" in pods_of({"n1": desired("cpu", None, kubernetes=section)}, "run"), "trials need no smoke run"
+    with pytest.raises(ValueError, match=r"kubernetes\.image is None: expected"):
+        allocation_of({"n1": desired("cpu", None, smoke=small)}, "kubernetes", "run")
+    assert "n1" in allocation_of({"n1": desired("cpu", None, kubernetes=section)}, "kubernetes", "run"), (
+        "trials need no smoke run"
+    )
 
 
 def test_a_node_that_others_keep_out_gets_none_and_nothing_is_left(pods: Pods, server: Cluster) -> None:

@@ -15,7 +15,7 @@ from shakedown.evidence.diagnosis.signs import _KINDS
 from shakedown.gates import Gate
 from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
-from shakedown.schedulers.slurm.nodes import Node, of_text
+from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_of, proposals
@@ -511,7 +511,7 @@ def test_no_word_of_a_node_becomes_anything_but_the_end_of_its_reason() -> None:
     assert reason.startswith("shakedown:run100 ") and len(reason) <= 200 and reason.isprintable()
     assert not set(reason) & set("=[]\"'\\,;@|\n")
     line = f"NodeName=node1 State=IDLE+DRAIN CPUTot=2 Reason={reason} [root@2026-11-23T08:00:00]"
-    (read,) = of_text(line)
+    (read,) = from_text(line)
     assert (read.name, read.states, read.reason) == ("node1", ["IDLE", "DRAIN"], reason)
 
 

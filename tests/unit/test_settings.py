@@ -177,9 +177,9 @@ def test_any_key_of_sysctl_is_read_where_it_is_asked_for(tmp_path: Path) -> None
 
 
 def test_a_question_is_bounded_and_nothing_but_keys_of_sysctl() -> None:
-    assert sysctl.requested_keys(["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]) == [
-        "vm.swappiness"
-    ]
+    assert sysctl.requested_keys(
+        ["sysctl.vm.swappiness", "thp", "sysctl.a/../../etc/passwd", "", "mtu.x", "nonsense"]
+    ) == ["vm.swappiness"]
     many = sysctl.question(f"vm.k{number}" for number in range(1000))
     assert len(sysctl.requested_keys(many)) == sysctl.MOST
     assert sysctl.requested_keys(sysctl.question(["vm." + "k" * sysctl.LONGEST])) == []

@@ -24,7 +24,7 @@ from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
-from shakedown.schedulers.slurm.job import Allocation, Wanted
+from shakedown.schedulers.slurm.job import Allocation, Request
 from shakedown.schedulers.slurm.step import Step, _Answer
 from tests.nodes import until
 from tests.plans import small
@@ -47,7 +47,7 @@ def slurm(tmp_path, monkeypatch):
 
 
 def allocation(**wanted) -> Allocation:
-    return Allocation({"node1.rack": "n1", "node2.rack": "n2"}, Wanted(**wanted), "shakedown-run 1")
+    return Allocation({"node1.rack": "n1", "node2.rack": "n2"}, Request(**wanted), "shakedown-run 1")
 
 
 def test_one_job_is_asked_for_with_what_the_desired_state_says(slurm):
@@ -85,7 +85,7 @@ def test_a_job_that_does_not_begin_is_no_allocation(slurm, state, why):
 
 
 def test_a_job_that_stays_in_the_queue_is_cancelled(slurm):
-    with pytest.raises(SlurmError, match=r"queued for \d+ s, and not begun: PENDING \(Resources\)"):
+    with pytest.raises(SlurmError, match=r"did not begin within \d+ s in the queue: PENDING \(Resources\)"):
         allocation(queue_s=0).allocate(["node1.rack"])
     assert slurm.asked()[-1] == "scancel 4711"
 

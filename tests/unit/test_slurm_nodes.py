@@ -34,7 +34,7 @@ def program(programs):
 def test_both_versions_say_the_same_in_both_forms(file, monkeypatch):
     monkeypatch.setenv("TZ", "UTC")
     text = (DATA / file).read_text()
-    found = nodes.of_json(text) if file.endswith("json") else nodes.of_text(text)
+    found = nodes.from_json(text) if file.endswith("json") else nodes.from_text(text)
     assert [node.name for node in found] == ["node1", "node2", "node3", "node4"]
     idle, drained, down, busy = found
     assert [node.states for node in found] == [["IDLE"], ["IDLE", "DRAIN"], ["DOWN"], ["MIXED"]]
@@ -54,13 +54,13 @@ def test_marks_flags_and_gpus():
     line = "NodeName=n1 State={} Gres={} CPUAlloc=0 Partitions=a,b"
 
     def one(state: str, gres: str = "(null)") -> nodes.Node:
-        return nodes.of_text(line.format(state, gres))[0]
+        return nodes.from_text(line.format(state, gres))[0]
 
     assert one("IDLE*").states == ["IDLE", "NOT_RESPONDING"] and one("IDLE*").down
     assert one("IDLE+POWERED_DOWN").down and one("IDLE~").down
     assert one("IDLE+PLANNED").idle and one("IDLE+MAINTENANCE+RESERVED").idle
     for state in ("NEWEST", "IDLE+NEWEST", "MAINT", "MIXED+NEWEST"):
-        assert "not known" in one(state).why_not(True), "what this does not know is not free"
+        assert "does not know" in one(state).why_not(True), "what this does not know is not free"
     for state in ("FUTURE", "UNKNOWN", "UNKNOWN*", "IDLE+POWERED_DOWN+PLANNED", "DOWN*+DRAIN", "IDLE$@", "INVAL"):
         assert one(state).down, state
     assert one("MIXED+PLANNED").why_not() == "mixed+planned: a job is on it" and one("ALLOCATED+").allocated
@@ -69,27 +69,27 @@ def test_marks_flags_and_gpus():
     assert one("IDLE", "gpu:fake1:1(S:0),gpu:fake2:1(S:0)").gpus == 2
     assert one("IDLE", "gpu:8,nic:2").gpus == 8 and one("IDLE", "gpu:mi300x:8(S:0-1)").gpus == 8
     assert one("IDLE").partitions == ["a", "b"] and one("IDLE").gpus == 0
-    (held,) = nodes.of_text("NodeName=n1 State=IDLE CPUAlloc=1")
+    (held,) = nodes.from_text("NodeName=n1 State=IDLE CPUAlloc=1")
     assert held.allocated and not held.idle, "a job holds a CPU, whatever the state says"
     unset = {"set": False, "infinite": False, "number": 7}
-    (free,) = nodes.of_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE"], "alloc_cpus": unset}]}))
+    (free,) = nodes.from_json(json.dumps({"nodes": [{"name": "n1", "state": ["IDLE"], "alloc_cpus": unset}]}))
     assert free.idle
 
 
 def test_states_in_json_in_all_their_shapes():
     def one(state: object) -> nodes.Node:
-        return nodes.of_json(json.dumps({"nodes": [{"name": "n1", "state": state}]}))[0]
+        return nodes.from_json(json.dumps({"nodes": [{"name": "n1", "state": state}]}))[0]
 
     assert one(["IDLE", "DRAIN"]).drained and one("idle+drain").drained
     assert one(["MIXED", "PLANNED"]).allocated and one(["IDLE", "RESERVED"]).states == ["IDLE", "RESERVED"]
     assert one(["IDLE", "DYNAMIC_NORM", "POWERED_DOWN"]).down and one(["UNKNOWN", "NOT_RESPONDING"]).down
-    assert "not known" in one([1, "IDLE"]).why_not()
+    assert "does not know" in one([1, "IDLE"]).why_not()
 
 
 def test_a_reason_goes_to_the_last_who_and_when():
     text = (DATA / "22.05.8.txt").read_text()
     quoted = f"as before: fan [bob@2026-01-01T00:00:00], State=IDLE, {REASON}"
-    drained = nodes.of_text(text.replace(f"Reason={REASON}", f"Reason={quoted}"))[1]
+    drained = nodes.from_text(text.replace(f"Reason={REASON}", f"Reason={quoted}"))[1]
     assert (drained.reason, drained.reason_by) == (quoted, "root") and drained.drained
 
 
@@ -99,21 +99,21 @@ def test_a_reason_goes_to_the_last_who_and_when():
 )
 def test_what_cannot_be_read_is_no_node_that_is_free(text):
     with pytest.raises(SlurmError):
-        nodes.of_text(text)
+        nodes.from_text(text)
 
 
 @pytest.mark.parametrize(
     "document", ["[]", "{}", '{"nodes": [1]}', '{"nodes": [{"name": "a"}]}', '{"nodes": [], "errors": ["down"]}', "{"]
 )
 def test_json_that_is_no_list_of_nodes_is_an_error(document):
-    with pytest.raises(SlurmError, match=r"cannot be read|could not tell"):
-        nodes.of_json(document)
+    with pytest.raises(SlurmError, match=r"cannot be read|could not list"):
+        nodes.from_json(document)
 
 
 def test_a_reason_cannot_move_the_terminal():
     document = json.loads((DATA / "24.11.5.json").read_text())
     document["nodes"][1]["reason"] = "\x1b[2Jgone\nNodeName=node1 State=DOWN"
-    reason = nodes.of_json(json.dumps(document))[1].reason
+    reason = nodes.from_json(json.dumps(document))[1].reason
     assert reason == "gone NodeName=node1 State=DOWN"
 
 
@@ -123,10 +123,10 @@ FORGED = "x RealMemory=1 State=IDLE Partitions=other Reason=fine [root@2026-01-0
 @pytest.mark.parametrize("field", ["Arch=x86_64", "Version=22.05.8", "OS=Linux "])
 def test_what_a_node_says_of_itself_is_not_its_state(field):
     text = (DATA / "22.05.8.txt").read_text()
-    before, word = nodes.of_text(text), field.partition("=")[0]
-    after = nodes.of_text(text.replace(field, f"{word}={FORGED} "))
+    before, word = nodes.from_text(text), field.partition("=")[0]
+    after = nodes.from_text(text.replace(field, f"{word}={FORGED} "))
     assert [each.model_copy(update={"version": "22.05.8"}) for each in after] == before and before[1].drained
-    unclear = nodes.of_text(text.replace(field, f"{word}={FORGED} CoresPerSocket=1 "))[1]
+    unclear = nodes.from_text(text.replace(field, f"{word}={FORGED} CoresPerSocket=1 "))[1]
     assert unclear.down and unclear.drained and unclear.reason == REASON
 
 
@@ -141,7 +141,7 @@ def test_a_node_cannot_pass_for_another_by_a_line_end(program, name):
     program("sinfo", "printf 'node%d\n' 1 2 3 4")
     program("scontrol", """[ $1 = --oneliner ] && exec cat "$HOME/${4:-all}"; echo "unrecognized option" >&2; exit 1""")
     for found in (nodes.read(), nodes.read(["node1", "node2"])):
-        assert found == nodes.of_text(text)[: len(found)]
+        assert found == nodes.from_text(text)[: len(found)]
 
 
 @pytest.mark.parametrize("said", ["unrecognized option '--json'", "error: Unable to find plugin: serializer/json"])
@@ -161,7 +161,7 @@ def test_a_node_that_slurm_does_not_have_is_absent_and_a_name_that_is_none_is_no
     with pytest.raises(Absent, match="Node node9 not found"):
         commands.run("scontrol", "show", "node", "node9")
     for name in ("node1,node2", "-a", "node[1-3]", "a b", "../x"):
-        with pytest.raises(SlurmError, match=r"is no name that a node has in Slurm; slurm\.node gives it"):
+        with pytest.raises(SlurmError, match=r"is no name of a node in Slurm; slurm\.node gives it"):
             commands.update_nodes([name], "State=DRAIN")
     assert commands.names("(null)") == commands.names("None assigned") == []
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator
 
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Positive
 from shakedown.desired.names import MountPath, Text, Word
+from shakedown.schedulers import registry as schedulers
 
-Via = Literal["ssh", "slurm"]
-JobVia = Literal["ssh", "slurm", "kubernetes"]
+if TYPE_CHECKING:
+    SchedulerName = str
+    JobVia = str
+else:
+    SchedulerName = Literal[schedulers.names()]
+    JobVia = Literal[("ssh", *schedulers.names())]
 # Slurm's own directives must not be undone: which nodes, and all of them for us alone.
 _OURS_OF_SBATCH = {"nodelist", "nodes", "exclude", "ntasks", "ntasks-per-node", "wrap", "array", "output", "error"}
 _OURS_OF_SBATCH |= {"job-name", "parsable", "export", "wait", "chdir"}
@@ -33,7 +38,7 @@ class Slurm(Section):
     """Slurm, where it owns the nodes: with what jobs are submitted there, and what of its nodes may be touched."""
 
     node: Text | None = key(None, "the node's name in Slurm; None: its name in the inventory", "node01")
-    connect: Via = key(
+    connect: Literal["ssh", "slurm"] = key(
         "ssh",
         "how the node is reached at all: over SSH, or within an allocation that lasts as long as the run",
         "slurm",

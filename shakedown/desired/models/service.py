@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from shakedown.desired.amounts import Amount, Some
+from shakedown.desired.models.schedulers import SchedulerName
 from shakedown.desired.models.section import Section, key
 from shakedown.desired.models.values import Positive
 from shakedown.desired.names import Text
@@ -58,7 +59,7 @@ class Bmc(Section):
 class Service(Section):
     """The way back into service, `shakedown service`: what may be done with nodes that are suspect."""
 
-    scheduler: Literal["slurm", "kubernetes"] | None = key(
+    scheduler: SchedulerName | None = key(
         None, "who is asked whether a node has a job, and has nodes drained and resumed", "slurm"
     )
     drain: Literal["never", "propose", "yes"] = key(

@@ -37,7 +37,7 @@ class Smoke(Section):
     )
     via: JobVia = key(
         "ssh",
-        "how jobs are started: over SSH, within an allocation of Slurm's, or in pods (the section of that name)",
+        "how jobs are started: over SSH, or in an allocation of a scheduler (the section of that name)",
         "slurm",
     )
     isolate: bool = key(

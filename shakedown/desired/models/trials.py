@@ -34,7 +34,7 @@ class Trials(Section):
     )
     via: JobVia = key(
         "ssh",
-        "how jobs are started: over SSH, within an allocation of Slurm's, or in pods (the section of that name)",
+        "how jobs are started: over SSH, or in an allocation of a scheduler (the section of that name)",
         "slurm",
     )
     limit_s: Positive = key(60, "time in which a part has to give its next figure, or is ended", 60, unit="s")

@@ -41,7 +41,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 
 from shakedown.common.text import incoming, printable
 from shakedown.operations.scripts import TELLS
-from shakedown.runner.jobs.slurm_connection import SlurmConnector, connects_by_slurm
+from shakedown.runner.jobs.connection import SchedulerConnector, connecting_scheduler
 from shakedown.runner.progress import FEW, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.transport.bundle import BOUNDED
@@ -71,8 +71,8 @@ def bind(state: State) -> None:
     # paramiko's own takes a step of Python for each byte of the code that authenticates a packet, for each packet.
     paramiko.util.constant_time_bytes_eq = hmac.compare_digest  # type: ignore[assignment]
     for host in state.inventory:
-        by_slurm = connects_by_slurm(host)
-        host.connector = _made_bounded(SlurmConnector(state, host) if by_slurm else host.connector)
+        scheduler = connecting_scheduler(host)
+        host.connector = _made_bounded(SchedulerConnector(state, host, scheduler) if scheduler else host.connector)
 
 
 def _made_bounded(connector: BaseConnector) -> BaseConnector:

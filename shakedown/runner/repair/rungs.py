@@ -7,10 +7,9 @@ from pyinfra.context import host as current_host
 
 from shakedown.operations import driver
 from shakedown.operations import reboot as reboots
+from shakedown.runner.jobs.holders import job_on
 from shakedown.runner.repair.service import on_its_gpus
 from shakedown.runner.session import Session, session
-from shakedown.schedulers.slurm.commands import SlurmError
-from shakedown.schedulers.slurm.nodes import jobs_on
 from shakedown.service.model import Rung
 
 
@@ -47,26 +46,11 @@ def _may(current: Session, rung: Rung) -> bool:
         _fail(current, "not root there: set _sudo")
     elif users := on_its_gpus(state, current.examination.desired[name]):
         _fail(current, f"never a node with a job: {users}")
-    elif why := _held(current, name):
+    elif why := job_on(current.examination.desired[name], name):
         _fail(current, why)
     else:
         return True
     return False
-
-
-def _held(current: Session, name: str) -> str:
-    """Why Slurm's node is not to be touched, where the desired state says that Slurm owns it."""
-    desired = current.examination.desired[name]
-    own = desired.slurm
-    of_slurm = own is not None or (desired.service is not None and desired.service.scheduler == "slurm")
-    if not of_slurm or (own is not None and own.allow_allocated):
-        return ""
-    node = (own.node if own else None) or name
-    try:
-        jobs = jobs_on([node]).get(node)
-    except SlurmError as error:
-        return f"whether somebody's job holds it is not known: {error}"
-    return f"Slurm job {', '.join(jobs[:3])} holds it" if jobs else ""
 
 
 def _fail(current: Session, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Nodes' service in the scheduler: read, drained, resumed, each change a step in the ledger."""
+"""Nodes in the scheduler: read, drained and resumed. Every change is a step in the ledger."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from shakedown.ledger import service as book
 from shakedown.ledger.claims import Room
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.runner.jobs.allocations import settings_of
 from shakedown.runs.directory import RunRecord
-from shakedown.schedulers.owner import Node, Owner, SchedulerError, owner_of
+from shakedown.schedulers import registry
+from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import limits
 from shakedown.service.marks import OURS, WITNESS, Bounds, Mark, is_ours, marks, names_in
 from shakedown.service.model import Accusation, Known, Proof, Step
@@ -24,51 +26,55 @@ AHEAD_S = 60  # that another controller's clock may be ahead of ours
 
 @dataclass(frozen=True)
 class Scheduled:
-    """All nodes that the scheduler has, by name; or why it could not be asked."""
+    """All nodes that the scheduler has, by name; or why it did not answer."""
 
-    owner: Owner | None = None  # None: the desired state names none
+    owner: Scheduler | None = None  # None: the desired state names none
     nodes: Mapping[str, Node] = field(default_factory=dict)
     wrong: str = ""
 
     @property
-    def asked(self) -> bool:
-        """Whether the desired state names a scheduler."""
+    def named(self) -> bool:
+        """Tell whether the desired state names a scheduler."""
         return self.owner is not None or bool(self.wrong)
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Return what people call it."""
         return self.owner.title if self.owner else "the scheduler"
 
 
 def services_of(desired: Mapping[str, DesiredState]) -> dict[str, Service]:
-    """What the desired state says of each node's service; where it says nothing, that nothing may be done."""
+    """Return the section `service` of every node; without one nothing may be done."""
     return {node: state.service or Service() for node, state in desired.items()}
 
 
-def names_of(desired: Mapping[str, DesiredState], found: Scheduled) -> dict[str, str]:
-    """The hosts' names in the scheduler."""
-    given = {
-        host: each.slurm.node if each.slurm and each.service and each.service.scheduler == "slurm" else None
-        for host, each in desired.items()
+def names_of(desired: Mapping[str, DesiredState], scheduled: Scheduled) -> dict[str, str]:
+    """Return the hosts' names in the scheduler."""
+    names = {
+        host: settings_of(state, state.service.scheduler).get("node")
+        if state.service and state.service.scheduler
+        else None
+        for host, state in desired.items()
     }
-    return names_in(found.nodes, given)
+    return names_in(scheduled.nodes, names)
 
 
-def scheduled(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:
-    """The scheduler's nodes, where any of these has one."""
-    owners = {
-        (each.scheduler, state.kubernetes.context if (state := desired[node]).kubernetes else None)
-        for node, each in services.items()
-        if each.scheduler
-    }
-    if not owners:
+def read_scheduler(services: Mapping[str, Service], desired: Mapping[str, DesiredState]) -> Scheduled:
+    """Read the scheduler's nodes, where any of these hosts has a scheduler."""
+    sections = [
+        (service.scheduler, settings_of(desired[node], service.scheduler))
+        for node, service in services.items()
+        if service.scheduler
+    ]
+    kinds = {name: registry.find(name) for name, _ in sections}
+    if not sections:
         return Scheduled()
-    if len(owners) > 1:
-        return Scheduled(
-            wrong="service.scheduler and kubernetes.context have to be the same on all nodes that have one"
-        )
-    owner = owner_of(*owners.pop())
+    clusters = {(name, *(section.get(key) for key in kinds[name].of_cluster)) for name, section in sections}
+    if len(clusters) > 1:
+        keys = ["service.scheduler", *(f"{name}.{key}" for name, kind in kinds.items() for key in kind.of_cluster)]
+        return Scheduled(wrong=f"{' and '.join(keys)} must be the same on all nodes that have a scheduler")
+    name, settings = sections[0]
+    owner = kinds[name](settings)
     try:
         return Scheduled(owner, {node.name: node for node in owner.read()})
     except SchedulerError as error:
@@ -79,27 +85,27 @@ def proposed(
     services: Mapping[str, Service],
     known: Mapping[str, Known],
     histories: Mapping[str, History],
-    found: Scheduled,
+    scheduled: Scheduled,
     names: Mapping[str, str],
     fleet: int,
 ) -> list[Mark]:
-    """What is to be changed in the scheduler, as far as the desired state speaks of it at all."""
-    wanted = {node for node, each in services.items() if each.scheduler and each.drain != "never"}
-    if not found.asked or found.wrong or not wanted:
+    """Return what is to be changed in the scheduler, for the nodes whose desired state allows it."""
+    wanted = {node for node, service in services.items() if service.scheduler and service.drain != "never"}
+    if not scheduled.named or scheduled.wrong or not wanted:
         return []
-    named = [node for node, its in histories.items() if any(each.drains for each in its.accusations)]
+    named = [node for node, history in histories.items() if any(entry.drains for entry in history.accusations)]
     stopped = limits.too_many_named(named, limits.stop_at(services.values(), fleet))
     bounds = Bounds(limits.at_once([services[node] for node in wanted], fleet), stopped)
-    mine = {node: its for node, its in histories.items() if node in wanted}
-    return marks(mine, known, found.nodes, names, bounds)
+    chosen = {node: history for node, history in histories.items() if node in wanted}
+    return marks(chosen, known, scheduled.nodes, names, bounds)
 
 
-def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known, room: Room) -> str:
-    """Drain or resume a node, with its step in the ledger; the node is read once more before. Returns why it was not
-    done; empty: it was. Raises LedgerError, and has then changed nothing."""
-    owner = found.owner
+def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, room: Room) -> str:
+    """Drain or resume a node, with its step in the ledger, after one more reading of the node. Return why it was not
+    done; empty: it was. Raise LedgerError before anything is changed."""
+    owner = scheduled.owner
     if owner is None:
-        return f"{mark.node}: not {mark.what}ed: {found.wrong or 'no scheduler is named'}"
+        return f"{mark.node}: not {mark.what}ed: {scheduled.wrong or 'no scheduler is named'}"
     try:
         (now,) = owner.read([mark.there])
         if mark.what == "drain":
@@ -108,8 +114,8 @@ def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known, room: 
             step = Step(
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
             )
-            if why := claims.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
-                return f"not drained: {why}"
+            if refusal := claims.begin(ledger, step, room):  # before the drain: an unknown reason is not managed
+                return f"not drained: {refusal}"
             owner.drain(mark.there, mark.reason)
         elif by := claims.holders(ledger).get(mark.node):
             return f"{mark.node}: not resumed: {by} is at work there"
@@ -124,10 +130,10 @@ def carry_out(ledger: Ledger, found: Scheduled, mark: Mark, known: Known, room: 
 
 
 def after(known: Known) -> int:
-    """Now, and later than all that is known of a node: seconds since 1970 UTC. Raises LedgerError for what is yet to
-    come: nothing could follow it."""
+    """Return a time that is now and later than all entries of a node: seconds since 1970 UTC. Raise LedgerError for an
+    entry of the future: nothing could follow it."""
     events: list[Accusation | Proof | Step] = [*known.accusations, *known.proofs, *known.steps]
-    now, last = int(time.time()), max(events, key=lambda each: each.at, default=None)
+    now, last = int(time.time()), max(events, key=lambda event: event.at, default=None)
     if last is not None and last.at > now + AHEAD_S:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(last.at))
         raise LedgerError(f"ledger: {last.node} has an entry of {when} UTC, which is yet to come: is a clock wrong?")
@@ -135,40 +141,36 @@ def after(known: Known) -> int:
 
 
 def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int, say: Callable[[str], None]) -> None:
-    """Once a run is in the ledger: the nodes that it names are drained, those that it has cleared are resumed, where
-    the desired state allows it; or that is proposed. It changes no verdict, and never raises."""
+    """Drain the nodes that a run in the ledger names, and resume those that it has cleared, or propose that, as the
+    desired state allows. Change no verdict, and never raise."""
     services = services_of(desired)
-    if (
-        record.kind != "run"
-        or record.not_in_ledger
-        or not any(each.scheduler and each.drain != "never" for each in services.values())
-    ):
+    allowed = any(service.scheduler and service.drain != "never" for service in services.values())
+    if record.kind != "run" or record.not_in_ledger or not allowed:
         return
-    found = scheduled(services, desired)
-    if found.wrong:
-        say(f"no node was drained or resumed: {found.wrong}")
+    scheduled = read_scheduler(services, desired)
+    if scheduled.wrong:
+        say(f"no node was drained or resumed: {scheduled.wrong}")
         return
     try:
         ledger = open_ledger()
         seen = claims.newest_step(ledger)
         known = book.known_of(ledger, services)
-        histories = {node: history(its, fleet == 1) for node, its in known.items()}
-        names = names_of(desired, found)
-        room = Room(frozenset(out_by_us(found, names)), limits.at_once(services.values(), fleet), seen)
-        for mark in proposed(services, known, histories, found, names, fleet):
+        histories = {node: history(entries, fleet == 1) for node, entries in known.items()}
+        names = names_of(desired, scheduled)
+        room = Room(frozenset(out_by_us(scheduled, names)), limits.at_once(services.values(), fleet), seen)
+        for mark in proposed(services, known, histories, scheduled, names, fleet):
             if mark.name == WITNESS:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
             else:
-                say(carry_out(ledger, found, mark, known[mark.node], room) or str(mark))
+                say(carry_out(ledger, scheduled, mark, known[mark.node], room) or str(mark))
     except (LedgerError, OSError, ValueError) as error:
         say(f"no node was drained or resumed: {error}")
 
 
-def out_by_us(found: Scheduled, names: Mapping[str, str]) -> set[str]:
-    """The nodes that are drained by us, as the inventory names them, or the scheduler where it does not."""
+def out_by_us(scheduled: Scheduled, names: Mapping[str, str]) -> set[str]:
+    """Return the nodes that we have drained, as the inventory names them, or the scheduler where it does not."""
     hosts = {name: host for host, name in names.items()}
-    return {
-        hosts.get(name, name) for name, node in found.nodes.items() if node.drained and node.reason.startswith(OURS)
-    }
+    drained = [name for name, node in scheduled.nodes.items() if node.drained and node.reason.startswith(OURS)]
+    return {hosts.get(name, name) for name in drained}

@@ -14,8 +14,8 @@ from shakedown.ledger import claims
 from shakedown.ledger import service as book
 from shakedown.ledger.claims import Room
 from shakedown.ledger.store import Ledger
-from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, scheduled, services_of
-from shakedown.schedulers.owner import Node
+from shakedown.runner.repair.scheduler import Scheduled, names_of, out_by_us, proposed, read_scheduler, services_of
+from shakedown.schedulers.interface import Node
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
@@ -166,15 +166,15 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
     known = {host: every[host] for host in hosts}
     if not kept:
         known = _with_findings(known, examination, now)
-    found = scheduled(services, examination.desired)
+    scheduled = read_scheduler(services, examination.desired)
     stopped = limits.too_many_failed(every, now, limits.stop_at(services.values(), fleet))
     return Picture(
         examination=examination,
         services=services,
         known=known,
         histories={host: history(known[host], fleet == 1) for host in hosts},
-        scheduled=found,
-        names=names_of(examination.desired, found),
+        scheduled=scheduled,
+        names=names_of(examination.desired, scheduled),
         fleet=fleet,
         stopped=stopped,
         elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),

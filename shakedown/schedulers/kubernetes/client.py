@@ -1,5 +1,5 @@
-"""The only place that asks a Kubernetes API server. Each request has a time limit of ours, and what it answers when it
-refuses is told in one line, with what to do."""
+"""The only place that asks a Kubernetes API server. Each request has a time limit of ours. A refusal becomes one line,
+with what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shakedown.common.text import load_json, printable
-from shakedown.schedulers.owner import SchedulerError
+from shakedown.schedulers.interface import SchedulerError
 
 if TYPE_CHECKING:
     from kubernetes.client import CoreV1Api
@@ -26,7 +26,7 @@ class KubernetesError(SchedulerError):
 
 
 class Conflict(KubernetesError):
-    """Somebody else has changed the object since it was read."""
+    """Another client has changed the object since it was read."""
 
 
 class Server:
@@ -37,11 +37,11 @@ class Server:
         self._api, self.name = _connected(context)
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """One request, by its name in the CoreV1Api; the answer as it is. Raises KubernetesError."""
+        """Send one request, by its name in the CoreV1Api, and return the answer as it is. Raise KubernetesError."""
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
-        about = " ".join([method, *(each for each in arguments if isinstance(each, str))])
+        about = " ".join([method, *(part for part in arguments if isinstance(part, str))])
         try:
             answer = getattr(self._api, method)(*arguments, _preload_content=False, _request_timeout=LIMIT_S, **options)
             body = answer.read(MOST_BYTES + 1)
@@ -61,30 +61,30 @@ class Server:
         return document
 
     def apart(self) -> CoreV1Api:
-        """A client of its own: what streams over it changes it meanwhile."""
+        """Return a separate client: a stream changes its client meanwhile."""
         from kubernetes.client import ApiClient, CoreV1Api
 
         return CoreV1Api(ApiClient(self._api.api_client.configuration))
 
     def items(self, method: str, *arguments: Any, **options: Any) -> list[dict[str, Any]]:
-        """All objects of a list, page by page. Raises KubernetesError."""
-        found: list[dict[str, Any]] = []
+        """Return all objects of a list, read page by page. Raise KubernetesError."""
+        objects: list[dict[str, Any]] = []
         while True:
             page = self.ask(method, *arguments, limit=PAGE, **options)
             items, about = page.get("items"), page.get("metadata")
             if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
                 raise KubernetesError(f"{method} of {self.name}: the answer is no list of objects")
-            found += items
+            objects += items
             token = about.get("continue") if isinstance(about, dict) else None
             if not token:
-                return found
-            if len(found) > MOST:
+                return objects
+            if len(objects) > MOST:
                 raise KubernetesError(f"{method} of {self.name}: more than {MOST} objects")
             options["_continue"] = token
 
     def change(self, read: str, patch: str, name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Change an object as it is now: `change` is given it and returns what is to be merged into it. It is called
-        again where somebody else was quicker, so that nobody's change is lost. Raises KubernetesError."""
+        """Change an object as it is now: `change` takes it and returns what to merge into it. It is called again where
+        another client was quicker, so that no change is lost. Raise KubernetesError."""
         for left in reversed(range(_TRIES)):
             now = self.ask(read, name)
             body = change(now)
@@ -100,10 +100,10 @@ class Server:
 
     def _refused(self, about: str, status: int, body: str | bytes) -> KubernetesError:
         try:
-            said = load_json(body, MOST_BYTES)["message"]
+            message = load_json(body, MOST_BYTES)["message"]
         except (ValueError, KeyError, TypeError):
-            said = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-        words = f"{about} of {self.name}: {status} {printable(str(said), 400)}"
+            message = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+        words = f"{about} of {self.name}: {status} {printable(str(message), 400)}"
         if status == 409:
             return Conflict(words)
         remedy = {

@@ -9,10 +9,11 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from shakedown.common.text import counted, incoming, printable
+from shakedown.schedulers import interface
 from shakedown.schedulers.kubernetes.client import LIMIT_S, KubernetesError, Server
 from shakedown.schedulers.kubernetes.nodes import OUT, Node, read
 
@@ -22,15 +23,15 @@ ERRORS = 256 << 10
 IDLE_S = 24 * 3600  # after which a pod ends by itself, whatever became of the controller
 _GRACE_S = 30  # for what runs in a pod to end in order
 _ASK_S = (0.5, 5.0)  # between two looks at the pods: at first, and at most
-_TELL_S = 60.0
+_REPORT_S = 60.0
 # Standard input cannot be closed on its own on this way, so the command is given as many bytes as there are.
 _FED = 'size=$1; shift; head -c "$size" | exec "$@"'
 _STDOUT, _STDERR = 1, 2
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the pods are made of: the desired state's section `kubernetes`."""
+class Request:
+    """How pods are requested: values of the desired state's section `kubernetes`."""
 
     image: str
     namespace: str = "default"
@@ -39,14 +40,19 @@ class Wanted:
     service_account: str | None = None
     mounts: Mapping[str, str] = field(default_factory=dict)  # of the node's folders: host path -> path in the pod
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Request:
+        """Take what belongs here from the values of the section."""
+        return cls(**{part.name: settings[part.name] for part in fields(cls) if part.name in settings})
+
 
 class Pods:
     """One pod on each node. `names`: those in plans -> the cluster's."""
 
-    def __init__(self, server: Server, names: Mapping[str, str], wanted: Wanted, title: str = "shakedown") -> None:
+    def __init__(self, server: Server, names: Mapping[str, str], request: Request, title: str = "shakedown") -> None:
         self._server = server
         self._names = dict(names)
-        self._wanted = wanted
+        self._request = request
         word = re.sub(r"[^a-z0-9-]", "-", title.lower()).strip("-")[:30] or "shakedown"
         self._title = f"{word}-{secrets.token_hex(3)}"  # as no other pod is named: a lost answer can be deleted
         self._pods: dict[str, str] = {}  # node in plans -> its pod
@@ -60,41 +66,40 @@ class Pods:
         say: Callable[[str], None] = lambda text: None,
         interrupted: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Have a running pod on each of these nodes; nothing where there is one. Raises KubernetesError."""
+        """Have a running pod on each of these nodes; a node that has one costs nothing. Raise KubernetesError."""
         missing = [name for name in among if name not in self._pods]
         if not missing:
             return
-        found = {node.name: node for node in read(self._server, [self._names[name] for name in missing])}
-        cannot = [f"{node.name}: {why}" for node in found.values() if (why := _why_not(node))]
+        there = {node.name: node for node in read(self._server, [self._names[name] for name in missing])}
+        cannot = [f"{node.name}: {reason}" for node in there.values() if (reason := _refusal(node))]
         if cannot:
             raise KubernetesError(f"no pod would come to these nodes: {'; '.join(cannot)}")
         try:
             for name in missing:
                 number = len(self._pods)
                 self._pods[name] = f"{self._title}-{number}"
-                node = found[self._names[name]]
-                document = self._document(self._pods[name], node)
-                self._server.ask("create_namespaced_pod", self._wanted.namespace, document)
+                document = self._document(self._pods[name], there[self._names[name]])
+                self._server.ask("create_namespaced_pod", self._request.namespace, document)
             self._wait(say, interrupted)
         except BaseException:
             self.end(cancel=True)
             raise
 
     def _document(self, name: str, node: Node) -> dict[str, Any]:
-        """The scheduler is asked for this very node and may refuse; a node that is out by us is one that we may try."""
-        wanted = self._wanted
+        """Ask the scheduler for this very node, which it may refuse. A node that we have drained may be tried."""
+        request = self._request
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node.name]}]}
-        gpus = node.devices.get(wanted.gpu_resource, 0)
+        gpus = node.devices.get(request.gpu_resource, 0)
         container: dict[str, Any] = {
             "name": "job",
-            "image": wanted.image,
+            "image": request.image,
             "command": ["sleep", str(IDLE_S)],
-            "resources": {"limits": {wanted.gpu_resource: str(gpus)}} if gpus else {},
+            "resources": {"limits": {request.gpu_resource: str(gpus)}} if gpus else {},
             "securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}},
             "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
         }
         volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-        for index, (host, inside) in enumerate(wanted.mounts.items()):
+        for index, (host, inside) in enumerate(request.mounts.items()):
             path, _, mode = inside.partition(":")
             mount = {"name": f"host-{index}", "mountPath": path, **({"readOnly": True} if mode == "ro" else {})}
             container["volumeMounts"].append(mount)
@@ -112,35 +117,36 @@ class Pods:
             "volumes": volumes,
             "automountServiceAccountToken": False,
         }
-        if wanted.service_account:
-            spec["serviceAccountName"] = wanted.service_account
+        if request.service_account:
+            spec["serviceAccountName"] = request.service_account
         labels = {"app.kubernetes.io/name": "shakedown", "shakedown/run": self._title}
-        return {"metadata": {"name": name, "namespace": wanted.namespace, "labels": labels}, "spec": spec}
+        return {"metadata": {"name": name, "namespace": request.namespace, "labels": labels}, "spec": spec}
 
     def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
-        began = told_at = time.monotonic()
-        told, pause = "", _ASK_S[0]
+        began = reported_at = time.monotonic()
+        reported, pause = "", _ASK_S[0]
         while True:
             waiting: dict[str, str] = {}
             states = self._states()
             for node, pod in self._pods.items():
-                state, why = states.get(pod, ("Gone", "somebody has deleted it"))
-                if state in ("Failed", "Succeeded", "Gone"):
-                    raise KubernetesError(f"the pod {pod} on {self._names[node]} ended before it began: {why or state}")
-                if state != "Running":
-                    waiting[node] = why or state.lower()
+                phase, reason = states.get(pod, ("Gone", "another user has deleted it"))
+                if phase in ("Failed", "Succeeded", "Gone"):
+                    words = reason or phase
+                    raise KubernetesError(f"the pod {pod} on {self._names[node]} ended before it began: {words}")
+                if phase != "Running":
+                    waiting[node] = reason or phase.lower()
             if not waiting:
                 say(f"a pod runs on each of {counted(len(self._pods), 'node')} ({self._title})")
                 return
             reason, waited = next(iter(waiting.values())), time.monotonic() - began
             if stopped := interrupted():
                 raise KubernetesError(f"{stopped}, before {counted(len(waiting), 'pod')} of {self._title} had begun")
-            if waited > self._wanted.queue_s:
+            if waited > self._request.queue_s:
                 raise KubernetesError(
                     f"{counted(len(waiting), 'pod')} of {self._title} did not begin in {waited:.0f} s: {reason}"
                 )
-            if reason != told or time.monotonic() - told_at > _TELL_S:
-                told, told_at = reason, time.monotonic()
+            if reason != reported or time.monotonic() - reported_at > _REPORT_S:
+                reported, reported_at = reason, time.monotonic()
                 say(f"{len(waiting)} of {len(self._pods)} pods wait, for {waited:.0f} s: {reason}")
             until = time.monotonic() + pause
             while time.monotonic() < until and not interrupted():
@@ -148,74 +154,77 @@ class Pods:
             pause = min(pause * 1.5, _ASK_S[1])
 
     def _states(self) -> dict[str, tuple[str, str]]:
-        """Each pod's phase, and why it is no further."""
+        """Return the phase of each pod, and why it is no further."""
         selector = f"shakedown/run={self._title}"
-        found = self._server.items("list_namespaced_pod", self._wanted.namespace, label_selector=selector)
-        return {str(each.get("metadata", {}).get("name")): _state(each.get("status") or {}) for each in found}
+        pods = self._server.items("list_namespaced_pod", self._request.namespace, label_selector=selector)
+        return {str(pod.get("metadata", {}).get("name")): _phase(pod.get("status") or {}) for pod in pods}
 
     @contextmanager
     def start(self, title: str, among: Sequence[str]) -> Iterator[Commands]:
-        """A way to these nodes' pods. Raises KubernetesError."""
+        """Open a way to the pods of these nodes. Raise KubernetesError."""
         if missing := [name for name in among if name not in self._pods]:
             raise KubernetesError(f"there is no pod on {', '.join(missing)}")
-        yield Commands(self._server, self._wanted.namespace, {name: self._pods[name] for name in among})
+        yield Commands(self._server, self._request.namespace, {name: self._pods[name] for name in among})
 
     def lost(self) -> str | None:
-        """None: a pod that is evicted or deleted in mid-run is one node's, whose commands fail."""
+        """Return None: a pod that is evicted or deleted in mid-run is one node's, whose commands fail."""
         return None
 
     def end(self, cancel: bool = False) -> None:
-        """Delete the pods. Raises nothing: one that is not deleted now ends by itself in a day."""
+        """Delete the pods. Raise nothing: a pod that stays ends alone in a day."""
         pods, self._pods = self._pods, {}
         for pod in pods.values():
             with contextlib.suppress(KubernetesError):
                 self._server.ask(
-                    "delete_namespaced_pod", pod, self._wanted.namespace, grace_period_seconds=_GRACE_S if cancel else 5
+                    "delete_namespaced_pod",
+                    pod,
+                    self._request.namespace,
+                    grace_period_seconds=_GRACE_S if cancel else 5,
                 )
 
 
-def _state(status: dict[str, Any]) -> tuple[str, str]:
-    containers = [each.get("state", {}).get("waiting") for each in status.get("containerStatuses") or []]
+def _phase(status: dict[str, Any]) -> tuple[str, str]:
+    containers = [container.get("state", {}).get("waiting") for container in status.get("containerStatuses") or []]
     scheduled = [
-        each
-        for each in status.get("conditions") or []
-        if each.get("type") == "PodScheduled" and each.get("status") == "False"
+        condition
+        for condition in status.get("conditions") or []
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
     ]
-    said = [f"{each.get('reason')} {each.get('message') or ''}" for each in [*containers, *scheduled, status] if each]
-    reasons = [printable(text.strip(), 300) for text in said if not text.startswith("None")]
+    parts = [part for part in (*containers, *scheduled, status) if part and part.get("reason") is not None]
+    reasons = [printable(f"{part['reason']} {part.get('message') or ''}".strip(), 300) for part in parts]
     return str(status.get("phase") or "Pending"), reasons[0] if reasons else ""
 
 
-def _why_not(node: Node) -> str:
-    """Why no pod of ours would come there: a mark of our own is no reason, a job is waited for."""
+def _refusal(node: Node) -> str:
+    """Return why no pod of ours would come to the node. Our own mark is no reason, and a job is waited for."""
     return node.why_not(allow_allocated=True) if node.down or node.cordoned or node.tainted else ""
 
 
-class Commands:
-    """Runs commands in pods, as `shakedown.jobs.remote.Remote` has it. `pods`: nodes in plans -> pods."""
+class Commands(interface.Commands):
+    """Commands in pods. `pods`: nodes in plans -> pods."""
 
     def __init__(self, server: Server, namespace: str, pods: Mapping[str, str]) -> None:
         self._server, self._namespace, self._pods = server, namespace, dict(pods)
 
-    def __call__(
+    def run(
         self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
-        """Run a command on a node. Never raises for a node that does not answer."""
+    ) -> tuple[int | None, list[str], list[str]]:
+        """Run a command on a node."""
         pod = self._pods.get(node)
         if pod is None:
-            return False, [], [f"there is no pod on {node}"]
+            return None, [], [f"there is no pod on {node}"]
         data = None if stdin is None else stdin.encode()
         bounded = ["timeout", "-k", "5", f"{timeout:g}", *argv]
         command = bounded if data is None else ["sh", "-c", _FED, "sh", str(len(data)), *bounded]
         try:
-            return self._run(pod, command, data, timeout + SLACK_S)
+            return self._exec(pod, command, data, timeout + SLACK_S)
         except Exception as error:  # websocket-client and urllib3 have many
-            return False, [], [f"{pod}: {printable(str(error) or type(error).__name__, 300)}"]
+            return None, [], [f"{pod}: {printable(str(error) or type(error).__name__, 300)}"]
 
-    def _run(
+    def _exec(
         self, pod: str, command: list[str], data: bytes | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
-        from kubernetes.stream import stream
+    ) -> tuple[int | None, list[str], list[str]]:
+        from kubernetes.stream import stream  # an optional dependency
 
         way = stream(
             self._server.apart().connect_get_namespaced_pod_exec,
@@ -238,15 +247,15 @@ class Commands:
             until = time.monotonic() + timeout
             while way.is_open():
                 if time.monotonic() > until:
-                    return False, [], [f"{pod}: no answer within {timeout:g} s"]
+                    return None, [], [f"{pod}: no answer within {timeout:g} s"]
                 way.update(timeout=0.5)
                 for channel, kept in taken.items():
                     kept += way.read_channel(channel)
                 if len(taken[_STDOUT]) > OUTPUT or len(taken[_STDERR]) > ERRORS:
-                    return False, [], [f"{pod}: its command printed too much"]
+                    return None, [], [f"{pod}: its command printed too much"]
             for channel, kept in taken.items():
                 kept += way.read_channel(channel)
-            return way.returncode == 0, _lines(taken[_STDOUT]), _lines(taken[_STDERR])
+            return way.returncode, _lines(taken[_STDOUT]), _lines(taken[_STDERR])
         finally:
             way.close()
 

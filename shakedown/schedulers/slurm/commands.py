@@ -22,7 +22,7 @@ from typing import IO
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from shakedown.common.text import printable
-from shakedown.schedulers.owner import SchedulerError
+from shakedown.schedulers.interface import SchedulerError
 
 LIMIT_S = 20.0  # for one command: a controller that is there answers in well under a second, a busy one in a few
 OUTPUT_BYTES = 128 << 20  # of one command: `scontrol show nodes --json` has some 4 kB for each node
@@ -50,7 +50,7 @@ class Unknown(SlurmError):
 
 
 def environment() -> dict[str, str]:
-    """Of Slurm's commands, and so of what they start."""
+    """Return the environment of Slurm's commands, and so of what they start."""
     path = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
     return path | {name: os.environ[name] for name in _KEPT if name in os.environ}
 
@@ -58,7 +58,7 @@ def environment() -> dict[str, str]:
 def run(
     *argv: str, limit_s: float = LIMIT_S, stdin: str | None = None, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Run one command to its end and return what it printed. Raises SlurmError."""
+    """Run one command to its end and return what it printed. Raise SlurmError."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             process = subprocess.Popen(
@@ -75,14 +75,16 @@ def run(
             if process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
                     pipe.write((stdin or "").encode())
-            why = _wait(process, out, limit_s)
+            reason = _wait(process, out, limit_s)
         finally:
             end(process)
-        return _said(argv, process.returncode, why, out, err)
+        if reason:
+            raise SlurmError(f"{_place(argv)}: {reason}")
+        return _output(argv, process.returncode, out, err)
 
 
 def _wait(process: subprocess.Popen[bytes], out: IO[bytes], limit_s: float) -> str:
-    """Until it has ended; otherwise why it has to be."""
+    """Wait until the command has ended. Return why it has to be stopped; empty: it has ended."""
     until = time.monotonic() + limit_s
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -105,22 +107,20 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _said(argv: Sequence[str], code: int, why: str, out: IO[bytes], err: IO[bytes]) -> str:
-    if why:
-        raise SlurmError(f"{_place(argv)}: {why}")
+def _output(argv: Sequence[str], code: int, out: IO[bytes], err: IO[bytes]) -> str:
     err.seek(0)
     complaint = err.read(_ERRORS).decode("utf-8", "replace")
     out.seek(0)
-    text = out.read(OUTPUT_BYTES + 1)
-    if len(text) > OUTPUT_BYTES:
+    data = out.read(OUTPUT_BYTES + 1)
+    if len(data) > OUTPUT_BYTES:
         raise SlurmError(f"{_place(argv)}: it printed more than {OUTPUT_BYTES >> 20} MiB")
-    said = text.decode("utf-8", "replace")
+    output = data.decode("utf-8", "replace")
     if code == 0:
-        return said
-    words = printable((complaint or said[-2000:]).strip(), 600) or f"exit code {code}"
+        return output
+    words = printable((complaint or output[-2000:]).strip(), 600) or f"exit code {code}"
     if "unrecognized option" in complaint or "invalid option" in complaint:
         raise Unknown(f"{_place(argv)}: {words}{_remedy(words)}")
-    if _ABSENT.search(f"{complaint}\n{said[-2000:]}"):
+    if _ABSENT.search(f"{complaint}\n{output[-2000:]}"):
         raise Absent(f"{_place(argv)}: {words}{_remedy(words)}")
     raise SlurmError(f"{_place(argv)}: {words}{_remedy(words)}")
 
@@ -130,12 +130,12 @@ def _place(argv: Sequence[str]) -> str:
 
 
 def not_there(argv: Sequence[str], error: OSError) -> SlurmError:
-    """The error for a command that could not be started."""
+    """Return the error for a command that could not be started."""
     remedy = "run this where Slurm's commands are (a login node), or have them in PATH (module load slurm)"
     return SlurmError(f"{_place(argv)}: {error.strerror or error}; {remedy}")
 
 
-# What is said -> the key of the desired state that it is about, and the remedy.
+# Slurm's words -> the key of the desired state that they are about, and the remedy.
 _REMEDIES = {
     "Unable to contact slurm controller": "is slurmctld up? see: scontrol ping",
     "Invalid user id": "this user may not do that: an operator or administrator of Slurm may (sacctmgr show user)",
@@ -159,11 +159,11 @@ _REMEDIES = {
 
 
 def _remedy(words: str) -> str:
-    return next((f"; {remedy}" for said, remedy in _REMEDIES.items() if said.lower() in words.lower()), "")
+    return next((f"; {remedy}" for sign, remedy in _REMEDIES.items() if sign.lower() in words.lower()), "")
 
 
 def names(text: str) -> list[str]:
-    """The nodes of a list in Slurm's notation ("node[01-08],login1"); empty for none. Raises SlurmError."""
+    """Read a list in Slurm's notation ("node[01-08],login1"); empty for none. Raise SlurmError."""
     if text in ("", "(null)", "None assigned"):
         return []
     try:
@@ -173,14 +173,14 @@ def names(text: str) -> list[str]:
 
 
 def as_list(nodes: Iterable[str]) -> str:
-    """Nodes in Slurm's notation, for --nodelist and NodeName=. Raises SlurmError for a name that is none."""
-    found = list(nodes)
-    for name in found:
+    """Write nodes in Slurm's notation, for --nodelist and NodeName=. Raise SlurmError for a text that is no name."""
+    names = list(nodes)
+    for name in names:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", name, re.ASCII):
-            raise SlurmError(f"{printable(name, 100)!r} is no name that a node has in Slurm; slurm.node gives it")
-    return str(NodeSet.fromlist(found, resolver=RESOLVER_NOGROUP))
+            raise SlurmError(f"{printable(name, 100)!r} is no name of a node in Slurm; slurm.node gives it")
+    return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
 
 
 def update_nodes(nodes: Iterable[str], *settings: str) -> None:
-    """`scontrol update NodeName=... SETTINGS`, as "State=DRAIN", "Reason=...". Raises SlurmError."""
+    """Run `scontrol update NodeName=... SETTINGS`, as "State=DRAIN", "Reason=...". Raise SlurmError."""
     run("scontrol", "update", f"NodeName={as_list(nodes)}", *settings)

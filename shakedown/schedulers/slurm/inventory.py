@@ -23,42 +23,36 @@ CONDITIONS: dict[str, Callable[[Node, str], bool]] = {
 }
 
 
-def chosen(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
-    """The nodes for which all conditions hold, in Slurm's order, each with why it cannot be used; empty: it can.
+def choose(conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
+    """Return the nodes for which all conditions hold, in Slurm's order, each with why it cannot be used; empty: it can.
 
-    Raises ValueError for a condition that cannot be read, where Slurm does not answer, and where it has no such node.
+    Raise ValueError for a condition that cannot be read; SlurmError where Slurm does not answer or has no such node.
     """
     wanted = _conditions(conditions)
     reservation = dict(wanted).get("reservation", "")
-    told = f"slurm({', '.join(map(repr, conditions))})"
-    try:
-        there = read()
-        found = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
-        named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
-        absent = as_list(named - {node.name for node in there})
-    except SlurmError as error:
-        raise ValueError(f"{told}: {error}") from error
-    if absent:
-        raise ValueError(f"{told}: Slurm has no node {absent}; what it has is shown by: scontrol show nodes")
-    if not found:
-        raise ValueError(f"{told}: Slurm has no such node; what it has is shown by: scontrol show nodes")
-    return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in found}
+    there = read()
+    chosen = [node for node in there if all(CONDITIONS[key](node, value) for key, value in wanted)]
+    named = {name for key, value in wanted if key == "nodes" for name in _range(value)}
+    absent = as_list(named - {node.name for node in there})
+    if absent or not chosen:
+        raise SlurmError(f"Slurm has no {f'node {absent}' if absent else 'such node'}; see: scontrol show nodes")
+    return {node.name: node.why_not(allow_allocated) or _reserved(node, reservation) for node in chosen}
 
 
-def _conditions(given: Sequence[str]) -> list[tuple[str, str]]:
+def _conditions(conditions: Sequence[str]) -> list[tuple[str, str]]:
     wanted = []
-    for condition in given:
+    for condition in conditions:
         key, sign, value = condition.partition("=")
         if not (sign and value) or key not in CONDITIONS:
-            expected = ", ".join(f'"{known}=..."' for known in CONDITIONS)
-            raise ValueError(f"slurm({condition!r}): expected one of {expected}")
+            expected = ", ".join(f'"{name}=..."' for name in CONDITIONS)
+            raise ValueError(f"{condition!r}: expected one of {expected}")
         wanted.append((key, value))
     return wanted
 
 
 def _reserved(node: Node, reservation: str) -> str:
-    """Why a node of a reservation is none of ours, where the inventory does not name that reservation."""
+    """Return why a reservation keeps the node from us: the inventory does not name it. Empty: none does."""
     if not {"RESERVED", "MAINT", "MAINTENANCE"} & set(node.states) or (reservation and node.reservation == reservation):
         return ""
     name = f" {node.reservation}" if node.reservation else ""
-    return f"{'+'.join(node.states).lower()}: in the reservation{name}, which is not asked for"
+    return f"{'+'.join(node.states).lower()}: in the reservation{name}, which the inventory does not name"

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from shakedown.common.text import printable
 from shakedown.node import relay
@@ -24,7 +25,7 @@ from shakedown.transport.program import command, program
 
 IDLE_S = 600.0  # without a step, or with a controller that is gone, until the batch script lets the nodes go
 _ASK_S = (0.2, 5.0)  # between two looks at the queue: at first, and at most
-_TELL_S = 60.0  # between two words on a job that waits for the same reason
+_REPORT_S = 60.0  # between two reports of a job that waits for the same reason
 _END_S = 15.0  # for a job to end in order before it is cancelled
 _WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED", "RESV_DEL_HOLD"})
 _RUNS = frozenset({"RUNNING"})
@@ -43,8 +44,8 @@ _ENDS = frozenset({"COMPLETING", "STAGE_OUT", "SIGNALING"})
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What an allocation is asked for with: the desired state's section `slurm`."""
+class Request:
+    """How an allocation is requested: values of the desired state's section `slurm`."""
 
     partition: str | None = None
     reservation: str | None = None
@@ -54,8 +55,13 @@ class Wanted:
     gres: str | None = None
     options: Sequence[str] = ()
 
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Request:
+        """Take what belongs here from the values of the section."""
+        return cls(**{field.name: settings[field.name] for field in fields(cls) if field.name in settings})
+
     def submit(self) -> list[str]:
-        """Options of sbatch."""
+        """Return the options of sbatch."""
         named = {"partition": self.partition, "reservation": self.reservation, "account": self.account}
         named |= {"time": None if self.time_min is None else str(self.time_min), "gres": self.gres}
         return [*(f"--{name}={value}" for name, value in named.items() if value is not None), *self.options]
@@ -73,22 +79,22 @@ class State:
 
 
 def state_of(job: int) -> State:
-    """Raises SlurmError where Slurm does not answer."""
+    """Read a job's state. Raise SlurmError where Slurm does not answer."""
     form = "--format=%T|%r"
     try:
-        said = commands.run("squeue", "--all", "--noheader", "--states=all", f"--jobs={job}", form).strip()
+        output = commands.run("squeue", "--all", "--noheader", "--states=all", f"--jobs={job}", form).strip()
     except Absent:
-        said = ""
-    state, _, reason = said.partition("\n")[0].partition("|")
+        output = ""
+    state, _, reason = output.partition("\n")[0].partition("|")
     return State(printable(state.strip(), 40), printable(reason.strip(), 200)) if state else State("GONE")
 
 
 class Allocation:
     """One job of Slurm's over nodes of an inventory, made when it is needed. `names`: those in plans -> Slurm's."""
 
-    def __init__(self, names: Mapping[str, str], wanted: Wanted, title: str = "shakedown") -> None:
+    def __init__(self, names: Mapping[str, str], request: Request, title: str = "shakedown") -> None:
         self._names = dict(names)
-        self._wanted = wanted
+        self._request = request
         self._title = re.sub(r"[^A-Za-z0-9._-]", "_", title)[:80]
         self._lock = threading.Lock()
         self._held: set[str] = set()
@@ -105,87 +111,87 @@ class Allocation:
         say: Callable[[str], None] = lambda text: None,
         interrupted: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Have these nodes, and wait in the queue for them; nothing where they are had already. Raises SlurmError."""
+        """Have these nodes, and wait in the queue for them; nothing where they are here already. Raise SlurmError."""
         with self._lock:
             if self.job is not None and set(among) <= self._held and state_of(self.job).state in _RUNS:
                 return
             self._release(cancel=False)
-            found = {node.name: node for node in nodes.read(self._names[name] for name in among)}
-            cannot = [f"{node.name}: {node.why_not(True)}" for node in found.values() if node.drained or node.down]
+            there = {node.name: node for node in nodes.read(self._names[name] for name in among)}
+            cannot = [f"{node.name}: {node.why_not(True)}" for node in there.values() if node.drained or node.down]
             if cannot:
                 raise SlurmError(f"Slurm would not give these nodes: {'; '.join(cannot)}")
-            gres = self._gres(found.values())
+            gres = self._gres(there.values())
             self._options = [f"--gres={gres}"] if gres else []
             self._lost = None
-            self._submit(list(found))
+            self._submit(list(there))
             self._held = set(among)
             self._wait(say, interrupted)
 
-    def _gres(self, found: Iterable[Node]) -> str | None:
-        gpus = min((node.gpus for node in found), default=0)
-        return self._wanted.gres or (f"gpu:{gpus}" if gpus else None)
+    def _gres(self, nodes: Iterable[Node]) -> str | None:
+        gpus = min((node.gpus for node in nodes), default=0)
+        return self._request.gres or (f"gpu:{gpus}" if gpus else None)
 
     def ask(self, among: Sequence[str]) -> dict[str, str]:
-        """Whether Slurm would take a job over these nodes, now or later; nothing is submitted. Returns those that it
-        would not give, each with why, and asks about the others. Raises SlurmError, whose text names the key that it
-        is about."""
+        """Ask whether Slurm would take a job over these nodes, now or later; submit nothing. Return the nodes that
+        Slurm would not give, each with why, and ask about the others. Raise SlurmError, which names the wrong key."""
         of_slurm = {self._names[name]: name for name in among}
-        found = [node for node in nodes.read(of_slurm) if node.name in of_slurm]
-        out = {of_slurm[node.name]: node.why_not(True) for node in found if node.drained or node.down}
-        there = [node for node in found if of_slurm[node.name] not in out]
-        if there:
+        there = [node for node in nodes.read(of_slurm) if node.name in of_slurm]
+        out = {of_slurm[node.name]: node.why_not(True) for node in there if node.drained or node.down}
+        if usable := [node for node in there if of_slurm[node.name] not in out]:
             self._ask_for_time()
-            gres = None if self._wanted.gres else self._gres(there)
-            argv = self._argv([node.name for node in there], self._title, [f"--gres={gres}"] if gres else [])
+            gres = None if self._request.gres else self._gres(usable)
+            argv = self._argv([node.name for node in usable], self._title, [f"--gres={gres}"] if gres else [])
             commands.run(*argv, "--test-only", stdin="#!/bin/sh\n")
         return out
 
     def _ask_for_time(self) -> None:
-        """--test-only does not tell a time limit above the partition's. One QOS may have more, which is to be named."""
-        partition, wanted = self._wanted.partition, self._wanted.time_min
-        if partition is None or wanted is None or any("qos" in option for option in self._wanted.options):
+        """Compare the time limit with the partition's, which --test-only does not. A QOS may allow more."""
+        partition, minutes_wanted = self._request.partition, self._request.time_min
+        if partition is None or minutes_wanted is None or any("qos" in option for option in self._request.options):
             return
-        said = commands.run("scontrol", "--oneliner", "show", "partition", partition)
-        most = re.search(r"\sMaxTime=(?:(\d+)-)?(\d+):(\d+):(\d+)(?=\s|$)", said)  # or UNLIMITED
+        output = commands.run("scontrol", "--oneliner", "show", "partition", partition)
+        most = re.search(r"\sMaxTime=(?:(\d+)-)?(\d+):(\d+):(\d+)(?=\s|$)", output)  # or UNLIMITED
         if most is None:
             return
         days, hours, minutes, seconds = (int(part or 0) for part in most.groups())
-        if wanted > (limit := days * 1440 + hours * 60 + minutes + seconds / 60):
-            why = f"slurm.time_min is {wanted}, and jobs of the partition {partition} have at most {limit:g} minutes"
-            raise SlurmError(f"{why}; a QOS that has more is named in slurm.options, as --qos=long")
+        if minutes_wanted > (limit := days * 1440 + hours * 60 + minutes + seconds / 60):
+            raise SlurmError(
+                f"slurm.time_min is {minutes_wanted}, and jobs of the partition {partition} have at most {limit:g}"
+                " minutes; a QOS that has more is named in slurm.options, as --qos=long"
+            )
 
     def _argv(self, names: Sequence[str], title: str, own: Sequence[str]) -> list[str]:
         return [
             *("sbatch", "--parsable", f"--job-name={title}", f"--nodelist={commands.as_list(names)}"),
             *(f"--nodes={len(names)}", "--ntasks-per-node=1", "--exclusive", "--mem=0", "--no-kill", "--no-requeue"),
-            *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._wanted.submit()),
+            *("--chdir=/", "--output=/dev/null", "--error=/dev/null", *commands.EXPORT, *own, *self._request.submit()),
         ]
 
     def _submit(self, names: Sequence[str]) -> None:
         title = f"{self._title}-{secrets.token_hex(3)}"  # as no other job is named: a lost answer can be cancelled
         holder = command(program(Path(relay.__file__)), "hold", f"{IDLE_S:g}")
-        argv = self._argv(names, title, [] if self._wanted.gres else self._options)
+        argv = self._argv(names, title, [] if self._request.gres else self._options)
         try:
             self._holder = secrets.token_hex(16)
-            said = commands.run(*argv, stdin=f"#!/bin/sh\nexport {relay.HOLDER}={self._holder}\n{holder}\n")
+            output = commands.run(*argv, stdin=f"#!/bin/sh\nexport {relay.HOLDER}={self._holder}\n{holder}\n")
         except BaseException:  # a Ctrl-C too: whoever has not heard the job's number has its name
             with contextlib.suppress(SlurmError):
                 commands.run("scancel", f"--name={title}", f"--user={os.getuid()}")
             raise
-        job = re.match(r"(\d{1,10})(;|\s|$)", said.strip())
+        job = re.match(r"(\d{1,10})(;|\s|$)", output.strip())
         if job is None:
-            raise SlurmError(f"sbatch: it said {printable(said, 200)!r} and no number of a job")
+            raise SlurmError(f"sbatch printed {printable(output, 200)!r} in place of a job's number")
         self.job = int(job[1])
 
     def _wait(self, say: Callable[[str], None], interrupted: Callable[[], str | None]) -> None:
         assert self.job is not None
-        began = told_at = time.monotonic()
-        told, pause = "", _ASK_S[0]
+        began = reported_at = time.monotonic()
+        reported, pause = "", _ASK_S[0]
         try:
             while True:
-                why, waited = interrupted(), time.monotonic() - began
-                if why:
-                    raise SlurmError(f"{why}, while Slurm job {self.job} was queued")
+                stop, waited = interrupted(), time.monotonic() - began
+                if stop:
+                    raise SlurmError(f"{stop}, while Slurm job {self.job} was queued")
                 state = state_of(self.job)
                 if state.state in _RUNS:
                     say(f"Slurm job {self.job} runs on {commands.as_list(self._names[name] for name in self._held)}")
@@ -194,10 +200,11 @@ class Allocation:
                     raise SlurmError(f"Slurm job {self.job} ended before it began: {state}")
                 if state.state == "PENDING" and state.reason in _NEVER:
                     raise SlurmError(f"Slurm job {self.job} would never begin: {state}: {_NEVER[state.reason]}")
-                if waited > self._wanted.queue_s:
-                    raise SlurmError(f"Slurm job {self.job} was queued for {waited:.0f} s, and not begun: {state}")
-                if state.reason not in ("", "None") and (state.reason != told or time.monotonic() - told_at > _TELL_S):
-                    told, told_at = state.reason, time.monotonic()
+                if waited > self._request.queue_s:
+                    raise SlurmError(f"Slurm job {self.job} did not begin within {waited:.0f} s in the queue: {state}")
+                late = time.monotonic() - reported_at > _REPORT_S
+                if state.reason not in ("", "None") and (state.reason != reported or late):
+                    reported, reported_at = state.reason, time.monotonic()
                     say(f"Slurm job {self.job} is queued ({state.reason}), for {waited:.0f} s")
                 self._pause(pause, interrupted)
                 pause = min(pause * 1.5, _ASK_S[1])
@@ -212,9 +219,9 @@ class Allocation:
 
     @contextmanager
     def start(self, title: str, among: Sequence[str]) -> Iterator[Step]:
-        """A step over some of the nodes, for as long as a job of ours needs it. Raises SlurmError."""
+        """Open a step over some of the nodes, for as long as a job of ours needs it. Raise SlurmError."""
         if self.job is None:
-            raise SlurmError("there is no allocation of Slurm's")
+            raise SlurmError("there is no allocation in Slurm")
         step = Step(self.job, {name: self._names[name] for name in among}, title, self._options, self._holder)
         step.open()
         self._steps.append(step)
@@ -232,17 +239,17 @@ class Allocation:
         steps = [step for step in self._steps if step.may_have_ended]
         if self._lost is None and self.job is not None and steps and time.monotonic() - self._asked_at >= _ASK_S[1]:
             self._asked_at = time.monotonic()
-            why = steps[0].end_by_slurm()
+            line = steps[0].end_by_slurm()
             state = State("UNKNOWN")
             with contextlib.suppress(SlurmError):
                 state = state_of(self.job)
-            if why or state.state not in {*_RUNS, "UNKNOWN"}:
-                self._lost = f"Slurm ended its job {self.job}: {why or state}"
+            if line or state.state not in {*_RUNS, "UNKNOWN"}:
+                self._lost = f"Slurm ended its job {self.job}: {line or state}"
         return self._lost
 
     def end(self, cancel: bool = False) -> None:
-        """Let the nodes go; `cancel`: because somebody has stopped it. Raises nothing: a job that Slurm does not end
-        now ends by itself, since its batch script hears of no step any more."""
+        """Let the nodes go; `cancel`: a person has stopped the run. Raise nothing: a job that Slurm does not end
+        now ends alone, since its batch script hears of no step any more."""
         with self._lock:
             self._release(cancel)
 

@@ -35,7 +35,7 @@ _MARKS |= {"$": "MAINTENANCE", "@": "REBOOT_REQUESTED", "^": "REBOOT_ISSUED"}
 
 
 def _number(value: Any) -> Any:
-    """A number, or what newer versions write for one; None where it is not set."""
+    """Return a number, also from what newer versions write for one; None where it is not set."""
     if isinstance(value, dict):
         return value.get("number") if value.get("set") and not value.get("infinite") else None
     return value
@@ -77,40 +77,40 @@ class Node(BaseModel):
 
     @property
     def drained(self) -> bool:
-        """Whether it takes no new jobs, because somebody (or a health check) says so."""
+        """Tell whether a person or a health check keeps new jobs away."""
         return bool(DRAINING & set(self.states))
 
     @property
     def down(self) -> bool:
-        """Whether it cannot take jobs now: down, without an answer, powered down, or with a wrong registration."""
+        """Tell whether the node cannot take jobs now: down, silent, powered down, or wrongly registered."""
         return bool(GONE & set(self.states))
 
     @property
     def allocated(self) -> bool:
-        """Whether somebody's job is on it, or is just ending there."""
+        """Tell whether a job is on the node, or is just ending there."""
         return bool(TAKEN & set(self.states)) or self.allocated_cpus > 0
 
     @property
     def idle(self) -> bool:
-        """Whether it is free and in service: everything else is told as `why_not` has it."""
+        """Tell whether the node is free and in service; `why_not` has the reason where it is not."""
         return not self.why_not()
 
     @property
     def gpus(self) -> int:
-        """GPUs that the node is configured with, of all types: "gpu:mi300x:8(S:0-1)" has 8."""
-        found = re.findall(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d{1,4})(?=[(,]|$)", self.gres)
-        return sum(int(number) for number in found)
+        """Count the GPUs that the node is configured with, of all types: "gpu:mi300x:8(S:0-1)" has 8."""
+        counts = re.findall(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d{1,4})(?=[(,]|$)", self.gres)
+        return sum(map(int, counts))
 
     def why_not(self, allow_allocated: bool = False) -> str:
-        """Why the node cannot be used, for a person to read; empty: it can."""
+        """Return why the node cannot be used, for a person; empty: it can."""
         state = "+".join(self.states).lower()
         if self.drained or self.down:
             return f"{state}{self._why()}"
         if self.allocated and not allow_allocated:
             return f"{state}: a job is on it"
-        known = IDLE | TAKEN | BESIDE
-        if not (set(self.states) <= known and (self.allocated or IDLE & set(self.states))):
-            return f"{state}: not known as a state in which a node is free"
+        usable = IDLE | TAKEN | BESIDE
+        if not (set(self.states) <= usable and (self.allocated or IDLE & set(self.states))):
+            return f"{state}: shakedown does not know this state, so the node counts as taken"
         return ""
 
     def _why(self) -> str:
@@ -119,35 +119,35 @@ class Node(BaseModel):
 
 
 def read(names: Iterable[str] = ()) -> list[Node]:
-    """The nodes, all or those named, in Slurm's own order. Raises SlurmError, and Absent for a name that Slurm does not
-    have."""
+    """Return all nodes, or the named ones, in Slurm's order. Raise SlurmError, and Absent for a name that Slurm does
+    not have."""
     wanted = list(names)
     try:
-        found = of_json(commands.run("scontrol", "--json", *_which(wanted)))
+        nodes = from_json(commands.run("scontrol", "--json", *_which(wanted)))
     except Unknown:
-        found = _of_listing(wanted)
+        nodes = _from_listing(wanted)
     except SlurmError as error:
         if "json" not in str(error).split(": ", 1)[-1].lower():
             raise
-        found = _of_listing(wanted)  # a build without its JSON serializer
-    there = {node.name for node in found}
+        nodes = _from_listing(wanted)  # a build without its JSON serializer
+    there = {node.name for node in nodes}
     if absent := [name for name in wanted if name not in there]:  # 24.11 leaves them out of its JSON without a word
         raise commands.Absent(f"Slurm has no node {', '.join(absent)}; what it has is shown by: scontrol show nodes")
-    return found
+    return nodes
 
 
 def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]]:
-    """The jobs that hold each of the nodes now, as "4711 of alice", apart from one of our own; nodes without one are
-    not in it. One whose job squeue does not show to this user is, by the node's own state. Raises SlurmError."""
+    """Return the jobs that hold each node now, as "4711 of alice", without the job `but`. Free nodes are absent; a node
+    whose job squeue hides from this user is held by its own state. Raise SlurmError."""
     wanted = set(names)
     if not wanted:
         return {}
     # --all: hidden partitions, and those that this user may not use, too
     options = ("--all", "--noheader", "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING", "--format=%A|%u|%N")
-    said = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}")
-    found: dict[str, list[str]] = {}
+    output = commands.run("squeue", *options, f"--nodelist={commands.as_list(wanted)}")
+    jobs: dict[str, list[str]] = {}
     ours: set[str] = set()
-    for line in filter(str.strip, said.splitlines()):
+    for line in filter(str.strip, output.splitlines()):
         job, sign, rest = line.partition("|")
         user, more, held = rest.partition("|")
         if not (sign and more):
@@ -157,14 +157,14 @@ def jobs_on(names: Iterable[str], but: int | None = None) -> dict[str, list[str]
             ours |= there
             continue
         for name in there:
-            found.setdefault(name, []).append(printable(f"{job} of {user}", 100))
-    if silent := sorted(wanted - found.keys() - ours):
-        found |= {node.name: ["that squeue does not show (PrivateData?)"] for node in read(silent) if node.allocated}
-    return found
+            jobs.setdefault(name, []).append(printable(f"{job} of {user}", 100))
+    if silent := sorted(wanted - jobs.keys() - ours):
+        jobs |= {node.name: ["that squeue does not show (PrivateData?)"] for node in read(silent) if node.allocated}
+    return jobs
 
 
-def of_json(text: str) -> list[Node]:
-    """From `scontrol show nodes --json` or, of 22.05, `sinfo --json`. Raises SlurmError."""
+def from_json(text: str) -> list[Node]:
+    """Read `scontrol show nodes --json` or, of 22.05, `sinfo --json`. Raise SlurmError."""
     try:
         document = sound(load_json(text, commands.OUTPUT_BYTES))
     except ValueError as error:
@@ -172,31 +172,31 @@ def of_json(text: str) -> list[Node]:
     if not isinstance(document, dict) or not isinstance(document.get("nodes"), list):
         raise SlurmError("Slurm's JSON of its nodes cannot be read: it has no list of nodes")
     if document.get("errors"):
-        raise SlurmError(f"Slurm could not tell its nodes: {printable(str(document['errors']), 400)}")
-    return _unique(_made(_of_json(each)) for each in document["nodes"])
+        raise SlurmError(f"Slurm could not list its nodes: {printable(str(document['errors']), 400)}")
+    return _unique(_node(_fields_of_json(entry)) for entry in document["nodes"])
 
 
-def _of_json(found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {printable(repr(found), 100)} is no node")
-    state, flags = found.get("state"), found.get("state_flags") or []
+def _fields_of_json(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise SlurmError(f"Slurm's JSON of its nodes cannot be read: {printable(repr(entry), 100)} is no node")
+    state, flags = entry.get("state"), entry.get("state_flags") or []
     words = state if isinstance(state, list) else [state]
-    changed = _number(found.get("reason_changed_at"))
-    reason = found.get("reason") or ""
+    changed = _number(entry.get("reason_changed_at"))
+    reason = entry.get("reason") or ""
     return {
-        "name": found.get("name"),
-        "address": found.get("address"),
+        "name": entry.get("name"),
+        "address": entry.get("address"),
         "states": _states([*words, *(flags if isinstance(flags, list) else [flags])]),
         "reason": reason,
-        "reason_by": found.get("reason_set_by_user") if reason else "",
+        "reason_by": entry.get("reason_set_by_user") if reason else "",
         "reason_at": _moment(changed) if reason and changed else None,
-        "partitions": _listed(found.get("partitions")),
-        "reservation": found.get("reservation"),
-        "features": _listed(found.get("active_features", found.get("features"))),
-        "gres": found.get("gres"),
-        "cpus": found.get("cpus"),
-        "allocated_cpus": found.get("alloc_cpus"),
-        "version": found.get("version", found.get("slurmd_version")),
+        "partitions": _listed(entry.get("partitions")),
+        "reservation": entry.get("reservation"),
+        "features": _listed(entry.get("active_features", entry.get("features"))),
+        "gres": entry.get("gres"),
+        "cpus": entry.get("cpus"),
+        "allocated_cpus": entry.get("alloc_cpus"),
+        "version": entry.get("version", entry.get("slurmd_version")),
     }
 
 
@@ -216,35 +216,35 @@ def _which(wanted: list[str]) -> list[str]:
     return ["show", "nodes", *([commands.as_list(wanted)] if wanted else [])]
 
 
-def _of_listing(wanted: list[str]) -> list[Node]:
-    """From the text for a person. Where what a node says of itself has a line end, and behind it what looks like
-    another node, each is asked for alone: all of that answer is then the node's."""
+def _from_listing(wanted: list[str]) -> list[Node]:
+    """Read the text for a person. Where a node's own words have a line end, and behind it what looks like another node,
+    request every node alone: all of that answer is then the node's."""
     text = commands.run("scontrol", "--oneliner", *_which(wanted))
     begun = _BEGIN.findall(text)
     if len(wanted) != 1 and (not wanted or sorted(begun) == sorted(set(wanted))):
         with contextlib.suppress(SlurmError):
-            return of_text(text)
+            return from_text(text)
     there = wanted or commands.run("sinfo", "--noheader", "--Node", "--format=%N").split()
     return [_alone(name) for name in dict.fromkeys(there)]
 
 
 def _alone(name: str) -> Node:
     text = commands.run("scontrol", "--oneliner", *_which([name]))
-    node = _made(_of_line(" ".join(text.split("\n"))))
+    node = _node(_fields_of_line(" ".join(text.split("\n"))))
     if node.name != name:
-        raise commands.Absent(f"Slurm has no node {name}: asked for it, it told of {node.name}")
+        raise commands.Absent(f"Slurm has no node {name}: it answered with {node.name}")
     return node
 
 
-def of_text(text: str) -> list[Node]:
-    """From `scontrol --oneliner show nodes`. Raises SlurmError."""
+def from_text(text: str) -> list[Node]:
+    """Read `scontrol --oneliner show nodes`. Raise SlurmError."""
     if text.strip() == "No nodes in the system":
         return []
-    return _unique(_made(_of_line(line)) for line in _lines(text))
+    return _unique(_node(_fields_of_line(line)) for line in _lines(text))
 
 
 def _lines(text: str) -> Iterator[str]:
-    """One for each node: a reason may have line ends in it."""
+    """Yield one line for each node: a reason may have line ends in it."""
     parts: list[str] = []
     for line in text.split("\n"):
         if line.startswith("NodeName=") and parts:
@@ -257,7 +257,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _without_own_words(line: str) -> tuple[str, bool]:
-    """A record without what the node says of itself, and whether it is clear which fields are Slurm's."""
+    """Return a record without the node's own words, and whether it is clear which fields are Slurm's."""
     head = _HEAD.match(line)
     if head is None:
         return line, True
@@ -271,40 +271,39 @@ def _without_own_words(line: str) -> tuple[str, bool]:
     return name + fields + tail, True
 
 
-def _of_line(line: str) -> dict[str, Any]:
+def _fields_of_line(line: str) -> dict[str, Any]:
     line, clear = _without_own_words(line)
     reason = _REASON.search(line)
     if reason is None and (begin := re.search(r"\sReason=(.*)$", line)):
         reason = begin
     rest = line if reason is None else line[: reason.start()] + line[reason.end() :]
-    known: dict[str, str] = {}
+    values: dict[str, str] = {}
     for field, value in _FIELD.findall(rest):
-        known.setdefault(field, "" if value in ("(null)", "N/A") else value)
-    told = reason.groups() if reason is not None else ("",)
+        values.setdefault(field, "" if value in ("(null)", "N/A") else value)
+    parts = reason.groups() if reason is not None else ("",)
     return {
-        "name": known.get("NodeName"),
-        "address": known.get("NodeAddr"),
-        "states": _states([known.get("State"), None if clear else "INVALID_REG"]),
-        "reason": told[0].strip(),
-        "reason_by": told[1] if len(told) > 1 else "",
-        "reason_at": _local(told[2]) if len(told) > 2 else None,
-        "partitions": _listed(known.get("Partitions", "")),
-        "reservation": known.get("ReservationName", ""),
-        "features": _listed(known.get("ActiveFeatures", "")),
-        "gres": known.get("Gres", ""),
-        "cpus": known.get("CPUTot", "0"),
-        "allocated_cpus": known.get("CPUAlloc", "0"),
-        "version": known.get("Version", ""),
+        "name": values.get("NodeName"),
+        "address": values.get("NodeAddr"),
+        "states": _states([values.get("State"), None if clear else "INVALID_REG"]),
+        "reason": parts[0].strip(),
+        "reason_by": parts[1] if len(parts) > 1 else "",
+        "reason_at": _local(parts[2]) if len(parts) > 2 else None,
+        "partitions": _listed(values.get("Partitions", "")),
+        "reservation": values.get("ReservationName", ""),
+        "features": _listed(values.get("ActiveFeatures", "")),
+        "gres": values.get("Gres", ""),
+        "cpus": values.get("CPUTot", "0"),
+        "allocated_cpus": values.get("CPUAlloc", "0"),
+        "version": values.get("Version", ""),
     }
 
 
 def _states(words: Iterable[Any]) -> list[str]:
-    found: list[str] = []
-    for word in (part for each in words for part in str(each or "").split("+")):
-        text = word.upper()
+    states: list[str] = []
+    for text in "+".join(str(word or "") for word in words).upper().split("+"):
         marks = [_MARKS[mark] for mark in text if mark in _MARKS]
-        found += [each for each in (text.rstrip("*~#!%$@^-"), *marks) if each and each not in found]
-    return [printable(word, 40) for word in found]
+        states += [state for state in (text.rstrip("*~#!%$@^-"), *marks) if state and state not in states]
+    return [printable(state, 40) for state in states]
 
 
 def _moment(seconds: Any) -> datetime | None:
@@ -315,27 +314,27 @@ def _moment(seconds: Any) -> datetime | None:
 
 
 def _local(text: str) -> datetime | None:
-    """The text of a client, in its own time zone, which is ours."""
+    """Read the text of a client, in its own time zone, which is ours."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except ValueError:
         return None
 
 
-def _made(found: dict[str, Any]) -> Node:
+def _node(fields: dict[str, Any]) -> Node:
     try:
-        return Node.model_validate(found)
+        return Node.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        name = printable(repr(found.get("name")), 100)
-        raise SlurmError(f"what Slurm says of its node {name} cannot be read: {where}: {first['msg']}") from None
+        name = printable(repr(fields.get("name")), 100)
+        raise SlurmError(f"Slurm's record of its node {name} cannot be read: {where}: {first['msg']}") from None
 
 
 def _unique(nodes: Iterable[Node]) -> list[Node]:
-    found: dict[str, Node] = {}
+    unique: dict[str, Node] = {}
     for node in nodes:
-        if node.name in found:
-            raise SlurmError(f"what Slurm says of its nodes cannot be read: {node.name} is there twice")
-        found[node.name] = node
-    return list(found.values())
+        if node.name in unique:
+            raise SlurmError(f"Slurm's records of its nodes cannot be read: {node.name} is there twice")
+        unique[node.name] = node
+    return list(unique.values())

@@ -1,7 +1,7 @@
 """A step of an allocation: `srun` brings a relay to each of its nodes, and what is to run there goes through it.
 
-Standard input and output of srun are the whole way, so that neither SSH nor a shared file system is needed. What many
-nodes are sent alike (programs) goes out once: srun sends its input to every node of the step.
+Standard input and output of srun are the whole way, so that neither SSH nor a shared file system is needed. A text for
+many nodes (a program) goes out once: srun sends its input to every node of the step.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 from shakedown.common.text import incoming, load_json, printable
 from shakedown.node import relay
+from shakedown.schedulers.interface import Commands
 from shakedown.schedulers.slurm import commands
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.transport.program import command, program
@@ -37,8 +38,8 @@ _OF_A_TASK = re.compile(r"\s*\d+: ")
 _ANSWERED = re.compile(r"\s*(\d+): (\S+) (\S+) (\d+) (\d+)/(\d+) (.*)", re.DOTALL)
 
 
-class Step:
-    """Runs commands on its nodes, as `shakedown.jobs.remote.Remote` has it. `nodes`: names in plans -> Slurm's;
+class Step(Commands):
+    """Commands on the nodes of a step. `nodes`: names in plans -> Slurm's;
     `holder`: where the job's batch script hears of the relays."""
 
     def __init__(
@@ -62,10 +63,10 @@ class Step:
         self._errors: deque[str] = deque(maxlen=_LINES)
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
-        self.may_have_ended = False  # a relay says that it was told to end: a node's word, to be asked of Slurm
+        self.may_have_ended = False  # a relay reports its end: a node's word, which Slurm has to confirm
 
     def open(self, limit_s: float = START_S) -> None:
-        """Start the relays and wait for each. Raises SlurmError, with the nodes that have none."""
+        """Start the relays and wait for all of them. Raise SlurmError, with the nodes that have none."""
         relays = command(program(Path(relay.__file__)), self._token, *([self._holder] if self._holder else []))
         try:
             self._process = subprocess.Popen(
@@ -83,22 +84,15 @@ class Step:
         until = time.monotonic() + limit_s
         while missing := sorted(set(self._nodes.values()) - set(self._ranks.values())):
             if self._process.poll() is not None or time.monotonic() > until:
-                why = self.said() or f"nothing came from there within {limit_s:g} s"
+                reason = self.last_line() or f"no node answered within {limit_s:g} s"
                 self.close()
-                raise SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {why}")
+                raise SlurmError(f"Slurm job {self._job}: no step on {', '.join(missing)}: {reason}")
             time.sleep(0.02)
-
-    def __call__(
-        self, node: str, argv: list[str], stdin: str | None, timeout: float
-    ) -> tuple[bool, list[str], list[str]]:
-        """Run a command on a node. Never raises for a node that does not answer."""
-        code, out, err = self.run(node, argv, stdin, timeout)
-        return code == 0, out, err
 
     def run(
         self, node: str, argv: list[str], stdin: str | None, timeout: float
     ) -> tuple[int | None, list[str], list[str]]:
-        """The same, with the exit code; None: there was no answer, and why."""
+        """Run a command on a node."""
         name = self._nodes.get(node)
         if name is None:
             return None, [], [f"{node} is not among the nodes of Slurm job {self._job}"]
@@ -128,7 +122,7 @@ class Step:
                 self._process.wait(END_S)
             commands.end(self._process)
 
-    def said(self, about: str = "") -> str:
+    def last_line(self, about: str = "") -> str:
         """Return the last line on srun's error output, of a node or at all; empty for none."""
         lines = [line for line in list(self._errors) if about in line]
         return lines[-1] if lines else ""
@@ -145,14 +139,14 @@ class Step:
         return self._process is None or self._process.poll() is not None or self._closed
 
     def _silent(self, name: str, timeout: float) -> str:
-        said = self.said(name) or (self.said() if self._is_over() else "")
-        what = "its step has ended" if self._is_over() else f"no answer within {timeout:g} s"
-        return f"{what} (Slurm job {self._job}){f': {said}' if said else ''}"
+        line = self.last_line(name) or (self.last_line() if self._is_over() else "")
+        event = "its step has ended" if self._is_over() else f"no answer within {timeout:g} s"
+        return f"{event} (Slurm job {self._job}){f': {line}' if line else ''}"
 
     # -- what goes out -------------------------------------------------------------------------------------------------
 
     def _parts(self, stdin: str | None) -> list[Any] | None:
-        """A text in parts, the long ones of which are only named: they go to all nodes, once."""
+        """Split a text. Its long parts are only named: they go to all nodes, once."""
         if stdin is None:
             return None
         parts: list[Any] = []
@@ -199,19 +193,19 @@ class Step:
             before = line
 
     def _take(self, line: str) -> None:
-        """A line of a relay: what srun's label says of its sender has to agree with what it says itself."""
-        found = _ANSWERED.fullmatch(line.rstrip("\n"))
-        if found is None or found[2] != self._token:
+        """Take a line of a relay. The node that srun's label names has to be the node that the line names."""
+        match = _ANSWERED.fullmatch(line.rstrip("\n"))
+        if match is None or match[2] != self._token:
             return
-        rank, name, number = int(found[1]), found[3], int(found[4])
+        rank, name, number = int(match[1]), match[3], int(match[4])
         with self._lock:
             if number == 0 and rank not in self._ranks and name not in self._ranks.values():
                 self._ranks[rank] = name
-            elif number == 0 and self._ranks.get(rank) == name and '"ended"' in found[7]:
+            elif number == 0 and self._ranks.get(rank) == name and '"ended"' in match[7]:
                 self.may_have_ended = True
             answer = self._waiting.get((name, number)) if self._ranks.get(rank) == name else None
         if answer is not None:
-            answer.add(int(found[5]), int(found[6]), found[7])
+            answer.add(int(match[5]), int(match[6]), match[7])
 
     def _listen(self) -> None:
         assert self._process is not None and self._process.stderr is not None
@@ -231,7 +225,7 @@ class _Answer:
         self._size = 0
 
     def add(self, index: int, count: int, piece: str) -> None:
-        """The next piece; one that is out of order, or too much, makes the answer none."""
+        """Add the next piece. A piece out of order, or too much, makes the answer unreadable."""
         self._size += len(piece)
         if index != len(self._pieces) + 1 or index > count or self._size > _ANSWER:
             self.whole.set()
@@ -249,7 +243,7 @@ def _read(answer: _Answer) -> tuple[int | None, list[str], list[str]]:
         if not (isinstance(code, int) and isinstance(out, str) and isinstance(err, str)):
             raise ValueError("not an answer")
     except (ValueError, KeyError, TypeError):
-        return None, [], ["an answer of its relay that cannot be read"]
+        return None, [], ["the answer of the node's relay cannot be read"]
     return code, _lines(out), _lines(err)
 
 

@@ -1,4 +1,4 @@
-"""Where the jobs of a run are started, as the desired state or the command line says."""
+"""Where the jobs of a run are started: over connections, or in an allocation of a scheduler."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from pyinfra.api.exceptions import PyinfraError
 
 from shakedown.jobs.remote import Remote
 from shakedown.jobs.where import Interrupted, Where
-from shakedown.runner.jobs.slurm_connection import allocation_of, connected, same
+from shakedown.runner.jobs.allocations import allocation_of, same
+from shakedown.runner.jobs.connection import connected
 from shakedown.runner.session import Session
-from shakedown.schedulers.owner import SchedulerError
+from shakedown.schedulers.interface import SchedulerError
 
 
 def via_of(current: Session) -> str:
-    """How the smoke run's jobs are started. Raises PyinfraError where hosts are to train together and differ in it."""
-    wanted = {name: each.smoke.via for name, each in current.examination.desired.items() if each.smoke}
+    """Return how the smoke run's jobs are started. Raise PyinfraError where hosts of one job differ in that."""
+    vias = {name: state.smoke.via for name, state in current.examination.desired.items() if state.smoke}
     try:
-        return same("smoke.via", wanted)
+        return same("smoke.via", vias)
     except ValueError as error:
         raise PyinfraError(str(error)) from None
 
 
 def where_of(current: Session, via: str) -> Where | None:
-    """What brings jobs to the nodes, one for the whole run; None: pyinfra's own connections. Raises PyinfraError."""
+    """Return the way of all jobs of a run to their nodes; None: pyinfra's own connections. Raise PyinfraError."""
     if via == "ssh":
         return None
     title = f"shakedown-{current.record.run_id}" if current.record else "shakedown"
     desired = current.examination.desired
     try:
-        if via == "kubernetes":
-            from shakedown.runner.jobs.pods import pods_of
-
-            return _once(current, via, lambda: pods_of(desired, title))
-        held = connected(current.state).allocation
-        return _Held(held) if held is not None else _once(current, via, lambda: allocation_of(desired, title))
+        if (held := connected(current.state, via).allocation) is not None:
+            return _Held(held)
+        return _once(current, via, lambda: allocation_of(desired, via, title))
     except (ValueError, SchedulerError) as error:
         raise PyinfraError(str(error)) from None
 
@@ -53,34 +51,34 @@ def _once(current: Session, via: str, make: Callable[[], Where]) -> Where:
 
 
 class _Held:
-    """What the hosts are connected through, as an allocation: it goes when the last is disconnected."""
+    """The allocation through which the hosts are connected. It ends when the last host is disconnected."""
 
     def __init__(self, allocation: Where) -> None:
         self._allocation = allocation
 
     def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
-        """It is there: who is not in it was not connected."""
+        """Do nothing: a host outside of the allocation was not connected."""
 
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
-        """A step of its own."""
+        """Open a step for one job."""
         return self._allocation.start(title, among)
 
     def lost(self) -> str | None:
-        """As the scheduler says."""
+        """Return what the scheduler says."""
         return self._allocation.lost()
 
     def end(self, cancel: bool = False) -> None:
-        """Later."""
+        """Do nothing: the last host's connection ends it."""
 
 
 class _UntilTheEnd(_Held):
-    """One allocation for all stages of a run, made by the first: who gave it back between them would queue anew."""
+    """One allocation for all stages of a run, made by the first: giving it back between them would queue anew."""
 
     def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
-        """The first time, or for nodes that are not in it."""
+        """Allocate the first time, or for nodes that are missing."""
         self._allocation.allocate(among, say, interrupted)
 
     def end(self, cancel: bool = False) -> None:
-        """When somebody has stopped the run; otherwise when it is closed."""
+        """End it when a person has stopped the run; otherwise the end of the run does."""
         if cancel:
             self._allocation.end(cancel=True)

@@ -1,0 +1,222 @@
+"""Nodes reached within an allocation of a scheduler instead of over SSH, where its section's `connect` says so.
+
+The first host that is connected requests the allocation, for all of these hosts; the last that is disconnected gives it
+back. Everything that this package and pyinfra do on a host then goes through one step over all of them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import io
+import threading
+from typing import Any
+
+import click
+from pyinfra.api import Host, State, StringCommand
+from pyinfra.api.command import QuoteString
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.util import get_file_io
+from pyinfra.connectors.base import BaseConnector
+from pyinfra.connectors.util import (
+    CommandOutput,
+    OutputLine,
+    execute_command_with_sudo_retry,
+    make_unix_command_for_host,
+    write_stdin,
+)
+
+from shakedown.desired.layers import merge
+from shakedown.runner.inventory import desired_states, layers_of
+from shakedown.runner.jobs.allocations import allocation_of, names_of, scheduler_of, settings_of
+from shakedown.schedulers import registry
+from shakedown.schedulers.interface import Allocation, Commands, SchedulerError
+
+_LIMIT_S = 300.0  # for a command that names none
+
+
+def connecting_scheduler(host: Host) -> str | None:
+    """Return the scheduler through which a host is reached. Its layers, which are not typed yet when pyinfra makes its
+    connectors, say so."""
+    for name in registry.names():
+        if host.data.get(name) is None:  # most hosts of most sites
+            continue
+        section = merge(layer for layer in layers_of(host).layers if name in layer.values).values.get(name)
+        if isinstance(section, dict) and section.get("connect") == name:
+            return name
+    return None
+
+
+class Connected:
+    """The hosts of one run that are reached within one allocation of a scheduler."""
+
+    def __init__(self, state: State, scheduler: str) -> None:
+        self._state = state
+        self._scheduler = scheduler
+        self._lock = threading.Lock()
+        self._hosts: set[str] = set()
+        self._refused: dict[str, str] = {}  # host -> why the scheduler does not give it
+        self._wrong = ""  # why it gives no host
+        self._commands: Commands | None = None
+        self._context: Any = None
+        self.allocation: Allocation | None = None
+
+    def open(self, name: str) -> None:
+        """Have the host in the allocation. Raise SchedulerError, ValueError."""
+        with self._lock:
+            if self.allocation is None and not self._wrong:
+                try:
+                    self._allocate()
+                except (SchedulerError, ValueError) as error:
+                    self._wrong = str(error)
+            if name in self._refused:
+                raise SchedulerError(self._refused[name])
+            if self._commands is None:
+                raise SchedulerError(self._wrong or "the allocation has ended")
+            self._hosts.add(name)
+
+    def _allocate(self) -> None:
+        desired = {
+            host: state
+            for host, state in desired_states(self._state).states.items()
+            if settings_of(state, self._scheduler).get("connect") == self._scheduler
+        }
+        names = names_of(desired, self._scheduler)
+        nodes = {node.name: node for node in scheduler_of(desired, self._scheduler).read(names.values())}
+        self._refused = {host: reason for host, name in names.items() if (reason := nodes[name].why_not(True))}
+        hosts = [host for host in desired if host not in self._refused]
+        self.allocation = allocation_of(desired, self._scheduler, "shakedown")
+        if not hosts:
+            return
+        atexit.register(self.allocation.end, cancel=True)
+        self.allocation.allocate(hosts, lambda text: click.echo(f"    {text}", err=True), lambda: None)
+        self._context = self.allocation.start("connection", hosts)
+        self._commands = self._context.__enter__()
+
+    def commands(self) -> Commands:
+        """Return the way to the hosts. Raise SchedulerError where the allocation has ended."""
+        if self._commands is None:
+            raise SchedulerError("the allocation has ended")
+        return self._commands
+
+    def close(self, name: str) -> None:
+        """Let a host go, and with the last one the allocation."""
+        with self._lock:
+            self._hosts.discard(name)
+            if self._hosts or self._commands is None or self.allocation is None:
+                return
+            self._commands = None
+            self._context.__exit__(None, None, None)
+            self.allocation.end()
+
+
+def connected(state: State, scheduler: str) -> Connected:
+    """Return the connected hosts of a run, made on the first call."""
+    allocations: dict[str, Connected] = vars(state).setdefault("shakedown_allocations", {})
+    return allocations.setdefault(scheduler, Connected(state, scheduler))
+
+
+class SchedulerConnector(BaseConnector):
+    """A connector of pyinfra's whose commands run in an allocation. Files travel in commands."""
+
+    handles_execution = True
+
+    def __init__(self, state: State, host: Host, scheduler: str) -> None:
+        super().__init__(state, host)
+        self._scheduler = scheduler
+
+    @staticmethod
+    def make_names_data(name: str) -> Any:
+        raise ValueError("no connector by name: `connect` of the scheduler's section chooses it")
+
+    def connect(self) -> None:
+        try:
+            connected(self.state, self._scheduler).open(self.host.name)
+        except (SchedulerError, ValueError) as error:
+            title = registry.find(self._scheduler).title
+            raise ConnectError(f"not connected through {title}: {error}") from error
+
+    def disconnect(self) -> None:
+        connected(self.state, self._scheduler).close(self.host.name)
+
+    def run_shell_command(
+        self, command: StringCommand, print_output: bool = False, print_input: bool = False, **arguments: Any
+    ) -> tuple[bool, CommandOutput]:
+        for key in ("_get_pty",):
+            arguments.pop(key, None)
+        limit = float(arguments.pop("_timeout", None) or _LIMIT_S)
+        stdin = _text(arguments.pop("_stdin", None))
+        fine = arguments.pop("_success_exit_codes", None) or [0]
+
+        def execute() -> tuple[int, CommandOutput]:
+            words = make_unix_command_for_host(self.state, self.host, command, **arguments)
+            if print_input:
+                click.echo(f"{self.host.print_prefix}>>> {words}", err=True)
+            argv = ["sh", "-c", words.get_raw_value()]
+            commands = connected(self.state, self._scheduler).commands()
+            code, out, err = commands.run(self.host.name, argv, stdin, limit)
+            if code is None:
+                raise OSError(err[-1] if err else "no answer")
+            lines = [OutputLine("stdout", line) for line in out] + [OutputLine("stderr", line) for line in err]
+            for line in lines if print_output else []:
+                click.echo(f"{self.host.print_prefix}{line.line}", err=True)
+            return code, CommandOutput(lines)
+
+        code, output = execute_command_with_sudo_retry(self.host, arguments, execute)  # type: ignore[arg-type]
+        return code in fine, output
+
+    def put_file(
+        self,
+        filename_or_io: Any,
+        remote_filename: str,
+        remote_temp_filename: str | None = None,
+        print_output: bool = False,
+        print_input: bool = False,
+        **arguments: Any,
+    ) -> bool:
+        with get_file_io(filename_or_io) as file:
+            data = file.read()
+        data = data.encode() if isinstance(data, str) else data
+        done, output = self.run_shell_command(
+            StringCommand("base64", "-d", ">", QuoteString(remote_filename)),
+            **{**arguments, "_stdin": base64.b64encode(data).decode()},
+        )
+        if not done:
+            raise OSError(output.stderr)
+        return True
+
+    def get_file(
+        self,
+        remote_filename: str,
+        filename_or_io: Any,
+        remote_temp_filename: str | None = None,
+        print_output: bool = False,
+        print_input: bool = False,
+        **arguments: Any,
+    ) -> bool:
+        done, output = self.run_shell_command(StringCommand("base64", QuoteString(remote_filename)), **arguments)
+        if not done:
+            raise OSError(output.stderr)
+        with get_file_io(filename_or_io, "wb") as file:
+            file.write(base64.b64decode(output.stdout))
+        return True
+
+    def check_can_rsync(self) -> None:
+        raise NotImplementedError(f"rsync needs SSH: {self._scheduler}.connect is {self._scheduler}")
+
+
+def _text(stdin: Any) -> str | None:
+    """Return a command's standard input, as pyinfra writes it."""
+    if not stdin:
+        return None
+    taken = _Kept()
+    write_stdin(stdin, taken)
+    return taken.data.decode()
+
+
+class _Kept(io.BytesIO):
+    data = b""
+
+    def close(self) -> None:
+        self.data = self.getvalue()
+        super().close()

@@ -1,0 +1,142 @@
+"""What this package asks of whoever owns the nodes of a site. Each folder beside this module is one scheduler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Protocol
+
+Interrupted = Callable[[], str | None]
+
+
+class SchedulerError(Exception):
+    """A scheduler did not answer, or refused. The text names the request and the remedy."""
+
+
+class Node(Protocol):
+    """A node as its scheduler has it."""
+
+    @property
+    def name(self) -> str:
+        """Return the node's name in the scheduler."""
+
+    @property
+    def states(self) -> Sequence[str]:
+        """Return the scheduler's own words, for a person."""
+
+    @property
+    def reason(self) -> str:
+        """Return why the node is out of service, as whoever drained it wrote; empty: no reason is written."""
+
+    @property
+    def drained(self) -> bool:
+        """Tell whether a person or a health check keeps new jobs away."""
+
+    @property
+    def down(self) -> bool:
+        """Tell whether the node cannot take jobs now."""
+
+    @property
+    def allocated(self) -> bool:
+        """Tell whether a job is on the node."""
+
+    def why_not(self, allow_allocated: bool = False) -> str:
+        """Return why the node cannot be used, for a person; empty: it can."""
+
+
+class Remote(Protocol):
+    """A way to run a command on a node, by its name in the plan.
+
+    It returns whether the exit code was 0, and the lines of standard output and standard error. It never raises for a
+    node that does not answer: that is (False, [], [reason]) within about `timeout` seconds.
+    """
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]: ...
+
+
+class Commands(ABC):
+    """A way to run commands on nodes, by their names in the inventory."""
+
+    @abstractmethod
+    def run(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[int | None, list[str], list[str]]:
+        """Return the exit code and the lines of standard output and error. None as the code: the node did not answer,
+        and the last line of the errors says why. Never raise for a node that does not answer."""
+
+    def __call__(
+        self, node: str, argv: list[str], stdin: str | None, timeout: float
+    ) -> tuple[bool, list[str], list[str]]:
+        """Run a command as the launcher expects it: the same, with whether the exit code is 0."""
+        code, out, err = self.run(node, argv, stdin, timeout)
+        return code == 0, out, err
+
+
+class Allocation(Protocol):
+    """Nodes to run jobs on."""
+
+    def allocate(self, among: Sequence[str], say: Callable[[str], None], interrupted: Interrupted) -> None:
+        """Have these nodes, by their names in the inventory. Nodes that are here already cost nothing. The call may
+        wait, and reports what for. Raise an error that a person can read where the nodes are refused."""
+
+    def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
+        """Open a way to some of the nodes for one job: commands, logs and results go through it until the context
+        ends. Raise an error that a person can read."""
+
+    def lost(self) -> str | None:
+        """Return why all nodes were taken away while jobs ran; None: they were not. Raise nothing."""
+
+    def end(self, cancel: bool = False) -> None:
+        """Let the nodes go, since all jobs are over. `cancel`: a person has stopped them. Raise nothing."""
+
+
+class Scheduler(ABC):
+    """A scheduler of a site. `settings` are the values of its section in the desired state, by key; a key with its
+    default is absent. All methods raise SchedulerError."""
+
+    title: ClassVar[str]  # what people call it
+    of_node: ClassVar[frozenset[str]] = frozenset({"node"})  # keys in which hosts of one run may differ
+    of_cluster: ClassVar[tuple[str, ...]] = ()  # keys that say which cluster answers
+    no_containers: ClassVar[str] = ""  # why its jobs start no containers; empty: they may
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings = dict(settings or {})
+
+    @classmethod
+    def problems(cls, settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """Yield what in the section prevents jobs: the key, its value and what is expected there."""
+        yield from ()
+
+    @abstractmethod
+    def read(self, names: Iterable[str] = ()) -> Sequence[Node]:
+        """Return all nodes, or the named ones."""
+
+    @abstractmethod
+    def drain(self, name: str, reason: str) -> None:
+        """Take a node out of service: no new job comes to it, and what runs goes on."""
+
+    @abstractmethod
+    def resume(self, name: str, reason: str) -> None:
+        """Take away what `drain` has set."""
+
+    def jobs_on(self, names: Iterable[str], beside: Allocation | None = None) -> dict[str, list[str]]:
+        """Return the jobs of others that hold each node now, for a person. Free nodes are absent. `beside`: our own
+        allocation, which holds no node against us."""
+        return {node.name: ["of another user"] for node in self.read(names) if node.allocated}
+
+    @abstractmethod
+    def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
+        """Return the nodes for which all conditions hold, each with why it cannot be used; empty: it can. Raise
+        ValueError for a condition that cannot be read."""
+
+    @abstractmethod
+    def allocation(self, names: Mapping[str, str], title: str) -> Allocation:
+        """Return an allocation for jobs over nodes: their names in the inventory -> in the scheduler."""
+
+    def refused(self, names: Mapping[str, str]) -> dict[str, str]:
+        """Ask, before anything is changed, whether jobs over these nodes would be taken, now or later. Return the
+        nodes that would not, each with why. Submit nothing."""
+        return {}

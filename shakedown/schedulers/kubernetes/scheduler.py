@@ -1,0 +1,53 @@
+"""Kubernetes as the owner of nodes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from shakedown.schedulers.interface import Scheduler
+from shakedown.schedulers.kubernetes import nodes
+from shakedown.schedulers.kubernetes.client import Server
+from shakedown.schedulers.kubernetes.pods import Pods, Request
+from shakedown.schedulers.registry import scheduler
+
+
+@scheduler
+class Kubernetes(Scheduler):
+    """Kubernetes, through its API server. A taint and a condition of ours mark a node."""
+
+    title = "Kubernetes"
+    of_cluster = ("context",)
+    no_containers = "where jobs run in pods: the pod is the container"
+
+    @classmethod
+    def problems(cls, settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+        """Yield a missing image."""
+        if settings.get("image") is None:
+            yield "image", "None", "the image of the pods, where jobs run in pods"
+
+    def read(self, names: Iterable[str] = ()) -> Sequence[nodes.Node]:
+        """Return all nodes, or the named ones."""
+        return nodes.read(self._server, names)
+
+    def drain(self, name: str, reason: str) -> None:
+        """Set the taint, and the condition with the reason."""
+        nodes.drain(self._server, name, reason)
+
+    def resume(self, name: str, reason: str) -> None:
+        """Remove our taint. The condition shows the reason."""
+        nodes.resume(self._server, name, reason)
+
+    def choose(self, conditions: Sequence[str], allow_allocated: bool) -> dict[str, str]:
+        """Return the nodes that all selectors of labels match."""
+        chosen = nodes.read(self._server, selector=",".join(conditions))
+        return {node.name: node.why_not(allow_allocated) for node in chosen}
+
+    def allocation(self, names: Mapping[str, str], title: str) -> Pods:
+        """Return one pod on each of these nodes. Raise ValueError for a section without an image."""
+        return Pods(self._server, names, Request.from_settings(self.settings), title)
+
+    @functools.cached_property
+    def _server(self) -> Server:
+        return Server(self.settings.get("context"))

@@ -1,0 +1,48 @@
+"""The schedulers that there are: a folder of this package each, found by its name.
+
+    @scheduler
+    class Bookings(Scheduler):
+        ...
+
+stands in the folder's module `scheduler`. Nothing has to be registered elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from shakedown.schedulers.interface import Scheduler
+
+_PACKAGE = __name__.rpartition(".")[0]
+_classes: dict[str, type[Scheduler]] = {}
+S = TypeVar("S", bound=type[Scheduler])
+
+
+def scheduler(kind: S) -> S:
+    """Enter a class under the name of its folder."""
+    _classes[kind.__module__.split(".")[-2]] = kind
+    return kind
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """Return the names of all schedulers, in order."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]) if module.ispkg))
+
+
+def find(name: str) -> type[Scheduler]:
+    """Return the class of a scheduler. Raise ValueError for a name that no folder has."""
+    if name not in names():
+        raise ValueError(f"{name!r}: no such scheduler. Known are {', '.join(names())}")
+    importlib.import_module(f"{_PACKAGE}.{name}.scheduler")
+    return _classes[name]
+
+
+def connect(name: str, settings: Mapping[str, Any] | None = None) -> Scheduler:
+    """Return the scheduler of that name, with the values of its section. Raise ValueError as `find`."""
+    return find(name)(settings)
