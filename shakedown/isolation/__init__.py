@@ -1,6 +1,6 @@
-"""Which node, or which link, makes a training fail: groups of nodes train at the same time, and what they come to
-narrows it down.
+"""The search for the node, or the link, that makes a training fail. Groups of nodes train at the same time, and their
+outcomes narrow the cause down.
 
-The strategy knows nothing of how a training runs: it asks a `Launcher` for groups of nodes and gets outcomes. So the
-simulation (`simulate.py`) and a real run play the same code.
+The strategy does not know how a training runs: it hands groups of nodes to a `Launcher` and gets outcomes. So the
+simulation (`simulate.py`) and a real run use the same code.
 """

@@ -1,7 +1,7 @@
-"""Which groups tell most about a fault that several nodes share: a link, an uplink, a trunk, a size.
+"""The choice of groups that show most about a fault which several nodes share: a link, an uplink, a trunk, a size.
 
-Out of a bounded draw of ways to divide the nodes into up to four groups, the one whose outcomes are expected to say
-most about the causes, by the posterior of `causes.py`: how much of the entropy of the outcomes is not noise.
+The module draws a bounded number of ways to divide the nodes into up to four groups. It takes the division with the
+largest expected gain by the posterior of `causes.py`: the part of the outcomes' entropy that is not noise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shakedown.runs.isolation import Group, Noise
 
 _GROUPS = 4  # of a round
 _DRAWS = 16  # of each way to divide
-_LIKELY = 6  # causes of which each is tried by itself
+_LIKELY = 6  # causes that are tried alone
 _TRIES = 5  # of one group: as often as any can still say something
 _NOTHING = 1e-9  # of probability
 _LEAST = 0.001  # bits, below which no division says anything
@@ -28,7 +28,7 @@ Labels = npt.NDArray[np.int64]
 
 
 def look(known: Knowledge, number: int) -> tuple[Group, ...]:
-    """The groups of the next round; none: nothing that can be tried says anything."""
+    """Choose the groups of the next round. Empty: no division that can be tried shows anything."""
     post = known.model
     names = post.shape.names
     out = known.left_out | known.given_up.keys()
@@ -47,18 +47,20 @@ def look(known: Knowledge, number: int) -> tuple[Group, ...]:
 
 
 def _may_try(known: Knowledge, nodes: frozenset[str]) -> bool:
-    return sum(known.of(nodes)) < _TRIES and len(known.came_to_nothing(nodes)) < SILENT
+    return sum(known.tally(nodes)) < _TRIES and len(known.without_result(nodes)) < SILENT
 
 
 def _group(known: Knowledge, nodes: tuple[str, ...], name: str) -> Group:
-    around = [each for each in known.trainings if each.outcome == "fail" and frozenset(nodes) <= each.nodes]
-    parent = min(around, key=lambda each: len(each.nodes)).group.id if around else None
-    again = any(each.nodes == frozenset(nodes) for each in known.trainings)
+    around = [
+        training for training in known.trainings if training.outcome == "fail" and frozenset(nodes) <= training.nodes
+    ]
+    parent = min(around, key=lambda training: len(training.nodes)).group.id if around else None
+    again = any(training.nodes == frozenset(nodes) for training in known.trainings)
     return Group(id=name, nodes=nodes, purpose="again" if again else "across", parent=parent)
 
 
 def gain(post: Posterior, divisions: Labels, noise: Noise) -> Floats:
-    """Bits that the outcomes of the groups of each division (a row of labels) are expected to say about the causes."""
+    """Return the expected gain of each division (a row of labels): bits that its outcomes show about the causes."""
     hard, soft = _masses(post, divisions)
     kernel = _outcomes(1 - noise.missed, noise.false_fail)
     mixed = _outcomes(sum(RATES) / len(RATES), noise.false_fail)
@@ -67,8 +69,10 @@ def gain(post: Posterior, divisions: Labels, noise: Noise) -> Floats:
 
 
 def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
-    """For each division the probability of the causes that touch each set of its groups (a bit for each): such that
-    fail nearly always, and such that fail now and then."""
+    """Sum, for each division, the probability of the causes that touch a set of its groups (one bit for a group).
+
+    Returns two tables: causes that fail a group nearly always, and causes that fail a group now and then.
+    """
     shape, count = post.shape, len(divisions)
     hard, soft = np.zeros((count, 1 << _GROUPS)), np.zeros((count, 1 << _GROUPS))
     spans, sizes = np.zeros((count, len(shape.racks)), np.int64), np.zeros((count, len(shape.sizes)), np.int64)
@@ -92,7 +96,7 @@ def _masses(post: Posterior, divisions: Labels) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=64)
 def _outcomes(rate: float, false_fail: float) -> Floats:
-    """Of each set of touched groups (rows) the probability of each set that fails (columns)."""
+    """Compute, for each set of touched groups (rows), the probability of each set of failed groups (columns)."""
     count = 1 << _GROUPS
     found = np.ones((count, count))
     for bit in range(_GROUPS):
@@ -107,8 +111,11 @@ def _entropy(chances: Floats) -> Floats:
 
 
 def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Random) -> Iterator[Labels]:
-    """Ways to divide the nodes: label of each node, -1 for one that does not train. All together; in parts at random,
-    by nodes and by whole racks; within racks, and across the likeliest pairs of them; each likely cause by itself."""
+    """Yield ways to divide the nodes, as one label for each node; -1: the node does not train.
+
+    The divisions are: all together; random parts of nodes and of whole racks; parts within racks and across the
+    likeliest pairs of racks; each likely cause alone.
+    """
     random_of = np.random.default_rng(draw.randrange(1 << 32))
     count, racks = len(usable), post.shape.of_rack
     rack = np.where(racks.any(axis=1), racks.argmax(axis=1), -1) if racks.shape[1] else np.full(count, -1)
@@ -127,7 +134,7 @@ def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Rand
             chosen = random_of.permutation(racks.shape[1])
             alone = np.append(np.full(racks.shape[1], 0), -1)
             alone[chosen[: _GROUPS - 1]] = np.arange(1, len(chosen[: _GROUPS - 1]) + 1)
-            yield made(alone[rack])  # racks by themselves, and all the others together
+            yield made(alone[rack])  # some racks alone, and all the others together
             pair = _pair(likely, rack, random_of)
             yield made(np.where(np.isin(rack, pair), random_of.integers(0, 2, count), -1))
             yield made(np.where(np.isin(rack, pair), random_of.integers(-1, 1, count), -1))
@@ -136,7 +143,7 @@ def _divisions(post: Posterior, usable: npt.NDArray[np.bool_], draw: random.Rand
 
 
 def _pair(likely: Sequence[Cause], rack: Labels, random_of: np.random.Generator) -> Labels:
-    """Two racks: of a likely cause, or any."""
+    """Draw two racks: those of a likely cause, or any."""
     cause = likely[int(random_of.integers(len(likely)))]
     if cause.kind == "trunk":
         return np.array(cause.which)
@@ -147,7 +154,7 @@ def _pair(likely: Sequence[Cause], rack: Labels, random_of: np.random.Generator)
 
 
 def _alone(likely: Sequence[Cause], rack: Labels, count: int) -> Iterator[Labels]:
-    """Each likely link by itself, several such at once, and all without one end of it."""
+    """Yield divisions with each likely link alone, with several such links at once, and with all but one end."""
     together, busy = np.full(count, -1, np.int64), set[int]()
     for cause in likely:
         if cause.kind == "link":

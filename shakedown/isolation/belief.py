@@ -1,9 +1,9 @@
-"""How likely each node is bad, after all that was tried: belief propagation over the groups.
+"""How likely each node is bad after all trainings so far: belief propagation over the groups.
 
-A group is an OR of its nodes behind a noisy channel: it fails with 1 - missed if one of them is bad, and with
+A group is an OR of its nodes behind a noisy channel: it fails with 1 - missed if a node of it is bad, and with
 false_fail if none is. On groups that are nested or overlap in few nodes the sum-product algorithm comes close to the
 exact posterior (group testing as inference: Aldridge, Johnson, Scarlett 2019, arXiv 1902.06002, 3.3), at a cost of the
-number of memberships. What it says is never enough to name somebody: see `strategy.named`.
+number of memberships. The probability alone never names a node: see `Knowledge.named`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from shakedown.runs.isolation import Noise
 Floats = npt.NDArray[np.float64]
 
 _SWEEPS = 40
-_STILL = 1e-4  # log odds: below it nothing moves any more
+_STILL = 1e-4  # log odds: a smaller change ends the sweeps
 _BOUND = 40.0  # log odds: beyond it a double has no room
 
 
 def marginals(
     prior: Floats, groups: Sequence[Sequence[int]], failed: Sequence[bool], noise: Noise
 ) -> tuple[Floats, float]:
-    """The probability of each node to be bad, and the logarithm of that of all outcomes (Bethe's approximation).
-    `groups` hold indices of `prior`, `failed` says which of them did."""
+    """Compute the probability of each node to be bad, and the logarithm of the evidence (Bethe's approximation).
+
+    `groups` hold indices of `prior`; `failed` has one entry for each group.
+    """
     base = np.log(prior) - np.log1p(-prior)
     if not groups:
         return prior, 0.0
@@ -40,7 +42,7 @@ def marginals(
     total = base
     for _ in range(_SWEEPS):
         to_test = np.clip(total[node] - to_node, -_BOUND, _BOUND)
-        log_good = -np.logaddexp(0.0, to_test)  # of the node being good, as far as the others know
+        log_good = -np.logaddexp(0.0, to_test)  # of the node being good, by all other groups
         others = np.bincount(test, log_good, len(groups))[test] - log_good
         all_good = np.exp(others)
         ratio = np.log(with_bad) - np.log(all_good * without + (1 - all_good) * with_bad)

@@ -1,4 +1,4 @@
-"""What may make trainings fail, in one model: any nodes, or one fault that several nodes share.
+"""The causes that make trainings fail, in one model: any nodes, or one fault that several nodes share.
 
 A training fails with 1 - missed if the fault touches its group, and with false_fail if not. Bad nodes are independent
 and may be many: belief propagation (`belief.py`). Beside them stand, alone, with bad nodes and in pairs: a link, which
@@ -26,11 +26,11 @@ Floats = npt.NDArray[np.float64]
 Kind = Literal["link", "uplink", "trunk", "size"]
 
 PRIOR = 0.02
-"""How many nodes are bad, before anything is known: Meta's and others' fleets have a few per cent in repair; what is
-found differs little between 0.005 and 0.05."""
+"""The share of bad nodes before any training: Meta's and others' fleets have a few per cent in repair. The results
+differ little between 0.005 and 0.05."""
 _SHARED = {"link": 0.05, "uplink": 0.02, "trunk": 0.02, "size": 0.005, "sometimes": 0.03}
-"""How likely any cause of a kind is, against none: of all of the kind together. Guesses, as likely as one bad node or
-two; ten trainings outweigh them."""
+"""The probability of all causes of a kind together, against none. Guesses, as likely as one bad node or two; ten
+trainings outweigh them."""
 RATES = (0.3, 0.5, 0.7)  # of their trainings that nodes fail which fail now and then
 _LIKELY = 0.1  # probability of a node to be bad: of two or more, shared causes are weighed with bad nodes beside them
 _BESIDE = 8  # so many of them
@@ -41,8 +41,8 @@ _SIZES = tuple(step / 16 for step in range(4, 17))  # of all nodes
 
 @dataclass(frozen=True)
 class Shape:
-    """The nodes and racks of a search, as numbers. Racks are those that are told apart by groups: two or more, and of
-    two there is one trunk and no uplink of its own."""
+    """The nodes and racks of a search, as numbers. Racks count only where groups can tell them apart: from two on. Two
+    racks have one trunk and no uplinks of their own."""
 
     names: tuple[str, ...]
     racks: tuple[str, ...]
@@ -50,7 +50,7 @@ class Shape:
 
     @classmethod
     def of(cls, problem: Problem) -> Shape:
-        """Read it off a problem."""
+        """Read the shape off a problem."""
         names = tuple(problem.nodes)
         racks = tuple(dict.fromkeys(problem.racks[name] for name in names if name in problem.racks))
         racks = racks if len(racks) > 1 else ()
@@ -62,19 +62,19 @@ class Shape:
 
     @cached_property
     def sizes(self) -> Floats:
-        """Numbers of nodes from which on groups may fail."""
+        """Return the numbers of nodes from which on groups may fail."""
         sizes = sorted({float(math.ceil(share * len(self.names))) for share in _SIZES})
         return np.asarray(sizes, dtype=np.float64)
 
     @cached_property
     def uplinks(self) -> Floats:
-        """1 for each rack whose uplink is told apart from its only node, and from the only trunk."""
+        """Return 1 for each rack whose uplink differs from its only node and from the only trunk."""
         several = self.of_rack.sum(axis=0) > 1
         return np.asarray(several & (len(self.racks) > 2), dtype=np.float64)
 
     @cached_property
     def trunks(self) -> Floats:
-        """1 for each pair of racks, the lower first, whose trunk is told apart from a link."""
+        """Return 1 for each pair of racks, the lower first, whose trunk is more than one link."""
         count = self.of_rack.sum(axis=0)
         return np.triu(np.asarray(np.add.outer(count, count) > 2, dtype=np.float64), 1)
 
@@ -87,7 +87,7 @@ class Cause:
     which: tuple[int, ...]
 
     def touches(self, members: Floats, shape: Shape) -> bool:
-        """Whether it makes a group fail; `members` has 1 for each of its nodes."""
+        """Return whether the cause makes a group fail; `members` has 1 for each node of the group."""
         if self.kind == "link":
             return bool(members[list(self.which)].all())
         if self.kind == "size":
@@ -110,15 +110,15 @@ class Posterior:
 
     @property
     def shared(self) -> float:
-        """That something is bad which several nodes share."""
+        """Return the probability of any cause that several nodes share."""
         return min(float(self.links.sum() + self.uplinks.sum() + self.trunks.sum() + self.sizes.sum()), 1.0)
 
     def chances(self, kind: Kind) -> Floats:
-        """Of the causes of a kind."""
+        """Return the probabilities of the causes of a kind."""
         return {"link": self.links, "uplink": self.uplinks, "trunk": self.trunks, "size": self.sizes}[kind]
 
     def likeliest(self, count: int) -> list[tuple[float, Cause]]:
-        """The likeliest shared causes, the first first."""
+        """Return the likeliest shared causes, the likeliest first."""
         found: list[tuple[float, Cause]] = []
         kinds: tuple[Kind, ...] = ("link", "uplink", "trunk", "size")
         for kind in kinds:
@@ -129,30 +129,32 @@ class Posterior:
                 which = tuple(int(index) for index in np.unravel_index(place, chances.shape))
                 which = which if kind != "size" else (int(self.shape.sizes[which[0]]),)
                 found.append((float(flat[place]), Cause(kind, which)))
-        return sorted(found, key=lambda each: -each[0])[:count]
+        return sorted(found, key=lambda pair: -pair[0])[:count]
 
 
 def posterior(problem: Problem, shape: Shape, trainings: Sequence[Training], noise: Noise) -> Posterior:
-    """The probabilities after these trainings; the run that failed before the search is one more of them."""
+    """Compute the probabilities after these trainings; the run that failed before the search counts as a training."""
     place = {name: index for index, name in enumerate(shape.names)}
-    rows = [[place[node] for node in each.group.nodes if node in place] for each in trainings]
+    rows = [[place[node] for node in training.group.nodes if node in place] for training in trainings]
     members = np.zeros((len(rows), len(place)))
     for index, row in enumerate(rows):
         members[index, row] = 1
-    failed = np.array([each.outcome == "fail" for each in trainings], bool)
+    failed = np.array([training.outcome == "fail" for training in trainings], bool)
     tried = _Tried(_prior(problem, place), rows, members, failed, noise)
     nodes, evidence = tried.of_nodes()
     alone = Posterior(shape, nodes, *_weighed(shape, members, tried.failed, noise))
     several = int((nodes > _LIKELY).sum()) > 1  # two shared causes, or one beside a bad node, look like many bad nodes
     mixed = list(_several(alone, tried)) if several else []
     weights = [alone.sometimes, alone.links, alone.uplinks, alone.trunks, alone.sizes]
-    flat = [np.array([evidence, *(each.weight for each in mixed)]), *(each.ravel() for each in weights)]
+    flat = [np.array([evidence, *(mixture.weight for mixture in mixed)]), *(weight.ravel() for weight in weights)]
     total = float(np.logaddexp.reduce(np.concatenate(flat)))
-    chances = nodes * np.exp(evidence - total) + sum(each.nodes * np.exp(each.weight - total) for each in mixed)
-    result = Posterior(shape, chances, *(np.exp(each - total) for each in weights))
-    for each in mixed:
-        for cause in each.causes:
-            result.chances(cause.kind)[cause.which] += np.exp(each.weight - total)
+    chances = nodes * np.exp(evidence - total) + sum(
+        mixture.nodes * np.exp(mixture.weight - total) for mixture in mixed
+    )
+    result = Posterior(shape, chances, *(np.exp(weight - total) for weight in weights))
+    for mixture in mixed:
+        for cause in mixture.causes:
+            result.chances(cause.kind)[cause.which] += np.exp(mixture.weight - total)
     return result
 
 
@@ -167,8 +169,10 @@ class _Tried:
     noise: Noise
 
     def of_nodes(self, without: npt.NDArray[np.bool_] | None = None) -> tuple[Floats, float]:
-        """The probability of each node to be bad, and the evidence for any that are, against none, as a logarithm;
-        `without` some of the trainings."""
+        """Compute the probability of each node to be bad, and the log evidence for any bad nodes against none.
+
+        `without`: trainings to leave out.
+        """
         kept = np.ones(len(self.rows), bool) if without is None else ~without
         failed, rows = self.failed[kept], [row for row, keep in zip(self.rows, kept, strict=True) if keep]
         found, evidence = marginals(self.prior, rows, failed.tolist(), self.noise)
@@ -189,19 +193,22 @@ class _Mixed:
 
 
 def _several(alone: Posterior, tried: _Tried) -> Iterator[_Mixed]:
-    """Yield the likeliest shared causes beside bad nodes, and in pairs without any. What each alone leaves unexplained
-    counts against it: a rack behind a bad uplink looks like bad nodes, once another node is bad too."""
+    """Yield the likeliest shared causes beside bad nodes, and in pairs without any.
+
+    A failure that a cause leaves unexplained counts against the cause: a rack behind a bad uplink looks like bad nodes,
+    once another node is bad too.
+    """
     likely = [(weight, cause) for weight, cause in alone.likeliest(_PAIRED) if cause.kind != "size"]
     likely = [(weight, cause) for weight, cause in likely if math.isfinite(weight)]
-    touched = np.array([[cause.touches(each, alone.shape) for each in tried.members] for _, cause in likely], bool)
+    touched = np.array([[cause.touches(row, alone.shape) for row in tried.members] for _, cause in likely], bool)
     ratios = _ratios(tried.failed, 1 - tried.noise.missed, tried.noise.false_fail)
     for place, (weight, cause) in enumerate(likely):
         nodes, evidence = tried.of_nodes(without=touched[place]) if place < _BESIDE else (tried.prior, 0.0)
         if (share := -math.expm1(-evidence)) > 0:  # that any node is bad; with none the cause stands alone
             yield _Mixed((cause,), weight + evidence + math.log(share), nodes / share)
-        for other, (its, second) in enumerate(likely[:place]):
+        for other, (beside, second) in enumerate(likely[:place]):
             both = float(ratios[touched[place] & touched[other]].sum())
-            yield _Mixed((cause, second), weight + its - both + math.log(_TWO), np.zeros(len(nodes)))
+            yield _Mixed((cause, second), weight + beside - both + math.log(_TWO), np.zeros(len(nodes)))
 
 
 def _prior(problem: Problem, place: dict[str, int]) -> Floats:
@@ -214,7 +221,7 @@ def _prior(problem: Problem, place: dict[str, int]) -> Floats:
 
 
 def _ratios(failed: npt.NDArray[np.bool_], rate: float, false_fail: float) -> Floats:
-    """What each outcome says for a cause that fails a group at this rate, against none: logarithms."""
+    """Return the log likelihood ratio of each outcome, for a cause that fails a group at this rate against none."""
     found = np.where(failed, np.log(rate / false_fail), np.log((1 - rate) / (1 - false_fail)))
     return np.asarray(found, dtype=np.float64)
 
@@ -224,7 +231,7 @@ def _over(members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Float
 
 
 def _weighed(shape: Shape, members: Floats, failed: npt.NDArray[np.bool_], noise: Noise) -> Iterator[Floats]:
-    """Prior times likelihood against no fault at all, as logarithms: sometimes, links, uplinks, trunks, sizes."""
+    """Yield prior times likelihood against no fault, as logarithms: sometimes, links, uplinks, trunks, sizes."""
     ratios = _ratios(failed, 1 - noise.missed, noise.false_fail)
     rates = [members.T @ _ratios(failed, r + (1 - r) * noise.false_fail, noise.false_fail) for r in RATES]
     ones = np.ones(len(shape.names))

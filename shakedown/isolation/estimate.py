@@ -1,4 +1,4 @@
-"""What a search will cost, said before it starts: the same search played on simulated nodes."""
+"""The expected cost of a search, before it starts: the same search over simulated nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRAINING_S = 60.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rounds and trainings: the middle one of what was played with all nodes good, and with one bad."""
+    """Rounds and trainings: the medians of simulated searches with all nodes good, and with one bad."""
 
     nodes: int
     first_round: int  # trainings
@@ -32,13 +32,11 @@ class Estimate:
     seconds: float  # of one training, as is assumed
 
     def lines(self) -> list[str]:
-        """In words, for a person who decides whether to start it."""
+        """Write the estimate for a person who decides whether to start the search."""
         if self.nodes < LEAST_NODES:
-            return [
-                f"{counted(self.nodes, 'node')}: none can be told from the others, at least {LEAST_NODES} are needed"
-            ]
+            return [f"{counted(self.nodes, 'node')}: a search needs at least {LEAST_NODES} to tell which is bad"]
         kinds = (("if no node is bad", self.good), ("if one is", self.one_bad))
-        told = [
+        costs = [
             f"{text}: about {counted(rounds, 'round')} and {counted(trainings, 'training')},"
             f" {duration(rounds * self.seconds)}"
             for text, (rounds, trainings) in kinds
@@ -51,13 +49,13 @@ class Estimate:
         groups = counted(self.first_round, "group")
         return [
             f"{counted(self.nodes, 'node')}; the first round trains {groups} at once",
-            *told,
-            f"{bound} (a training is taken to last {duration(self.seconds)})",
+            *costs,
+            f"{bound} (assuming {duration(self.seconds)} for a training)",
         ]
 
 
 def estimate(problem: Problem, seconds: float) -> Estimate:
-    """Play the search with these nodes, hints and limits; `seconds` is what one training takes."""
+    """Simulate the search with these nodes, hints and limits; `seconds` is the assumed time of one training."""
     plays = _PLAYS if len(problem.nodes) <= _LARGE else 3
     costs: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
     first = 0
@@ -80,7 +78,7 @@ def estimate(problem: Problem, seconds: float) -> Estimate:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them."""
+    """Write seconds for a person."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

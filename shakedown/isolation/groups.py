@@ -11,17 +11,17 @@ from itertools import pairwise
 from shakedown.isolation.knowledge import Knowledge
 from shakedown.runs.isolation import Group, Problem, Purpose
 
-_ATTEMPTS = 12  # to mix groups of which none has said already what it can
-_EVEN = math.log(2)  # of -log(all good): a group that is as likely to fail as to pass tells most
+_ATTEMPTS = 12  # to mix groups that can all still show something
+_EVEN = math.log(2)  # of -log(all good): a group that is as likely to fail as to pass shows most
 
 
 def size_at_most(count: int) -> int:
-    """Nodes of the first groups: about the root of their number."""
+    """Return the size of the first groups: about the root of the number of nodes."""
     return max(2, math.ceil(math.sqrt(count)))
 
 
 def first_groups(problem: Problem) -> list[list[str]]:
-    """Racks, where they are known and of a size that is worth it; about the root of the number of nodes otherwise."""
+    """Divide the nodes into racks, where these are known and large enough; else into groups of about the root."""
     bound = size_at_most(len(problem.nodes))
     racks: dict[str, list[str]] = defaultdict(list)
     for node in problem.nodes:
@@ -32,20 +32,22 @@ def first_groups(problem: Problem) -> list[list[str]]:
 
 
 def parts(nodes: Sequence[str], count: int) -> list[list[str]]:
-    """The nodes in so many parts of one size, in their order."""
+    """Divide the nodes into `count` parts of one size, in their order."""
     count = max(1, min(count, len(nodes)))
     bounds = [round(index * len(nodes) / count) for index in range(count + 1)]
     return [list(nodes[begin:end]) for begin, end in pairwise(bounds)]
 
 
 def next_groups(known: Knowledge, number: int) -> list[Group]:
-    """The groups of a round that asks about all nodes that are still open, each once, filled with cleared nodes. None
-    is a group that has said what it can: its nodes are mixed anew, and wait where that leads to no other."""
+    """Form the groups of a round over all open nodes, filled with cleared nodes.
+
+    A group that can show nothing new is not formed: its nodes are mixed anew, and wait where no other group results.
+    """
     if not known.rounds:
         return _numbered(
             _filled(known, [_Wanted(part, "groups", None) for part in _by_hints(known)], f"{number}"), number
         )
-    again = [each.group for each in known.near if any(node in known.open for node in each.group.asked)]
+    again = [training.group for training in known.near if any(node in known.open for node in training.group.subjects)]
     held = {node for group in again for node in group.nodes}
     remix: set[str] = set()
     best: list[Group] = []
@@ -58,23 +60,22 @@ def next_groups(known: Knowledge, number: int) -> list[Group]:
             best = good
         if len(_new(known, made)) == len(made):
             break
-        remix |= {node for group in made if group not in good for node in group.asked}
+        remix |= {node for group in made if group not in good for node in group.subjects}
     return _numbered([*again, *(_new(known, best) or best)], number)
 
 
 def _worth(known: Knowledge, groups: Sequence[Group]) -> tuple[int, int]:
-    """How many nodes they ask about, and of these how many in groups that tell something new."""
-    return _asked(groups), _asked(_new(known, groups))
+    """Count the subjects of the groups, and of the groups that show something new."""
+    return _subjects(groups), _subjects(_new(known, groups))
 
 
 def _new(known: Knowledge, groups: Sequence[Group]) -> list[Group]:
-    """Those of them that have not trained, or came to a failure and to a pass. The others have said what they can, and
-    wait as long as there are any of these."""
+    """Select the groups that have not trained, or have as many passes as failures. The others wait meanwhile."""
     return [group for group in groups if known.undecided(frozenset(group.nodes))]
 
 
-def _asked(groups: Sequence[Group]) -> int:
-    return sum(len(group.asked) for group in groups)
+def _subjects(groups: Sequence[Group]) -> int:
+    return sum(len(group.subjects) for group in groups)
 
 
 def _numbered(groups: Sequence[Group], number: int) -> list[Group]:
@@ -87,8 +88,7 @@ class _Wanted:
 
 
 def _by_hints(known: Knowledge) -> list[list[str]]:
-    """The first groups, with the nodes that something cheaper speaks against taken out: each has a group of few, with
-    nodes that nothing speaks against, out of the largest group that is left."""
+    """Form the first groups, with each hinted node in a small group of its own, filled from the largest group."""
     hinted = {hint.node for hint in known.problem.hints}
     groups = [[node for node in group if node not in hinted] for group in first_groups(known.problem)]
     company = known.problem.smallest - 1
@@ -102,9 +102,11 @@ def _by_hints(known: Knowledge) -> list[list[str]]:
 
 
 def _by_family(known: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
-    """Those of a group that failed last are divided; those that passed last are mixed anew, which tells a bad node that
-    was missed from the company that it was in. So are those whose last training came to nothing, in smaller groups:
-    one node that cannot be tried takes fewer others with it."""
+    """Divide the nodes of groups that failed last, and mix all other nodes anew.
+
+    Mixing separates a bad node that was missed from its last partners. Nodes whose last training gave no result go into
+    smaller groups: a node that cannot train then blocks fewer others.
+    """
     families: dict[str | None, list[str]] = defaultdict(list)
     longest = len(known.problem.nodes)
     for node in known.open:
@@ -123,14 +125,14 @@ def _by_family(known: Knowledge, held: Set[str], remix: Set[str], salt: str, lea
         found += [_Wanted(part, "halves", family) for part in _divided(known, nodes, least=2)]
     least = max(least, math.ceil(len(mixed) / max(longest, known.problem.smallest)))
     found += [_Wanted(part, "regroup", None) for part in _divided(known, mixed, min(least, len(mixed)))]
-    for each in found:
-        if len(each.nodes) == 1 and known.probability[each.nodes[0]] > 0.2:
-            each.purpose = "confirm"
+    for group in found:
+        if len(group.nodes) == 1 and known.probability[group.nodes[0]] > 0.2:
+            group.purpose = "confirm"
     return found
 
 
 def _divided(known: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
-    """In parts that are about as likely to fail as to pass, and no larger than the first groups were."""
+    """Divide nodes into parts that are about as likely to fail as to pass, and no larger than the first groups."""
     if not nodes:
         return []
     weights = {node: -math.log1p(-min(known.probability[node], 0.999999)) for node in nodes}
@@ -150,51 +152,53 @@ def _divided(known: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
 
 
 def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
-    """Each group with as many nodes as a training needs: first such that are cleared, and with whom its node has not
-    trained before. Who finds nobody joins another that is alone too, or waits for the next round."""
+    """Fill each group up to the nodes that a training needs: cleared nodes first, then the least frequent partners.
+
+    A group for which no node is left joins another such group, or waits for the next round.
+    """
     smallest = known.problem.smallest
-    busy = {node for each in wanted for node in each.nodes} | held | known.given_up.keys()
+    busy = {node for group in wanted for node in group.nodes} | held | known.given_up.keys()
     spare = sorted(
         (node for node in known.problem.nodes if node not in busy and node not in known.named),
         key=lambda node: known.probability[node],
     )
     groups: list[Group] = []
     alone: list[_Wanted] = []
-    short = [each for each in wanted if len(each.nodes) < smallest]
-    short.sort(key=lambda each: -max(known.probability[node] for node in each.nodes))
+    short = [group for group in wanted if len(group.nodes) < smallest]
+    short.sort(key=lambda group: -max(known.probability[node] for node in group.nodes))
     random.Random(f"{known.problem.seed}/pads/{salt}").shuffle(spare)
     spare.sort(key=lambda node: node not in known.cleared)
     pads: dict[int, list[str]] = {}
-    for each in short:
-        met = sum((known.partners[node] for node in each.nodes), Counter[str]())
+    for group in short:
+        met = sum((known.partners[node] for node in group.nodes), Counter[str]())
         spare.sort(key=lambda node: (node not in known.cleared, met[node]))
-        chosen = spare[: smallest - len(each.nodes)]
-        if len(chosen) + len(each.nodes) < smallest:
-            alone.append(each)
+        chosen = spare[: smallest - len(group.nodes)]
+        if len(chosen) + len(group.nodes) < smallest:
+            alone.append(group)
             continue
-        pads[id(each)] = chosen
+        pads[id(group)] = chosen
         spare = [node for node in spare if node not in chosen]
     joined: list[_Wanted] = []
-    for each in alone:
+    for group in alone:
         if joined and len(joined[-1].nodes) < smallest:
-            joined[-1].nodes += each.nodes
+            joined[-1].nodes += group.nodes
         else:
-            joined.append(each)
+            joined.append(group)
     if joined and len(joined[-1].nodes) < smallest:
         rest = joined.pop()
-        whole = [each for each in wanted if each not in alone] + joined
-        if not known.cleared and whole:  # nobody to wait for; with its other half it would be the group that failed
-            others = [each for each in whole if each.parent is None or each.parent != rest.parent] or whole
-            min(others, key=lambda each: len(each.nodes)).nodes += rest.nodes
-    for each in [each for each in wanted if each not in alone] + joined:
-        fill = tuple(pads.get(id(each), ()))
+        whole = [group for group in wanted if group not in alone] + joined
+        if not known.cleared and whole:  # no node to wait for; with its other half it would be the group that failed
+            others = [group for group in whole if group.parent is None or group.parent != rest.parent] or whole
+            min(others, key=lambda group: len(group.nodes)).nodes += rest.nodes
+    for group in [group for group in wanted if group not in alone] + joined:
+        fill = tuple(pads.get(id(group), ()))
         groups.append(
             Group(
                 id=f"{len(groups) + 1}",
-                nodes=tuple(sorted((*each.nodes, *fill), key=known.place.__getitem__)),
+                nodes=tuple(sorted((*group.nodes, *fill), key=known.place.__getitem__)),
                 pads=fill,
-                purpose=each.purpose,
-                parent=each.parent,
+                purpose=group.purpose,
+                parent=group.parent,
             )
         )
     return groups

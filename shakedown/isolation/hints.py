@@ -1,5 +1,5 @@
-"""What cheaper evidence says against nodes, from an examination and from a run that failed: it names nobody, and has
-them tried first."""
+"""Hints against nodes from cheaper evidence: an examination, and a run that failed. A hint names no node: the search
+tries the node first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shakedown.runs.isolation import Hint
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 
-# How many times likelier each is of a bad node: guesses, deliberately low. A hint that is wrong costs a small group.
+# How many times likelier a hint is of a bad node: guesses, deliberately low. A wrong hint costs a small group.
 _ODDS_FINDING = {Verdict.FAIL: 20.0, Verdict.UNKNOWN: 5.0, Verdict.DRIFT: 3.0, Verdict.WARN: 2.0}
 _ODDS_GATE = 10.0
 _ODDS_ORIGIN = {"certain": 40.0, "likely": 20.0, "undecided": 5.0}
@@ -27,58 +27,60 @@ _ODDS_TELEMETRY = 8.0
 _FIRST = 20.0  # the node that was first to fail: often the one that noticed
 
 
-def of_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
-    """From findings that differ. What all nodes have in common says nothing of one."""
+def from_findings(findings: Iterable[Finding]) -> Iterator[Hint]:
+    """Take hints from findings that differ between nodes: a finding of all nodes is no hint against one."""
     wrong = [finding for finding in findings if finding.verdict != Verdict.OK]
     nodes = {finding.node for finding in wrong}
     for finding in wrong:
-        if len(nodes) > 1 and nodes <= {each.node for each in wrong if each.name == finding.name}:
+        if len(nodes) > 1 and nodes <= {other.node for other in wrong if other.name == finding.name}:
             continue
         text = f"{finding.actual}" if finding.actual is not None else finding.evidence
         yield _hint(finding.node, f"finding {finding.name}", text, _ODDS_FINDING[finding.verdict])
 
 
-def of_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
-    """From a run: the findings of then, gates that failed for one node, trials, the diagnosis, stragglers, samples, and
-    who failed first (`stopped`: node and why)."""
-    yield from of_findings(record.findings)
+def from_run(record: RunRecord, stopped: Sequence[tuple[str, str]] = ()) -> Iterator[Hint]:
+    """Take hints from a run: findings, gates that failed for one node, trials, diagnosis, stragglers and samples.
+
+    `stopped`: the nodes that failed first, with the reason.
+    """
+    yield from from_findings(record.findings)
     if record.trials is not None:
-        yield from of_trials(record.trials)
+        yield from from_trials(record.trials)
     if record.diagnosis is not None:
-        yield from of_diagnosis(record.diagnosis)
+        yield from from_diagnosis(record.diagnosis)
     for job in record.jobs:
         if job.stragglers is not None:
-            yield from of_stragglers(job.stragglers)
-        yield from of_telemetry(job.telemetry)
+            yield from from_stragglers(job.stragglers)
+        yield from from_telemetry(job.telemetry)
     for gate in record.gates:
         if gate.node is not None and gate.verdict == Verdict.FAIL:
             yield _hint(gate.node, f"gate {gate.name}", gate.evidence, _ODDS_GATE)
-    for node, why in stopped:
-        yield _hint(node, "first failure", why, _FIRST)
+    for node, reason in stopped:
+        yield _hint(node, "first failure", reason, _FIRST)
 
 
-def of_diagnosis(diagnosis: Diagnosis) -> Iterator[Hint]:
-    """Where a failure began, as far as its signs tell; the nodes that come into question where they do not."""
+def from_diagnosis(diagnosis: Diagnosis) -> Iterator[Hint]:
+    """Take hints from the origin of a failure, and from the nodes among which the diagnosis could not decide."""
     for node in diagnosis.origin:
         yield _hint(node, "diagnosis", diagnosis.why, _ODDS_ORIGIN[diagnosis.confidence])
     for node in diagnosis.among:
         yield _hint(node, "diagnosis", f"one of {len(diagnosis.among)}: {diagnosis.why}", _ODDS_AMONG)
 
 
-def of_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
-    """Nodes whose ranks needed longer than others for the same work."""
-    for each in stragglers.slow:
-        yield _hint(each.node, "straggler", words.sentence(each), _ODDS_STRAGGLER[each.level])
+def from_stragglers(stragglers: Stragglers) -> Iterator[Hint]:
+    """Take hints from nodes whose ranks needed longer than others for the same work."""
+    for straggler in stragglers.slow:
+        yield _hint(straggler.node, "straggler", words.sentence(straggler), _ODDS_STRAGGLER[straggler.level])
 
 
-def of_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
-    """Nodes whose samples stand apart from those of their peers in a job: clocks, throttling, errors, pressure."""
-    for each in odd(telemetry):
-        yield _hint(each.node, "telemetry", str(each), _ODDS_TELEMETRY)
+def from_telemetry(telemetry: Mapping[str, NodeTelemetry]) -> Iterator[Hint]:
+    """Take hints from nodes whose samples differ from their peers' in a job: clocks, throttling, errors, pressure."""
+    for outlier in odd(telemetry):
+        yield _hint(outlier.node, "telemetry", str(outlier), _ODDS_TELEMETRY)
 
 
-def of_trials(trials: TrialsRecord) -> Iterator[Hint]:
-    """Parts that stood out of the fleet, and nodes and links that the rounds of pairs named."""
+def from_trials(trials: TrialsRecord) -> Iterator[Hint]:
+    """Take hints from parts that differed from the fleet, and from nodes and links that the rounds of pairs named."""
     for judged in trials.judged:
         if judged.standing in _ODDS_TRIAL:
             source = f"trial {judged.trial}.{judged.figure}"
@@ -91,8 +93,10 @@ def of_trials(trials: TrialsRecord) -> Iterator[Hint]:
 
 
 def strongest(hints: Iterable[Hint], nodes: Sequence[str]) -> list[Hint]:
-    """One hint for each node, the strongest: they are seldom independent. Where most nodes have one, they tell nothing
-    and there is none."""
+    """Keep the strongest hint of each node: hints of a node are seldom independent.
+
+    Where more than a third of the nodes have hints, the hints show nothing, and the result is empty.
+    """
     found: dict[str, Hint] = {}
     for hint in hints:
         if hint.node in nodes and (hint.node not in found or hint.odds > found[hint.node].odds):

@@ -1,5 +1,5 @@
-"""What is known of the nodes after the trainings so far. Computed anew from them each time: that is all the state there
-is, so that an interrupted search goes on from its file."""
+"""The knowledge about the nodes after the trainings so far. It is computed anew from the trainings each time: an
+interrupted search goes on from its file alone."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from shakedown.runs.isolation import Group, Noise, Problem, Suspect, Training
 
 CONVINCED = 0.998  # probability to be bad above which a node may be named
 MISSED = 0.02  # probability of all cleared nodes together that one of them is bad
-BEYOND = 1e-4  # of what is low enough to clear a node: three passes of a bad one, or more, would be needed for it
+BEYOND = 1e-4  # of the bound that clears a node: only three or more passes of a bad node would reach it
 CONVINCED_SHARED = 0.995  # the same of a cause that nodes share
 MISSED_SHARED = 0.0005  # probability of any such cause, below which a search may end without a name
 PROBABLE = 0.9
-_SEEN = 20  # trainings that the given noise weighs against what was seen
+_SEEN = 20  # trainings that the assumed noise weighs against the observed one
 _DOUBTED = 0.3  # probability to fail now and then, from which a node is tried further
-_BUSY = 0.1  # share of good trainings that fail, above which nothing shared is named: too little is seen of one pair
+_BUSY = 0.1  # share of good trainings that fail, above which no shared cause is named: a pair has too few trainings
 ANSWERS = 3  # of one group: two of three decide
 SILENT = 2
-"""Trainings of one group that come to nothing, where no other nodes can be asked the same: the second time may be the
-lock of another job that is gone. Where others can, the group is not tried again."""
-GIVEN_UP = 3  # trainings of a node, in different company, that came to nothing
+"""Trainings of one group without a result, where no other group can answer the same question: at the second try the
+lock of another job may be gone. Where another group can, this one is not tried again."""
+GIVEN_UP = 3  # trainings of a node, with different partners, without a result
 SHARED_FAILURES = 2  # trainings that a shared cause has to have touched and that failed
 FAILURES = 3
-"""Failures, each in other company, without which nobody is named, whatever the probability is."""
+"""Failures with different partners that a node needs before it is named, whatever the probability is."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Beliefs:
 
     @property
     def touched(self) -> set[str]:
-        return {each.group.id for shared in self.shared for each in shared.touched}
+        return {training.group.id for shared in self.shared for training in shared.touched}
 
 
 @dataclass(frozen=True)
 class Knowledge:
-    """The problem, and what was tried."""
+    """The problem, and the rounds of trainings so far."""
 
     problem: Problem
     rounds: Sequence[Sequence[Training]]
@@ -67,36 +67,38 @@ class Knowledge:
 
     @cached_property
     def trainings(self) -> list[Training]:
-        return [training for each in self.rounds for training in each]
+        return [training for trainings in self.rounds for training in trainings]
 
     @cached_property
-    def told(self) -> list[Training]:
-        """Those that say something."""
-        return [each for each in self.trainings if each.outcome != "unknown"]
+    def decisive(self) -> list[Training]:
+        """Return the trainings that passed or failed."""
+        return [training for training in self.trainings if training.outcome != "unknown"]
 
     @cached_property
     def shape(self) -> Shape:
         return Shape.of(self.problem)
 
     def _believed(self, noise: Noise, without: frozenset[str] = frozenset()) -> Beliefs:
-        """Shared causes are named one after the other: what one touches says nothing of the next. `without`: nodes
-        whose trainings are explained."""
-        told = [*self.told]
+        """Name shared causes one after the other: the trainings that a cause touches show nothing about the next.
+
+        `without`: nodes whose trainings are explained already.
+        """
+        decisive = [*self.decisive]
         if self.problem.failed:
             whole = Group(id="0", nodes=tuple(self.problem.nodes), purpose="closing")
-            told.append(Training(group=whole, outcome="fail"))
-        told = [each for each in told if not each.nodes & without]
+            decisive.append(Training(group=whole, outcome="fail"))
+        decisive = [training for training in decisive if not training.nodes & without]
         shared: list[Shared] = []
         while True:
-            post = posterior(self.problem, self.shape, told, noise)
+            post = posterior(self.problem, self.shape, decisive, noise)
             chance, cause = post.likeliest(1)[0]
             if chance <= CONVINCED_SHARED or cause.kind == "size" or noise.false_fail > _BUSY:
                 return Beliefs(shared, post)
-            touched = [each for each in told if cause.touches(self._members(each), self.shape)]
-            if sum(each.outcome == "fail" and each.group.id != "0" for each in touched) < SHARED_FAILURES:
+            touched = [training for training in decisive if cause.touches(self._members(training), self.shape)]
+            if sum(training.outcome == "fail" and training.group.id != "0" for training in touched) < SHARED_FAILURES:
                 return Beliefs(shared, post)
             shared.append(Shared(cause, chance, touched))
-            told = [each for each in told if each not in touched]
+            decisive = [training for training in decisive if training not in touched]
 
     def _members(self, training: Training) -> Floats:
         found = np.zeros(len(self.place))
@@ -109,16 +111,18 @@ class Knowledge:
 
     @cached_property
     def _noise(self) -> Noise:
-        """What names rest on. Where more trainings fail than the noise explains, of those that have nobody in them who
-        would be named, there is more noise than was taken, and a failure tells less. Step times that scatter so much
-        that they do not tell are of that noise."""
+        """Estimate the noise for naming nodes.
+
+        The estimate counts the trainings without a node that would be named. Where more of these fail than the assumed
+        noise explains, the noise is larger, and a failure weighs less. Step times within the scatter count as noise.
+        """
         bad = {node for node, chance in self.probability.items() if chance > CONVINCED and self._against_enough(node)}
         rest = [
-            each.outcome != "pass"
-            for each in self.trainings
-            if (each.outcome != "unknown" or each.doubt)
-            and not each.nodes & bad
-            and each.group.id not in self._beliefs.touched
+            training.outcome != "pass"
+            for training in self.trainings
+            if (training.outcome != "unknown" or training.doubt)
+            and not training.nodes & bad
+            and training.group.id not in self._beliefs.touched
         ]
         noise = self.problem.noise
         seen = (sum(rest) + noise.false_fail * _SEEN) / (len(rest) + _SEEN)
@@ -132,12 +136,12 @@ class Knowledge:
 
     @cached_property
     def _without_named(self) -> Beliefs:
-        """What is shared beside the nodes that are named."""
+        """Return the shared causes beside the nodes that are named."""
         return self._believed(self._noise, frozenset(self.named)) if self.named else self._sober
 
     @property
     def model(self) -> Posterior:
-        """What is not explained yet."""
+        """Return the posterior of all that is not explained yet."""
         return self._without_named.rest
 
     def _against_enough(self, node: str) -> bool:
@@ -145,7 +149,7 @@ class Knowledge:
 
     @cached_property
     def probability(self) -> dict[str, float]:
-        """Of each node to be bad, always or now and then."""
+        """Return the probability of each node to be bad, always or now and then."""
         return self._of_nodes(self._beliefs)
 
     def _of_nodes(self, beliefs: Beliefs) -> dict[str, float]:
@@ -155,28 +159,33 @@ class Knowledge:
     @cached_property
     def _counts(self) -> dict[frozenset[str], tuple[int, int]]:
         counts: dict[frozenset[str], tuple[int, int]] = {}
-        for each in self.trainings:
-            passes, fails = counts.get(each.nodes, (0, 0))
-            counts[each.nodes] = (passes + (each.outcome == "pass"), fails + (each.outcome == "fail"))
+        for training in self.trainings:
+            passes, fails = counts.get(training.nodes, (0, 0))
+            counts[training.nodes] = (passes + (training.outcome == "pass"), fails + (training.outcome == "fail"))
         return counts
 
     @cached_property
     def passed(self) -> dict[str, int]:
-        """How often each node was in a group that passed, less how often in one that was slow, though not beyond what
-        such groups scatter: a slow node passes now and then, and its other trainings would not count."""
+        """Count the passes of each node, less its slow trainings within the scatter.
+
+        A slow node passes now and then: without the subtraction its slow trainings would not count.
+        """
         counts = dict.fromkeys(self.problem.nodes, 0)
-        for each in self.trainings:
-            if each.outcome == "pass" or each.doubt == "peers":
-                for node in each.nodes:
-                    counts[node] += 1 if each.outcome == "pass" else -1
+        for training in self.trainings:
+            if training.outcome == "pass" or training.doubt == "peers":
+                for node in training.nodes:
+                    counts[node] += 1 if training.outcome == "pass" else -1
         return counts
 
     @cached_property
     def cleared(self) -> set[str]:
-        """Nodes of which none is bad, but for the `MISSED` share. What was in a slow group that did not stand out of
-        the scatter has to pass as often as a bad one to fail, unless it is far below all doubt by now."""
+        """Return the nodes that are good, with a probability of `MISSED` that any of them is bad.
+
+        A node of a slow group within the scatter needs as many passes as a bad node needs failures, unless its
+        probability is far below the bound.
+        """
         bound = MISSED / max(len(self.problem.nodes), 20)
-        doubted = frozenset[str]().union(*(each.nodes for each in self.trainings if each.doubt == "peers"))
+        doubted = frozenset[str]().union(*(training.nodes for training in self.trainings if training.doubt == "peers"))
         enough = min(FAILURES, max(len(self.problem.nodes) - 2, 1))
         return {
             node
@@ -188,7 +197,7 @@ class Knowledge:
 
     @cached_property
     def _bad(self) -> dict[str, float]:
-        """Of each node to be bad always: what fails now and then takes more than that to clear (`missed.py`)."""
+        """Return the probability of each node to be always bad. `missed.py` treats nodes that fail now and then."""
         return dict(zip(self.problem.nodes, self._beliefs.rest.nodes.tolist(), strict=True))
 
     @cached_property
@@ -196,21 +205,24 @@ class Knowledge:
         return dict(zip(self.problem.nodes, self._beliefs.rest.sometimes.tolist(), strict=True))
 
     def against(self, node: str) -> list[Training]:
-        """The failed trainings in which this node was the only one that is not cleared, such that no two of them have
-        another node in common: they failed with different company."""
+        """Return the failed trainings of this node with cleared partners only, such that no two share a partner."""
         found: list[Training] = []
         company: set[str] = set()
-        for each in sorted(self.told, key=lambda each: len(each.nodes)):
-            others = each.nodes - {node}
-            if each.outcome == "fail" and node in each.nodes and others <= self.cleared and not others & company:
-                found.append(each)
+        for training in sorted(self.decisive, key=lambda training: len(training.nodes)):
+            others = training.nodes - {node}
+            if (
+                training.outcome == "fail"
+                and node in training.nodes
+                and others <= self.cleared
+                and not others & company
+            ):
+                found.append(training)
                 company |= others
         return found
 
     @cached_property
     def named(self) -> dict[str, Suspect]:
-        """Nodes that are said to be bad: the probability says so, and `FAILURES`, each in company of other nodes
-        that are cleared."""
+        """Return the nodes that are bad by their probability and by `FAILURES` failures with different partners."""
         found = {}
         for node, chance in self._of_nodes(self._sober).items():
             if chance > CONVINCED and self._against_enough(node):
@@ -219,7 +231,7 @@ class Knowledge:
                     kind="node",
                     nodes=(node,),
                     without=(node,),
-                    trainings=tuple(each.group.id for each in against),
+                    trainings=tuple(training.group.id for training in against),
                     probability=chance,
                     why=against[0].why,
                 )
@@ -227,17 +239,17 @@ class Knowledge:
 
     @cached_property
     def shared(self) -> list[Suspect]:
-        """Links, uplinks and trunks that are said to be bad."""
-        return [self._suspect(each) for each in self._without_named.shared]
+        """Return the links, uplinks and trunks that are bad."""
+        return [self._suspect(shared) for shared in self._without_named.shared]
 
     @cached_property
     def likely_shared(self) -> list[Suspect]:
-        """The same before more noise is taken than was given: enough to keep nodes apart."""
-        return [self._suspect(each) for each in self._beliefs.shared] or self.shared
+        """Return the shared causes by the assumed noise: enough to keep nodes apart."""
+        return [self._suspect(shared) for shared in self._beliefs.shared] or self.shared
 
     def _suspect(self, shared: Shared) -> Suspect:
         which, kind = shared.cause.which, shared.cause.kind
-        failed = [each for each in shared.touched if each.outcome == "fail" and each.group.id != "0"]
+        failed = [training for training in shared.touched if training.outcome == "fail" and training.group.id != "0"]
         nodes = tuple(self.shape.names[index] for index in which) if kind == "link" else ()
         racks = tuple(self.shape.racks[index] for index in which) if kind in ("uplink", "trunk") else ()
         of_racks: list[list[str]] = [
@@ -249,19 +261,19 @@ class Knowledge:
             nodes=nodes,
             racks=racks,
             without=tuple(sorted(of_racks, key=len)[0]) if racks else nodes[-1:],
-            trainings=tuple(each.group.id for each in failed),
+            trainings=tuple(training.group.id for training in failed),
             probability=shared.probability,
             why=failed[0].why,
         )
 
-    def of_part(self, nodes: Set[str]) -> Knowledge:
-        """What is known of some nodes, by the trainings that only they took part in."""
-        rounds = [[each for each in trainings if each.nodes <= nodes] for trainings in self.rounds]
+    def restrict(self, nodes: Set[str]) -> Knowledge:
+        """Return the knowledge about some nodes, by the trainings that no other node took part in."""
+        rounds = [[training for training in trainings if training.nodes <= nodes] for trainings in self.rounds]
         part = {"nodes": [node for node in self.problem.nodes if node in nodes], "failed": False}
         return Knowledge(self.problem.model_copy(update=part), rounds, self.run_id)
 
     def words(self, cause: Cause) -> str:
-        """A shared cause by its names."""
+        """Write a shared cause with the names of its nodes or racks."""
         if cause.kind == "size":
             return f"{cause.which[0]} nodes or more"
         names = self.shape.names if cause.kind == "link" else self.shape.racks
@@ -269,7 +281,7 @@ class Knowledge:
 
     @cached_property
     def left_out(self) -> set[str]:
-        """The nodes without which the others are said to train."""
+        """Return the nodes without which the others should train."""
         found = set(self.named)
         for suspect in self.shared:
             if not found & {*suspect.nodes}:
@@ -278,64 +290,62 @@ class Knowledge:
 
     @cached_property
     def open(self) -> list[str]:
-        """Nodes that are neither cleared nor named."""
+        """Return the nodes that are neither cleared nor named."""
         return [node for node in self.problem.nodes if node not in self.cleared and node not in self.named]
 
-    def of(self, nodes: frozenset[str]) -> tuple[int, int]:
-        """How often exactly these nodes have passed and failed together."""
+    def tally(self, nodes: frozenset[str]) -> tuple[int, int]:
+        """Count the passes and the failures of exactly these nodes together."""
         return self._counts.get(nodes, (0, 0))
 
-    def came_to_nothing(self, nodes: frozenset[str]) -> list[Training]:
-        """The trainings of exactly these nodes that said nothing. One near the threshold is none of them: it counts
-        towards two of three."""
-        return [each for each in self.silent if each.nodes == nodes]
+    def without_result(self, nodes: frozenset[str]) -> list[Training]:
+        """Return the trainings of exactly these nodes without a result, except those near the threshold."""
+        return [training for training in self.silent if training.nodes == nodes]
 
     @cached_property
     def silent(self) -> list[Training]:
-        recent = (each for trainings in self.rounds[self.problem.again :] for each in trainings)
-        return [each for each in recent if each.outcome == "unknown" and each.doubt != "near"]
+        recent = (training for trainings in self.rounds[self.problem.again :] for training in trainings)
+        return [training for training in recent if training.outcome == "unknown" and training.doubt != "near"]
 
     @cached_property
     def latest(self) -> dict[str, Training]:
-        """The last training of each node, whatever it said."""
-        return {node: each for each in self.trainings for node in each.nodes}
+        """Return the last training of each node, whatever its outcome."""
+        return {node: training for training in self.trainings for node in training.nodes}
 
     @cached_property
     def near(self) -> list[Training]:
-        """Those near the threshold that are to be tried again as they are."""
-        last = {each.nodes: each for each in self.trainings}
-        return [each for each in last.values() if each.doubt == "near"]
+        """Return the trainings near the threshold whose groups train again unchanged."""
+        last = {training.nodes: training for training in self.trainings}
+        return [training for training in last.values() if training.doubt == "near"]
 
     @cached_property
     def given_up(self) -> dict[str, Training]:
-        """Nodes that no training says anything about, with the last that did not: groups of few, each with others."""
+        """Return the nodes with `GIVEN_UP` small groups without a result, and the last such training."""
         company: dict[str, set[frozenset[str]]] = {}
-        silent = {each.group.id for each in self.silent if len(each.nodes) <= 2 * self.problem.smallest}
-        for each in self.trainings:
-            for node in each.nodes:
-                if each.outcome != "unknown":
+        silent = {training.group.id for training in self.silent if len(training.nodes) <= 2 * self.problem.smallest}
+        for training in self.trainings:
+            for node in training.nodes:
+                if training.outcome != "unknown":
                     company.pop(node, None)
-                elif each.group.id in silent and node in each.group.asked:
-                    company.setdefault(node, set()).add(each.nodes)
+                elif training.group.id in silent and node in training.group.subjects:
+                    company.setdefault(node, set()).add(training.nodes)
         return {node: self.latest[node] for node, groups in company.items() if len(groups) >= GIVEN_UP}
 
     def worth_trying(self, nodes: frozenset[str]) -> bool:
-        """Whether a group of these nodes may still say something that it has not said."""
-        tried = sum(each.nodes == nodes for each in self.trainings)
-        return max(self.of(nodes)) < 2 and tried < ANSWERS and not self.came_to_nothing(nodes)
+        """Return whether a group of these nodes can still show something new."""
+        tried = sum(training.nodes == nodes for training in self.trainings)
+        return max(self.tally(nodes)) < 2 and tried < ANSWERS and not self.without_result(nodes)
 
     def undecided(self, nodes: frozenset[str]) -> bool:
-        """Whether a group of these nodes is worth trying before others that are: it has not trained yet, or once passed
-        and once failed."""
-        passes, fails = self.of(nodes)
+        """Return whether a group of these nodes should train before others: it has as many passes as failures."""
+        passes, fails = self.tally(nodes)
         return passes == fails and self.worth_trying(nodes)
 
     @cached_property
     def partners(self) -> dict[str, Counter[str]]:
-        """With whom each node has trained in a group of few, and how often."""
+        """Count how often each node has trained with each other node in small groups."""
         found: dict[str, Counter[str]] = {node: Counter() for node in self.problem.nodes}
-        for each in self.trainings:
-            if len(each.nodes) <= 2 * self.problem.smallest:
-                for node in each.nodes:
-                    found[node].update(each.nodes)
+        for training in self.trainings:
+            if len(training.nodes) <= 2 * self.problem.smallest:
+                for node in training.nodes:
+                    found[node].update(training.nodes)
         return found

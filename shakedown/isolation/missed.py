@@ -1,4 +1,4 @@
-"""Whether a search that names nobody may have missed a node that fails only now and then."""
+"""The probability that a search which names no node has missed a node that fails only now and then."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Iterable
 from shakedown.isolation.causes import PRIOR
 from shakedown.runs.isolation import Problem, Training
 
-RATE = 0.3  # of its trainings that such a node fails
+RATE = 0.3  # the share of trainings that such a node fails
 BOUND = 0.05  # probability to have missed one, below which a search that follows a failed run may end without a name
 
 _LEAST_ODDS = 2.0  # that the cause is still there, before the search
 
 
 def missed(problem: Problem, trainings: Iterable[Training]) -> float:
-    """The probability that one node fails `RATE` of its trainings, after these. The run that failed had this cause, as
-    likely as one of so many nodes is bad and fails it, or it failed as trainings of good nodes do."""
+    """Compute the probability, after these trainings, that a node fails `RATE` of its trainings.
+
+    The run that failed had such a node, or it failed by noise alone.
+    """
     false_fail = problem.noise.false_fail
     fails = RATE + (1 - RATE) * false_fail
     failed, passed = math.log(fails / false_fail), math.log((1 - fails) / (1 - false_fail))

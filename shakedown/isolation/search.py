@@ -1,4 +1,4 @@
-"""The search from round to round: asks the strategy, has the groups train, keeps what they came to."""
+"""The search from round to round: it asks the strategy for groups, trains them, and keeps the outcomes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ def search(
     keep: Callable[[Isolation], None] = lambda isolation: None,
     interrupted: Callable[[], str | None] = lambda: None,
 ) -> Isolation:
-    """Go on with a search until it has a result, and return it. `keep` is called after each round and at the end; an
-    interrupted round is forgotten, so that it is played again by whoever goes on. Which trainings were slow is judged
-    here, of earlier rounds too, where there were too few to compare with."""
+    """Run a search until it has a result, and return it.
+
+    `keep` is called after each round and at the end. An interrupted round is dropped, so that a resumed search repeats
+    it. Slow trainings are judged after each round, earlier rounds included.
+    """
     while isolation.result is None:
         step = next_step(isolation)
         if step.result is not None:
             isolation.result = step.result
             break
         trainings: list[Training] = list(launch(step.groups))
-        if [each.group for each in trainings] != list(step.groups):
-            raise ValueError("the launcher has to say what each group came to, in their order")
-        if why := interrupted():
+        if [training.group for training in trainings] != list(step.groups):
+            raise ValueError("the launcher must return one training for each group, in the groups' order")
+        if reason := interrupted():
             keep(isolation)
-            return isolation.model_copy(update={"result": stopped(isolation, why)})
-        isolation.rounds = pace.judged([*isolation.rounds, trainings])
+            return isolation.model_copy(update={"result": stopped(isolation, reason)})
+        isolation.rounds = pace.judge_rounds([*isolation.rounds, trainings])
         keep(isolation)
     keep(isolation)
     return isolation

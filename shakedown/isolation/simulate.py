@@ -1,5 +1,5 @@
-"""Racks that exist only as numbers, behind the same interface as real ones: what a search costs, and how often it is
-right. For the estimate before a search and for the table of docs/isolation.md."""
+"""Simulated racks behind the same interface as real ones: the cost of a search, and how often it is right. Used by the
+estimate before a search and by the tables of docs/isolation.md."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _BAD = re.compile(r"bad with a probability of ([0-9.e-]+)")
 
 @dataclass
 class Fleet:
-    """Nodes of which some are bad, or cannot reach each other. Each training is wrong at the rates of `noise`. With a
-    `scatter` the bad ones are slow instead, by a factor: all that is seen of them is the time of an iteration, which is
-    the slowest node's, and each node's scatters from training to training (the standard deviation of its logarithm)."""
+    """Nodes of which some are bad, or cannot reach each other. A training is wrong at the rates of `noise`.
+
+    With a `scatter` bad nodes are slow by a factor instead, and only the time of an iteration shows them. That time is
+    the slowest node's; a node's time scatters from training to training (standard deviation of its logarithm).
+    """
 
     bad: frozenset[str]
     random: random.Random
@@ -30,7 +32,7 @@ class Fleet:
     seconds: float = 60.0
     scatter: float | None = None
     slower: float = 2.0
-    rate: float | None = None  # of their trainings that bad ones fail; None: all but `noise.missed`
+    rate: float | None = None  # the share of trainings that a bad node fails; None: all but `noise.missed`
     played: int = field(default=0)
 
     def __call__(self, groups: Sequence[Group]) -> list[Training]:
@@ -61,14 +63,14 @@ class Fleet:
 class Played:
     """One simulated search."""
 
-    right: bool  # exactly those that are bad were named, and nobody is undecided
-    innocent: bool  # somebody was named who is good
-    missed: bool  # somebody was cleared who is bad
+    right: bool  # exactly the bad nodes were named, and no node is undecided
+    innocent: bool  # a good node was named
+    missed: bool  # a bad node was cleared
     trainings: int
     rounds: int
     decided: bool
     isolation: Isolation
-    printed: list[tuple[float, bool]]  # each probability that the result has, and whether it was so
+    printed: list[tuple[float, bool]]  # the probabilities in the result, and whether the cause was bad
 
 
 def names(count: int) -> list[str]:
@@ -76,7 +78,7 @@ def names(count: int) -> list[str]:
 
 
 def racks_of(nodes: Sequence[str], size: int) -> dict[str, str]:
-    """Racks of so many nodes, in order."""
+    """Divide nodes into racks of `size`, in order."""
     return {node: f"rack{index // size + 1:03d}" for index, node in enumerate(nodes)}
 
 
@@ -93,9 +95,11 @@ def play(
     failed: bool = False,
     rounds: int | None = None,
 ) -> Played:
-    """Search so many nodes, of which so many are bad, and so many pairs cannot reach each other. With a `scatter` the
-    bad ones take twice the time, with a `rate` they fail so many of their trainings. `rack`: nodes in each rack, if
-    racks are known; `between`: of how many of these what they share is bad (1: an uplink, 2: a trunk)."""
+    """Search `count` nodes of which `bad` are bad, with `links` pairs that cannot reach each other.
+
+    With a `scatter` bad nodes take twice the time; with a `rate` they fail that share of their trainings. `rack`: nodes
+    of a rack, if racks are known. `between`: 1: the uplink of a rack is bad; 2: the trunk between two racks.
+    """
     noise = noise or Noise()
     draw = random.Random(f"{count}/{bad}/{links}/{seed}")
     nodes = names(count)
@@ -119,7 +123,7 @@ def play(
         decided=not result.undecided,
         isolation=found,
         printed=[
-            *((each.probability, frozenset(each.nodes or each.racks) in true) for each in result.suspects),
+            *((suspect.probability, frozenset(suspect.nodes or suspect.racks) in true) for suspect in result.suspects),
             *(
                 (float(figure[1]), node in wrong)
                 for node, why in result.undecided.items()
@@ -130,13 +134,15 @@ def play(
 
 
 def least_trainings(count: int, bad: int) -> int:
-    """ceil(log2 C(n, k)): no scheme of trainings that pass or fail can do with fewer, even without noise."""
+    """Return ceil(log2 C(n, k)): no scheme of trainings that pass or fail needs fewer, even without noise."""
     return math.ceil(math.log2(math.comb(count, bad))) if bad else 0
 
 
 def halving(count: int, bad: int, seed: int, noise: Noise | None = None, repeats: int = 1) -> tuple[bool, int, int]:
-    """Plain halving down to single nodes, as a yardstick: (exactly right, trainings, rounds). All of it is believed;
-    `repeats` takes the majority of so many trainings."""
+    """Simulate plain halving down to single nodes, as a yardstick: (exactly right, trainings, rounds).
+
+    Halving believes every training; `repeats` takes the majority of so many trainings.
+    """
     noise = noise or Noise()
     draw = random.Random(f"halving/{count}/{bad}/{seed}")
     wrong = frozenset(draw.sample(range(count), bad))

@@ -1,4 +1,4 @@
-"""What searches say of single nodes, now and in later runs."""
+"""The results of searches for single nodes, now and in later runs."""
 
 from __future__ import annotations
 
@@ -11,34 +11,35 @@ from shakedown.runs.isolation import Isolation, Result
 from shakedown.state.findings import Verdict
 
 
-def standing(name: str, result: Result | None) -> tuple[Verdict, str]:
-    """What a search says of one node, and why."""
+def verdict_of(name: str, result: Result | None) -> tuple[Verdict, str]:
+    """Return the verdict of a search on one node, with the reason."""
     if result is None:
-        return Verdict.UNKNOWN, "it has no result"
+        return Verdict.UNKNOWN, "the search has no result"
     for suspect in result.suspects:
         if name in suspect.nodes:
             return Verdict.FAIL, f"suspect: {suspect}, which failed in {', '.join(suspect.trainings)}"
     if name in result.undecided:
         return Verdict.UNKNOWN, f"undecided: {result.undecided[name]}"
-    return (Verdict.OK, "") if name in result.cleared else (Verdict.UNKNOWN, "it was not searched")
+    return (Verdict.OK, "") if name in result.cleared else (Verdict.UNKNOWN, "the search left the node out")
 
 
 def to_resume(path: Path) -> Isolation:
-    """The search of a run that can go on. Raises ValueError that says why there is none."""
+    """Load the search of a run, to go on with it. Raises ValueError with the reason where there is none."""
     try:
         own(path, "isolation.json")
         isolation = RunDirectory(path).load_isolation()
     except FileNotFoundError:
-        raise ValueError(f"{path}: no search was begun in it: begin one with: shakedown isolate {path.name}") from None
+        raise ValueError(f"{path}: the run has no search: begin one with: shakedown isolate {path.name}") from None
     if isolation.result is not None and not isolation.result.undecided:
-        raise ValueError(f"{path}: that search has ended: {isolation.result.conclusion}")
+        raise ValueError(f"{path}: the search has ended: {isolation.result.conclusion}")
     return isolation
 
 
 def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> dict[str, str]:
-    """Of the nodes those that the last search over this inventory named: node -> why. Of a link one end, of what
-    racks share one rack. Without such a
-    search it is nobody."""
+    """Return the nodes that the last search over this inventory named: node -> reason.
+
+    Of a link it is one end; of an uplink or a trunk, one rack. Without such a search the result is empty.
+    """
     wanted, found = set(nodes), dict[str, str]()
     for path in sorted((root or runs_folder()).glob("*/isolation.json"), reverse=True) if wanted else ():
         try:
@@ -49,7 +50,7 @@ def left_out(nodes: Iterable[str], inventory: str, root: Path | None = None) -> 
             continue
         for suspect in isolation.result.suspects:
             if not any(node in found for node in suspect.nodes):
-                why = f"suspect ({suspect}) of the search in run {path.parent.name}"
-                found |= {node: why for node in suspect.without or suspect.nodes[-1:] if node in wanted}
+                reason = f"suspect ({suspect}) of the search in run {path.parent.name}"
+                found |= {node: reason for node in suspect.without or suspect.nodes[-1:] if node in wanted}
         break
     return found

@@ -1,4 +1,4 @@
-"""One group's training as a smoke job: the plan that it gets, and what its job came to as an outcome."""
+"""One group's training as a smoke job: its plan, and the outcome of its job."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ ITERATIONS = 10
 """Of a training of the search: the first ones are warm-up, and the median of the others is an iteration's time."""
 
 
-def of_group(desired: Mapping[str, DesiredState], nodes: int) -> dict[str, DesiredState]:
-    """The desired states for a job of a part of `nodes` nodes: a few iterations, the work of a node as it was. A global
-    batch that the site gives is for all of them, so the part has its share."""
-    return {name: _of_group(each, len(desired), nodes) for name, each in desired.items()}
+def scale_to_group(desired: Mapping[str, DesiredState], nodes: int) -> dict[str, DesiredState]:
+    """Scale the desired states to a job over a part of `nodes` nodes: a few iterations, the same work for a node.
+
+    A global batch that the site sets is for all nodes, so the part gets its share.
+    """
+    return {name: _scale(state, len(desired), nodes) for name, state in desired.items()}
 
 
-def _of_group(desired: DesiredState, part: int, nodes: int) -> DesiredState:
+def _scale(desired: DesiredState, part: int, nodes: int) -> DesiredState:
     smoke = desired.smoke
     if smoke is None:
         return desired
@@ -48,31 +50,33 @@ def _of_group(desired: DesiredState, part: int, nodes: int) -> DesiredState:
     return desired.model_copy(update={"smoke": smoke.model_copy(update=wanted)})
 
 
-def plan_of(
+def plan_group(
     group: Group, desired: Mapping[str, DesiredState], states: Mapping[str, NodeState], nodes: int, run_id: str
 ) -> LaunchPlan:
-    """The plan of a group of a search over so many nodes. Raises PlanError with everything that does not fit."""
-    own = of_group({name: desired[name] for name in group.nodes}, nodes)
+    """Plan the job of a group, in a search over `nodes` nodes. Raises PlanError with everything that does not fit."""
+    own = scale_to_group({name: desired[name] for name in group.nodes}, nodes)
     there = {name: states[name] for name in group.nodes if name in states}
     return make_plan(own, there, order=list(group.nodes), run_id=run_id)
 
 
-def training_of(group: Group, job: Job, directory: RunDirectory) -> Training:
-    """What a group's job came to: a failure of any gate is one; a job that never began, was stopped by a person or
-    could not be judged says nothing of its nodes."""
+def judge_training(group: Group, job: Job, directory: RunDirectory) -> Training:
+    """Judge the job of a group: a failed gate is a failure.
+
+    A job that never began, that a person stopped, or that could not be judged is `unknown`.
+    """
     result = job.result
     folder = str(job.log_dir.relative_to(directory.path))
     if result is None or job.plan is None:
-        return Training(group=group, outcome="unknown", why=short(job.error or "it was never begun"))
+        return Training(group=group, outcome="unknown", why=short(job.error or "the job did not begin"))
     seconds = max((result.finished_at - result.started_at).total_seconds(), 0.0) if result.started_at else 0.0
     base = Training(group=group, outcome="unknown", why=short(result.reason), seconds=seconds, logs=folder)
     if result.started_at is None or result.outcome in ("interrupted", "not started"):
         return base
     judgement = _judgement(job.plan, result, directory)
-    outcome, why = _outcome(judgement, result)
+    outcome, reason = _outcome(judgement, result)
     step = judgement.figures.elapsed_time_per_iteration
     return base.model_copy(
-        update={"outcome": outcome, "why": short(why), "step_ms": step.value if step is not None else None}
+        update={"outcome": outcome, "why": short(reason), "step_ms": step.value if step is not None else None}
     )
 
 
@@ -88,7 +92,7 @@ def _outcome(judgement: Judgement, result: JobResult) -> tuple[Outcome, str]:
 
 
 def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> Judgement:
-    """The gates over logs and exit codes. Counters are not read again for each training: they are the whole run's."""
+    """Judge the gates over logs and exit codes. Counters belong to the whole run and are not read for a training."""
     kept = {node.name: [_relative(log, directory) for log in node.kept] for node in result.nodes}
     return judge(
         plan,

@@ -1,4 +1,4 @@
-"""A search as a tree: which group was a part of which, and what each came to. Data for a page, lines for a terminal."""
+"""A search as a tree: the groups, their parts and their outcomes. Data for a page, lines for a terminal."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Branch:
 
 @dataclass(frozen=True)
 class Tree:
-    """The roots are the groups that were no part of a group that had failed: of the first round, and what was mixed
-    anew afterwards."""
+    """The roots are the groups that are not part of a failed group: those of the first round, and groups that were
+    mixed anew."""
 
     roots: list[Branch]
     rounds: int
@@ -43,7 +43,7 @@ class Tree:
 
 
 def tree(isolation: Isolation) -> Tree:
-    """The whole search as a tree, in the order in which it went."""
+    """Build the tree of a search, in the order of the trainings."""
     branches: dict[str, Branch] = {}
     roots: list[Branch] = []
     for training in isolation.trainings:
@@ -51,7 +51,11 @@ def tree(isolation: Isolation) -> Tree:
         above = branches.get(training.group.parent or "")
         (above.parts if above is not None else roots).append(branch)
     return Tree(
-        roots, len(isolation.rounds), len(branches), sum(_seconds(each) for each in isolation.rounds), isolation.result
+        roots,
+        len(isolation.rounds),
+        len(branches),
+        sum(_seconds(trainings) for trainings in isolation.rounds),
+        isolation.result,
     )
 
 
@@ -76,7 +80,7 @@ def _branch(training: Training) -> Branch:
 
 
 def lines(isolation: Isolation) -> Iterator[str]:
-    """The tree as text: failures with all their parts, what passed at the top in one line for each round."""
+    """Write the tree as text: failed groups with all their parts, and one line for the passed groups of a round."""
     found = tree(isolation)
     yield (
         f"{counted(found.rounds, 'round')}, {counted(found.trainings, 'training')}, {found.seconds:.0f} s"
@@ -87,7 +91,7 @@ def lines(isolation: Isolation) -> Iterator[str]:
         if not _is_quiet(root):
             yield from _lines(root, "", "")
         elif passed := quiet.pop(_round(root), 0):
-            yield f"round {_round(root)}: {counted(passed, 'group')} of it passed"
+            yield f"round {_round(root)}: {counted(passed, 'group')} passed"
     if found.result is not None:
         yield from result_lines(found.result)
 
@@ -101,7 +105,7 @@ def _is_quiet(root: Branch) -> bool:
 
 
 def round_line(trainings: Sequence[Training]) -> Iterator[str]:
-    """What a round came to, while the search goes on: those that did not pass, and how many did."""
+    """Write the outcome of a round while the search goes on: the number of passes, and the other trainings."""
     if not trainings:
         return
     number = trainings[0].group.id.partition(".")[0]
@@ -125,7 +129,7 @@ def _lines(branch: Branch, first: str, more: str) -> Iterator[str]:
 
 
 def result_lines(result: Result) -> Iterator[str]:
-    """What the search came to, the suspects first."""
+    """Write the result of the search, the suspects first."""
     yield printable(result.conclusion, 300)
     for suspect in result.suspects:
         ids = ", ".join(suspect.trainings)

@@ -19,8 +19,8 @@ from shakedown.isolation import hints
 from shakedown.isolation.estimate import TRAINING_S, duration, estimate
 from shakedown.isolation.search import search
 from shakedown.isolation.strategy import most_rounds
-from shakedown.isolation.suspects import standing, to_resume
-from shakedown.isolation.trainings import plan_of, training_of
+from shakedown.isolation.suspects import to_resume, verdict_of
+from shakedown.isolation.trainings import judge_training, plan_group
 from shakedown.isolation.tree import lines, round_line
 from shakedown.jobs.job import Job
 from shakedown.jobs.launch import LaunchPlan
@@ -92,7 +92,7 @@ def _hints_of_run(path: Path, record: RunRecord) -> list[Hint]:
         node = (evidence.stopped or "").partition(":")[0]
         if node in names:
             stopped.append((node, evidence.stopped or ""))
-    return list(hints.of_run(record, stopped))
+    return list(hints.from_run(record, stopped))
 
 
 def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Problem:
@@ -105,7 +105,7 @@ def _problem(current: Session, failed: bool, more: Sequence[Hint] = ()) -> Probl
         if name in current.excluded or name not in examination.states or blockers:
             unfit[name] = current.excluded.get(name) or ", ".join(f.name for f in blockers) or "it did not answer"
     nodes = [name for name in names if name not in unfit]
-    found = [*hints.of_findings(examination.all_findings()), *more]
+    found = [*hints.from_findings(examination.all_findings()), *more]
     return Problem(
         nodes=nodes,
         racks={name: group for name in nodes if (group := examination.groups.get(name, ""))},
@@ -179,7 +179,7 @@ def _search_if_failed(current: Session, where: Where, interrupted: Interrupted) 
         return
     first = job.result.first_failure
     stopped = [(first.node, first.text)] if first is not None and first.node is not None else []
-    problem = _problem(current, True, list(hints.of_run(record, stopped)))
+    problem = _problem(current, True, list(hints.from_run(record, stopped)))
     _tell(current, problem)
     _keep(current, Isolation(run_id=record.run_id, inventory=invocation.inventory, problem=problem))
     _search(current, where, interrupted)
@@ -225,7 +225,7 @@ def _as_they_are(current: Session, problem: Problem) -> Problem:
     unfit = {name: short(current.excluded.get(name) or "it failed before the search") for name in lost}
     nodes = [name for name in problem.nodes if name not in unfit]
     trials = current.record.trials if current.record is not None else None
-    found = [*problem.hints, *(hints.of_trials(trials) if trials is not None else ())]
+    found = [*problem.hints, *(hints.from_trials(trials) if trials is not None else ())]
     changed = {"nodes": nodes, "unfit": problem.unfit | unfit, "hints": hints.strongest(found, nodes)}
     return problem.model_copy(update=changed)
 
@@ -250,7 +250,7 @@ class _Rounds:
         smoke_operations.carry_out(jobs, self._where, self._interrupted)
         found = []
         for group, job in zip(groups, jobs, strict=True):
-            training = training_of(group, job, self._directory)
+            training = judge_training(group, job, self._directory)
             ended = job.result.finished_at if job.result is not None else datetime.now(UTC)
             found.append(training.model_copy(update={"seconds": max((ended - began).total_seconds(), 0.0)}))
         return found
@@ -262,7 +262,9 @@ class _Rounds:
         run_id = f"{self._isolation.run_id}-{name}"
 
         def make_plan() -> LaunchPlan:
-            plan = plan_of(group, examination.desired, examination.states, len(self._isolation.problem.nodes), run_id)
+            plan = plan_group(
+                group, examination.desired, examination.states, len(self._isolation.problem.nodes), run_id
+            )
             job.secrets = secrets_of(plan, examination)
             return plan
 
@@ -285,7 +287,7 @@ def _conclude(state: State, host: Host) -> bool:
     current = session()
     current.once("isolation: close", lambda: _close(current))
     result = current.record.isolation.result if current.record and current.record.isolation else None
-    verdict, why = standing(host.name, result)
+    verdict, why = verdict_of(host.name, result)
     if verdict == Verdict.OK:
         return True
     current.run_of(host.name).verdict = current.run_of(host.name).verdict or verdict

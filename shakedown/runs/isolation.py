@@ -1,4 +1,4 @@
-"""What a search for the bad node is given, what it tried, and what it came to: isolation.json."""
+"""The problem, the trainings and the result of a search for a bad node: isolation.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Outcome = Literal["pass", "fail", "unknown"]
 Purpose = Literal["groups", "halves", "regroup", "confirm", "across", "again", "closing"]
 """Why a group trains: the first groups; parts of a group that failed; nodes that passed, mixed anew; one node with
-others that are cleared; parts of two sides that pass by themselves; the same once more; all without the suspects."""
+cleared nodes; parts of two sides that pass alone; the same group once more; all without the suspects."""
 
 _NODES = 20_000
 
@@ -24,14 +24,14 @@ class _Part(BaseModel):
 
 
 class Hint(_Part):
-    """Cheaper evidence against a node: a finding, an outlier, a straggler, a trial. It names nobody: it only has the
-    node tried sooner and in a smaller group."""
+    """Cheaper evidence against a node: a finding, an outlier, a straggler, a trial. A hint names no node: the search
+    only tries the node sooner and in a smaller group."""
 
     node: Name
     source: Annotated[str, StringConstraints(max_length=100)]  # "finding pcie.width", "straggler", "trial gemm"
     text: Annotated[str, StringConstraints(max_length=500)] = ""
     odds: Annotated[float, Field(gt=0, le=1e4, allow_inf_nan=False)] = 10.0
-    """How many times likelier this is of a bad node than of a good one."""
+    """How many times likelier the hint is of a bad node than of a good one."""
 
     def __str__(self) -> str:
         return f"{self.node}: {self.source}{f': {self.text}' if self.text else ''}"
@@ -45,12 +45,12 @@ class Noise(_Part):
 
 
 class Problem(_Part):
-    """What is searched. The order of `nodes` is the inventory's."""
+    """The nodes of a search, and its limits. The order of `nodes` is the inventory's."""
 
     nodes: Annotated[list[Name], Field(max_length=_NODES)]
-    racks: dict[Name, str] = {}  # node -> what it shares with others: a rack, a leaf switch
+    racks: dict[Name, str] = {}  # node -> its rack or leaf switch
     hints: Annotated[list[Hint], Field(max_length=_NODES)] = []
-    unfit: dict[Name, str] = {}  # not searched, and why: nodes that no training can be tried on
+    unfit: dict[Name, str] = {}  # nodes that cannot train and are not searched -> reason
     failed: bool = False  # a training over all of them has failed
     noise: Noise = Noise()
     smallest: Annotated[int, Field(ge=2, le=64)] = 2  # nodes of a group at least
@@ -58,32 +58,32 @@ class Problem(_Part):
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # at most, in all
     seed: int = 0
     again: Annotated[int, Field(ge=0)] = 0
-    """Rounds of which those that came to nothing may be tried again: a person has gone on with the search since."""
+    """The first rounds, whose groups without a result may train again: a person has resumed the search since."""
 
     @model_validator(mode="after")
     def _each_once(self) -> Problem:
         if len(set(self.nodes)) != len(self.nodes):
-            raise ValueError("nodes: each once")
+            raise ValueError("nodes: a node is listed twice")
         return self
 
 
 class Group(_Part):
-    """Nodes that are to train together. `pads` are of them those that are only there to fill the group."""
+    """Nodes that train together. `pads` are the nodes that only fill the group."""
 
     id: str  # round.group, as 3.2
     nodes: tuple[Name, ...]
     pads: tuple[Name, ...] = ()
     purpose: Purpose
-    parent: str | None = None  # the group that it is a part of
+    parent: str | None = None  # the group that this one is a part of
 
     @property
-    def asked(self) -> tuple[str, ...]:
-        """The nodes that the question is about."""
+    def subjects(self) -> tuple[str, ...]:
+        """Return the nodes that the group tests: all but the pads."""
         return tuple(node for node in self.nodes if node not in self.pads)
 
 
 class Training(_Part):
-    """A group and what its training came to."""
+    """A group and the outcome of its training."""
 
     group: Group
     outcome: Outcome
@@ -91,8 +91,8 @@ class Training(_Part):
     seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     step_ms: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None  # an iteration's time
     doubt: Literal["near", "peers"] | None = None
-    """Why the time of an iteration did not decide it: near the threshold, where the same group is tried again and two
-    of three decide; or its peers are too few, or differ too much, where it is judged again once there are more."""
+    """Why the time of an iteration did not decide. `near` the threshold: the same group trains again, and two of three
+    decide. `peers` are too few, or differ too much: the training is judged again once there are more."""
     logs: Annotated[str, StringConstraints(max_length=4096)] = ""  # folder, relative to the run directory
 
     @property
@@ -101,19 +101,19 @@ class Training(_Part):
 
 
 Launcher = Callable[[Sequence[Group]], Sequence[Training]]
-"""Trains groups that share no node, all at once, and says what each came to, in their order. It never raises for a
-group that fails; one that could not be tried is `unknown`, with why."""
+"""Trains groups that share no node, all at once, and returns their trainings in the groups' order. It never raises for
+a group that fails; a group that could not train is `unknown`, with the reason."""
 
 
 class Suspect(_Part):
-    """A node, the link between two nodes, the uplink of a rack or the trunk between two, and the trainings that say so.
-    Of what racks share no node is named."""
+    """A node, the link between two nodes, the uplink of a rack or the trunk between two, with the failed trainings. For
+    an uplink or a trunk no node is named."""
 
     kind: Literal["node", "link", "uplink", "trunk"]
     nodes: tuple[Name, ...]  # of a link: its ends
     racks: tuple[str, ...] = ()
     without: tuple[Name, ...] = ()  # nodes without which the others train
-    trainings: tuple[str, ...]  # ids of those that failed
+    trainings: tuple[str, ...]  # ids of the failed trainings
     probability: float
     why: str = ""
 
@@ -128,24 +128,24 @@ class Suspect(_Part):
 
 
 class Result(_Part):
-    """The end of a search. Who is in none of the three was `unfit`."""
+    """The end of a search. A node in none of the three lists was `unfit`."""
 
     suspects: list[Suspect] = []
     cleared: list[Name] = []
-    undecided: dict[Name, str] = {}  # node -> why
+    undecided: dict[Name, str] = {}  # node -> reason
     conclusion: str  # one sentence
-    systemic: bool = False  # it is no node: too many are suspect, or it fails only at size
+    systemic: bool = False  # the cause is not a node: too many are suspect, or trainings fail only at size
 
     @property
     def verdict(self) -> Verdict:
-        """Suspects are a failure; without any, what could not be decided is unknown."""
+        """Return fail for suspects, else unknown for undecided nodes or a systemic cause, else ok."""
         if self.suspects:
             return Verdict.FAIL
         return Verdict.UNKNOWN if self.undecided or self.systemic else Verdict.OK
 
 
 class Isolation(BaseModel):
-    """isolation.json: written after each round, and enough to go on from."""
+    """isolation.json: written after each round, and enough to resume the search."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -158,14 +158,14 @@ class Isolation(BaseModel):
 
     @property
     def trainings(self) -> list[Training]:
-        return [training for each in self.rounds for training in each]
+        return [training for trainings in self.rounds for training in trainings]
 
     @property
     def seconds(self) -> float:
-        """What the rounds took: the trainings of a round run side by side."""
-        return sum(max((training.seconds for training in each), default=0.0) for each in self.rounds)
+        """Return the duration of all rounds: the trainings of a round run side by side."""
+        return sum(max((training.seconds for training in trainings), default=0.0) for trainings in self.rounds)
 
 
 def short(text: str) -> str:
-    """Evidence as a `Training` keeps it."""
+    """Shorten evidence to the length that a `Training` keeps."""
     return printable(text, 600)

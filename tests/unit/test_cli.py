@@ -126,7 +126,7 @@ def test_an_inventory_that_is_not_there_or_raises_is_unusable_input(
     [
         (["drift", "rack7"], "rack7: no hosts: it is no file; expected an inventory"),
         (["isolate", "rack7"], "rack7: no such file, and no such run"),
-        (["isolate", "20260101T000000-aaaaaa", "--resume"], "no search was begun in it"),
+        (["isolate", "20260101T000000-aaaaaa", "--resume"], "the run has no search"),
         (["isolate", "sent.tar.gz"], "an archive of a run: give the run's directory"),
     ],
 )

@@ -19,7 +19,7 @@ from shakedown.isolation.missed import missed
 from shakedown.isolation.search import search
 from shakedown.isolation.simulate import Fleet, halving, least_trainings, names, play
 from shakedown.isolation.strategy import most_rounds, next_step
-from shakedown.isolation.suspects import standing
+from shakedown.isolation.suspects import verdict_of
 from shakedown.isolation.tree import lines, tree
 from shakedown.runs.isolation import Group, Hint, Isolation, Noise, Problem, Training
 from shakedown.state.findings import Verdict
@@ -189,7 +189,9 @@ def test_what_nodes_and_racks_share_is_named_and_no_node(rack: int, links: int, 
         assert result is not None
         for suspect in result.suspects:
             assert suspect.kind == kinds[links, between] and suspect.probability > 0.99
-            assert all(standing(node, result)[0] == Verdict.OK for node in result.cleared if node not in suspect.nodes)
+            assert all(
+                verdict_of(node, result)[0] == Verdict.OK for node in result.cleared if node not in suspect.nodes
+            )
             rest = {*names(16)} - {*suspect.without}
             assert any(training.nodes == rest and training.outcome == "pass" for training in each.isolation.trainings)
 
@@ -237,7 +239,7 @@ def test_what_fails_only_at_size_is_said_to_be_between_the_nodes() -> None:
     found = search(Isolation(problem=problem), OnlyAtSize(frozenset(), random.Random(1)))
     assert found.result is not None
     assert found.result.suspects == []
-    assert re.match("it fails with 1[0-6] nodes together, whichever they are", found.result.conclusion)
+    assert re.match("any 1[0-6] nodes together fail", found.result.conclusion)
     assert set(found.result.undecided) == set(names(16))
     assert found.result.verdict == Verdict.UNKNOWN
 
@@ -248,7 +250,7 @@ def test_more_than_a_third_is_no_node(count: int, bad: int) -> None:
     assert found.result is not None
     assert found.result.systemic
     assert found.result.suspects == []
-    assert "it is not a node" in found.result.conclusion
+    assert "the cause is not a node" in found.result.conclusion
     assert found.result.verdict == Verdict.UNKNOWN
 
 
@@ -313,20 +315,20 @@ def test_a_search_goes_on_from_its_file_where_it_was_interrupted() -> None:
 
 
 def test_a_launcher_that_answers_another_question_is_refused() -> None:
-    with pytest.raises(ValueError, match="what each group came to"):
+    with pytest.raises(ValueError, match="must return one training for each group"):
         search(Isolation(problem=Problem(nodes=names(8))), lambda groups: [])
 
 
 def test_the_cost_is_told_beforehand() -> None:
     assert estimate(Problem(nodes=names(2)), seconds=60).lines() == [
-        "2 nodes: none can be told from the others, at least 3 are needed"
+        "2 nodes: a search needs at least 3 to tell which is bad"
     ]
     told = estimate(Problem(nodes=names(64)), seconds=60)
     assert told.first_round == 8
     assert told.good[0] <= told.one_bad[0] <= told.at_most
     text = "\n".join(told.lines())
     assert "the first round trains 8 groups at once" in text
-    assert "a training is taken to last 60 s" in text
+    assert "assuming 60 s for a training" in text
 
 
 def test_the_tree_shows_how_the_suspect_was_found() -> None:
@@ -336,7 +338,7 @@ def test_the_tree_shows_how_the_suspect_was_found() -> None:
     assert any("- fail" in line and "confirm" in line for line in shown)
     assert any(line.startswith("suspect    node0010") for line in shown)
     assert shown[-1].startswith("cleared    node[0001-0009,0011-0016]")
-    assert [line for line in shown if line.startswith("round 1:")] == ["round 1: 3 groups of it passed"]
+    assert [line for line in shown if line.startswith("round 1:")] == ["round 1: 3 groups passed"]
     assert len([line for line in shown if line.startswith("pass") and " closing " in line]) == 1
 
     def walk(branches: Sequence[object]) -> int:

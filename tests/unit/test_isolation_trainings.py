@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shakedown.isolation import hints, pace
-from shakedown.isolation.suspects import left_out, standing
-from shakedown.isolation.trainings import ITERATIONS, of_group
+from shakedown.isolation.suspects import left_out, verdict_of
+from shakedown.isolation.trainings import ITERATIONS, scale_to_group
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
 from shakedown.state.findings import Finding, Verdict
@@ -22,12 +22,12 @@ def training(number: int, *nodes: str, step_ms: float | None = 100, outcome: str
 
 
 def newest(trainings: list[Training], earlier: list[Training]) -> Training:
-    return pace.judged([earlier, trainings])[-1][0]
+    return pace.judge_rounds([earlier, trainings])[-1][0]
 
 
 def paced(*steps: float, of: int = 2) -> list[str]:
     made = [training(n, *(f"n{n}-{m}" for m in range(of)), step_ms=step) for n, step in enumerate(steps)]
-    return [each.outcome for each in pace.judged([made])[0]]
+    return [each.outcome for each in pace.judge_rounds([made])[0]]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_near_the_threshold_two_of_three_decide() -> None:
     def decided(*steps: float) -> list[tuple[str, str | None]]:
         rounds = [usual]
         for step in steps:
-            rounds = pace.judged([*rounds, [training(9, "a", "b", step_ms=step)]])
+            rounds = pace.judge_rounds([*rounds, [training(9, "a", "b", step_ms=step)]])
         return [(each.outcome, each.doubt) for [each] in rounds[1:]]
 
     near = ("unknown", "near")
@@ -86,9 +86,9 @@ def test_near_the_threshold_two_of_three_decide() -> None:
 
 def test_what_had_too_few_beside_it_is_judged_again_when_there_are_more() -> None:
     first = [training(1, "a", "b", step_ms=100), training(2, "c", "d", step_ms=300)]
-    rounds = pace.judged([first])
+    rounds = pace.judge_rounds([first])
     assert (rounds[0][1].outcome, rounds[0][1].doubt) == ("unknown", "peers")
-    rounds = pace.judged([*rounds, [training(3, "a", "e", step_ms=99), training(4, "b", "f", step_ms=101)]])
+    rounds = pace.judge_rounds([*rounds, [training(3, "a", "e", step_ms=99), training(4, "b", "f", step_ms=101)]])
     assert [each.outcome for each in rounds[0]] == ["pass", "fail"]
     assert rounds[0][1].why == "slow: 300 ms an iteration, 100 ms in the faster of 3 groups of like size"
 
@@ -100,7 +100,7 @@ def finding(node: str, verdict: Verdict, name: str = "pcie.width") -> Finding:
 def test_what_one_node_has_is_a_hint_and_what_all_have_is_none() -> None:
     nodes = ["n1", "n2", "n3"]
     shared = [finding(node, Verdict.DRIFT, "thp") for node in nodes]
-    found = list(hints.of_findings([*shared, finding("n2", Verdict.WARN), finding("n1", Verdict.OK)]))
+    found = list(hints.from_findings([*shared, finding("n2", Verdict.WARN), finding("n1", Verdict.OK)]))
     assert [(hint.node, hint.source, hint.text) for hint in found] == [("n2", "finding pcie.width", "8")]
     assert hints.strongest(found, nodes) == found
     assert hints.strongest(found, ["n1", "n3"]) == []
@@ -109,7 +109,7 @@ def test_what_one_node_has_is_a_hint_and_what_all_have_is_none() -> None:
 
 
 def test_of_two_hints_the_stronger_counts() -> None:
-    found = [*hints.of_findings([finding("n2", Verdict.WARN), finding("n2", Verdict.FAIL, "link")])]
+    found = [*hints.from_findings([finding("n2", Verdict.WARN), finding("n2", Verdict.FAIL, "link")])]
     [kept] = hints.strongest(found, ["n1", "n2", "n3"])
     assert kept.source == "finding link"
 
@@ -118,7 +118,7 @@ def test_of_two_hints_the_stronger_counts() -> None:
 def test_a_group_has_its_share_of_the_batch_and_few_iterations(batch: dict[str, int], expected: int | None) -> None:
     smoke = {"recipe": "gpt-small", "options": batch | {"train_iters": 500}, "min_nodes": 6, "scope": "each"}
     both = desired("cpu", None, smoke=smoke)
-    made = of_group({"n1": both, "n2": both}, 8)["n1"].smoke
+    made = scale_to_group({"n1": both, "n2": both}, 8)["n1"].smoke
     assert made is not None
     assert made.options.get("global_batch_size") == expected
     assert (made.iterations, "train_iters" in made.options) == (ITERATIONS, False)
@@ -127,7 +127,7 @@ def test_a_group_has_its_share_of_the_batch_and_few_iterations(batch: dict[str, 
 
 def test_a_batch_that_does_not_divide_is_left_to_the_recipe() -> None:
     smoke = {"recipe": "gpt-small", "options": {"global_batch_size": 100}}
-    made = of_group({"n1": desired("cpu", None, smoke=smoke)}, 7)["n1"].smoke
+    made = scale_to_group({"n1": desired("cpu", None, smoke=smoke)}, 7)["n1"].smoke
     assert made is not None
     assert "global_batch_size" not in made.options
 
@@ -151,11 +151,11 @@ def keep(root: Path, run_id: str, inventory: str, result: Result | None = RESULT
 
 
 def test_what_a_search_says_of_a_node() -> None:
-    assert standing("n3", RESULT) == (Verdict.FAIL, "suspect: n3, which failed in 2.1, 3.2, 4.1")
-    assert standing("n2", RESULT)[0] == Verdict.FAIL
-    assert standing("n4", RESULT) == (Verdict.OK, "")
-    assert standing("n5", RESULT)[0] == Verdict.UNKNOWN
-    assert standing("n6", RESULT)[0] == standing("n4", None)[0] == Verdict.UNKNOWN
+    assert verdict_of("n3", RESULT) == (Verdict.FAIL, "suspect: n3, which failed in 2.1, 3.2, 4.1")
+    assert verdict_of("n2", RESULT)[0] == Verdict.FAIL
+    assert verdict_of("n4", RESULT) == (Verdict.OK, "")
+    assert verdict_of("n5", RESULT)[0] == Verdict.UNKNOWN
+    assert verdict_of("n6", RESULT)[0] == verdict_of("n4", None)[0] == Verdict.UNKNOWN
 
 
 def test_suspects_of_the_last_search_over_the_inventory_are_left_out(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_suspects_of_the_last_search_over_the_inventory_are_left_out(tmp_path: P
 
 def test_a_file_that_is_no_search_is_told_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "isolation.json").write_text('{"problem": {"nodes": ["a", "a"]}}')
-    with pytest.raises(ValueError, match=r"isolation\.json: problem: .*each once"):
+    with pytest.raises(ValueError, match=r"isolation\.json: problem: .*listed twice"):
         RunDirectory(tmp_path).load_isolation()
 
 
@@ -212,7 +212,7 @@ def test_a_diagnosis_and_trials_are_hints() -> None:
     diagnosis = Diagnosis(
         name="x", cause="c", remedy="r", confidence="likely", origin=("n1",), among=("n2", "n3"), why="it was first"
     )
-    found = {hint.node: hint.odds for hint in hints.of_diagnosis(diagnosis)}
+    found = {hint.node: hint.odds for hint in hints.from_diagnosis(diagnosis)}
     assert found["n1"] > found["n2"] == found["n3"] > 1
     base = {"trial": "gemm", "figure": "tflops", "part": "gpu0", "unit": "TFLOP/s", "values": [1.0], "median": 1.0}
     judged = [
@@ -222,7 +222,7 @@ def test_a_diagnosis_and_trials_are_hints() -> None:
     link = Named(kind="link", what="n4 > n5", nodes=["n4", "n5"], figure="bandwidth", cells=1, of=1, evidence="slow")
     matrix = Matrix(figure="bandwidth", unit="GB/s", nodes=["n4", "n5"], cells={}, named=[link])
     trials = TrialsRecord(asked=["gemm"], repetitions=1, judged=judged, matrices=[matrix])
-    assert {hint.node for hint in hints.of_trials(trials)} == {"n1", "n4", "n5"}
+    assert {hint.node for hint in hints.from_trials(trials)} == {"n1", "n4", "n5"}
 
 
 def test_a_node_whose_samples_stand_apart_from_those_of_its_peers_is_a_hint() -> None:
@@ -234,14 +234,14 @@ def test_a_node_whose_samples_stand_apart_from_those_of_its_peers_is_a_hint() ->
         return NodeTelemetry(window="steady iterations", seconds=100, samples=50, channels=channels, gpus=8, **more)
 
     nodes = {f"n{number}": sampled(1900 + number) for number in range(5)}
-    assert list(hints.of_telemetry(nodes | {"n5": sampled(1890, pressure=2.0)})) == []
-    (slow,) = hints.of_telemetry(nodes | {"n5": sampled(1400)})
+    assert list(hints.from_telemetry(nodes | {"n5": sampled(1890, pressure=2.0)})) == []
+    (slow,) = hints.from_telemetry(nodes | {"n5": sampled(1400)})
     assert (slow.node, slow.source) == ("n5", "telemetry")
     assert slow.text == "gpu/*/gfx_clock_mhz: 1400 MHz, the median of 5 others is 1902"
-    (hot,) = hints.of_telemetry(nodes | {"n5": sampled(1903, throttled={"gpu3": {"thermal": 30.0}})})
+    (hot,) = hints.from_telemetry(nodes | {"n5": sampled(1903, throttled={"gpu3": {"thermal": 30.0}})})
     assert hot.text == "gpu/*/throttle_thermal_s: 30 % of the time, the median of 5 others is 0"
-    (busy,) = hints.of_telemetry(nodes | {"n5": sampled(1903, pressure=60)})
+    (busy,) = hints.from_telemetry(nodes | {"n5": sampled(1903, pressure=60)})
     assert "pressure/cpu_some_s: 60 % of the time" in busy.text
     unread = sampled(1903, throttle_unread={"thermal": [f"gpu{number}" for number in range(8)]})
-    assert list(hints.of_telemetry(nodes | {"n5": unread})) == []
-    assert list(hints.of_telemetry({"n1": sampled(1900), "n2": sampled(1900), "n3": sampled(900)})) == []  # too few
+    assert list(hints.from_telemetry(nodes | {"n5": unread})) == []
+    assert list(hints.from_telemetry({"n1": sampled(1900), "n2": sampled(1900), "n3": sampled(900)})) == []  # too few

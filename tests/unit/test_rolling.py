@@ -53,7 +53,7 @@ def test_more_failed_nodes_than_max_failed_stop_it() -> None:
 
 def test_without_max_failed_a_batch_that_failed_as_a_whole_stops_it() -> None:
     made = begun("2", node01="failed", node02="failed", node03="failed", node04="done")
-    assert "no node of the batch came through (node01, node02)" in plan.why_stop(made, "this", NODES[:2])
+    assert "every node of the batch failed (node01, node02)" in plan.why_stop(made, "this", NODES[:2])
     assert plan.why_stop(made, "this", NODES[2:4]) == ""
     assert plan.why_stop(made, "this") == ""
     assert plan.why_stop(made, "this", ["node03"]) == ""  # one node alone may be broken

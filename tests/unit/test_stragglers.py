@@ -19,7 +19,7 @@ from shakedown.evidence.stragglers.words import lines
 from shakedown.gates import read_log
 from shakedown.gates.judgement import stragglers_of
 from shakedown.gates.stragglers import no_straggler
-from shakedown.isolation.hints import of_stragglers
+from shakedown.isolation.hints import from_stragglers
 from shakedown.state.findings import Verdict
 from tests import plans, torchrun
 
@@ -239,7 +239,7 @@ def test_plans_have_ranks_tell_and_megatron_only_where_it_is_judged() -> None:
 
 
 def test_a_search_begins_with_them() -> None:
-    (hint,) = of_stragglers(found({"a": 1, "b": 1, "c": 3, "d": 1}))
+    (hint,) = from_stragglers(found({"a": 1, "b": 1, "c": 3, "d": 1}))
     assert hint.node == "c" and hint.odds > 10 and "longer" in hint.text
 
 

@@ -1,1 +1,1 @@
-"""Many nodes, a batch at a time: whose turn it is, when to stop, and what an earlier run has done already."""
+"""Many nodes, a batch at a time: the next batch, when to stop, and what an earlier run has done already."""
