@@ -99,19 +99,19 @@ def judge(
         unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
         unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
-    from shakedown.gates.offline import Asked, judge_logs
+    from shakedown.gates.offline import Request, judge_logs
     from shakedown.runs.diagnosis import of_logs
 
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
     try:
-        asked = Asked(**said, expect=dict(expect))
+        request = Request(**said, expect=dict(expect))
         nodes, twice = _read_all(_names(logs))
-        judged, notes = judge_logs(nodes, asked)
+        judged, notes = judge_logs(nodes, request)
     except ValueError as error:
         unusable(str(error))
     verdict = gates.verdict(judged.gates)
-    died_of = of_logs(nodes, None if asked.merged else asked.nodes) if verdict != Verdict.OK else None
+    died_of = of_logs(nodes, None if request.merged else request.nodes) if verdict != Verdict.OK else None
     _finish(judged.gates, verdict, form, output, [*notes, *twice], judged.recorded, show_all, died_of)
 
 

@@ -7,31 +7,33 @@ from collections.abc import Sequence
 
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome
-from shakedown.gates.registry import gate, gate_of_each_metric
-from shakedown.jobs.benchmark.results import Figure, Step
+from shakedown.gates.observed import Benchmark, Expected, Reading
+from shakedown.gates.registry import gate
+from shakedown.jobs.benchmark.results import Figure
 from shakedown.recipes.benchmark import document
 from shakedown.state.findings import Verdict
 
 
 @gate
-def report(reported: Sequence[Figure], problems: Sequence[str], cut: str = "") -> Outcome:
+def report(benchmark: Benchmark, reading: Reading) -> Outcome:
     """The benchmark has a figure: its scripts end with 0 whatever became of the training.
 
-    Nobody is sent to the end of a log that is not whole (`cut`).
+    The remedy does not point to the end of a log that is not whole.
     """
-    right = bool(reported) and not problems
+    right = bool(benchmark.figures) and not benchmark.problems
     return Outcome(
         verdict=Verdict.OK if right else Verdict.FAIL,
         wanted="at least one figure",
-        actual=counted(len(reported), "figure"),
-        evidence="; ".join(problems) or "the report and the log",
-        remedy=None if right or cut else "read the log from its end: the first error of the program is there",
+        actual=counted(len(benchmark.figures), "figure"),
+        evidence="; ".join(benchmark.problems) or "the report and the log",
+        remedy=None if right or reading.cut else "read the log from its end: the first error of the program is there",
     )
 
 
 @gate(stands=True)
-def figures_finite(reported: Sequence[Figure]) -> Outcome:
+def figures_finite(benchmark: Benchmark) -> Outcome:
     """Every figure of the benchmark is finite and above 0."""
+    reported = benchmark.figures
     bad = [figure for figure in reported if not (math.isfinite(figure.value) and figure.value > 0)]
     verdict = Verdict.FAIL if bad else Verdict.OK if reported else Verdict.UNKNOWN
     shown = ", ".join(f"{figure.metric} = {figure.value} ({figure.source})" for figure in bad)
@@ -44,8 +46,11 @@ def figures_finite(reported: Sequence[Figure]) -> Outcome:
 
 
 @gate
-def steps_complete(steps: Sequence[Step], total_steps: int | None = None) -> Outcome:
+def steps_complete(benchmark: Benchmark) -> Outcome | None:
     """The benchmark's last step line is that of its last step."""
+    steps, total_steps = benchmark.steps, benchmark.total_steps
+    if steps is None:
+        return None
     last = steps[-1].step if steps else None
     verdict = Verdict.UNKNOWN if total_steps is None else Verdict.OK if last == total_steps else Verdict.FAIL
     return Outcome(
@@ -57,8 +62,11 @@ def steps_complete(steps: Sequence[Step], total_steps: int | None = None) -> Out
 
 
 @gate(stands=True)
-def loss_finite(steps: Sequence[Step]) -> Outcome:
+def loss_finite(benchmark: Benchmark) -> Outcome | None:
     """Every step line of the benchmark has a finite loss."""
+    steps = benchmark.steps
+    if steps is None:
+        return None
     bad = [step.step for step in steps if step.loss is None or not math.isfinite(step.loss)]
     verdict = Verdict.UNKNOWN if not steps else Verdict.FAIL if bad else Verdict.OK
     return Outcome(
@@ -69,19 +77,25 @@ def loss_finite(steps: Sequence[Step]) -> Outcome:
     )
 
 
-@gate_of_each_metric(stands=True)
-def expected(metric: str, bound: float, reported: Sequence[Figure]) -> Outcome:
+@gate(names="each expected metric", stands=True)
+def expected_figures(benchmark: Benchmark, expected: Expected) -> dict[str, Outcome]:
     """The worst of the benchmark's figures of this metric meets its bound, in the metric's own direction."""
-    known = document().metrics[metric]
-    found = [figure for figure in reported if figure.metric == metric]
-    if not found:
+    return {
+        name: _expected(name, bound, [figure for figure in benchmark.figures if figure.metric == name])
+        for name, bound in expected.bounds.items()
+    }
+
+
+def _expected(name: str, bound: float, figures: Sequence[Figure]) -> Outcome:
+    metric = document().metrics[name]
+    if not figures:
         evidence = "neither the report nor the log has this figure"
-        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=known.unit, evidence=evidence)
-    worst = min(found, key=lambda figure: known.meets(figure.value, bound))
+        return Outcome(verdict=Verdict.UNKNOWN, wanted=bound, unit=metric.unit, evidence=evidence)
+    worst = min(figures, key=lambda figure: metric.meets(figure.value, bound))
     return Outcome(
-        verdict=Verdict.OK if known.meets(worst.value, bound) else Verdict.FAIL,
-        wanted=f"{known.direction} {bound:g}",
+        verdict=Verdict.OK if metric.meets(worst.value, bound) else Verdict.FAIL,
+        wanted=f"{metric.direction} {bound:g}",
         actual=worst.value,
-        unit=known.unit,
+        unit=metric.unit,
         evidence=worst.source,
     )

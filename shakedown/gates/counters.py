@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, some
+from shakedown.gates.observed import Counters
 from shakedown.gates.registry import gate
 from shakedown.state.findings import Verdict
 
 
 @gate
-def counters(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]) -> Outcome:
+def counters(counters: Counters) -> Outcome:
     """No error counter of any node is higher after the run than before.
 
-    Both are node -> counter -> count. Anything but a count (an `Unreadable`), and a counter or node that is missing on
-    one side, is unknown; so is one that is lower afterwards: it was reset, and what it had counted is lost.
+    A value that is no count, and a counter or node that is missing on one side, is unknown. So is a counter that is
+    lower afterwards: it was reset, and what it had counted is lost.
     """
+    before, after = counters.before, counters.after
     risen, unseen, reset, compared = {}, [], [], 0
     for node in dict.fromkeys([*before, *after]):
         if node not in before or node not in after:
@@ -35,15 +36,15 @@ def counters(before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mappin
             elif is_now < was:
                 reset.append(f"{label} {was} -> {is_now}")
     verdict = Verdict.FAIL if risen else Verdict.UNKNOWN if unseen or reset or not compared else Verdict.OK
-    said = [f"risen: {some([f'{label} {change}' for label, change in risen.items()])}"] if risen else []
-    said += [f"reset during the run: {some(reset)}"] if reset else []
-    said += [f"not read: {some(unseen)}"] if unseen else []
-    said += ["no counter was read"] if not compared and not unseen else []
+    texts = [f"risen: {some([f'{label} {change}' for label, change in risen.items()])}"] if risen else []
+    texts += [f"reset during the run: {some(reset)}"] if reset else []
+    texts += [f"not read: {some(unseen)}"] if unseen else []
+    texts += ["no counter was read"] if not compared and not unseen else []
     return Outcome(
         verdict=verdict,
         wanted="none higher than before",
         actual=risen,
-        evidence="; ".join(said) or f"{compared} counters, none higher than before",
+        evidence="; ".join(texts) or f"{compared} counters, none higher than before",
         remedy=None if verdict is Verdict.OK else advice("counters"),
     )
 

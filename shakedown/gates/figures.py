@@ -1,4 +1,4 @@
-"""Gates on the figures: each in its own direction, and only those that somebody expects."""
+"""Gates on the expected figures, each in its metric's own direction."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.baselines.model import Baseline
 from shakedown.gates.model import Outcome
-from shakedown.gates.registry import gate_of_each_metric
+from shakedown.gates.observed import Expected, Speed
+from shakedown.gates.registry import gate
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.metrics import METRICS
 from shakedown.state.findings import Verdict
 
 
 class Recorded(BaseModel):
-    """A figure that is kept for the report and not judged: nobody expected it, and there are too few earlier runs to
-    judge it by. `value` None: the log does not have it."""
+    """A figure that is kept for the report and not judged: no bound is expected of it, and there are too few earlier
+    runs. `value` None: the log does not have it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,33 +29,36 @@ class Recorded(BaseModel):
     why: str = ""  # what earlier runs say of it, or how many of those that it takes there are
 
 
-@gate_of_each_metric()
-def figure_gate(metric: str, bound: float, figures: Figures) -> Outcome:
+@gate(names="each expected metric")
+def expected_figures(expected: Expected, speed: Speed) -> dict[str, Outcome]:
     """One figure against its bound, in the metric's own direction. A figure that cannot be had fails. Statistic: the
     mean of the judged iterations, as published figures are means."""
-    known, figure = METRICS[metric], figures.get(metric)
-    met = figure is not None and known.meets(figure.mean, bound)
+    return {name: _expected(name, bound, speed.figures) for name, bound in expected.bounds.items()}
+
+
+def _expected(name: str, bound: float, figures: Figures) -> Outcome:
+    metric, figure = METRICS[name], figures.get(name)
+    met = figure is not None and metric.meets(figure.mean, bound)
     return Outcome(
         verdict=Verdict.OK if met else Verdict.FAIL,
         wanted=bound,
         actual=figure.mean if figure else None,
-        unit=known.unit,
-        evidence=f"wanted {known.direction} {bound:g}: {_evidence(figure, figures)}",
-        remedy=None if met else _remedy(metric, figure),
+        unit=metric.unit,
+        evidence=f"wanted {metric.direction} {bound:g}: {_evidence(figure, figures)}",
+        remedy=None if met else _remedy(name, figure),
     )
 
 
 def recorded(
     judged: Collection[str], figures: Figures, baselines: Mapping[str, Baseline] | None = None
 ) -> list[Recorded]:
-    """The metrics that no gate has `judged`, with what was measured, and why `baselines` do not judge it."""
-    known = baselines or {}
+    """Return the metrics that no gate has `judged`, with what was measured, and why `baselines` do not judge it."""
     return [
         Recorded(
             name=name,
             value=_value(figures, name),
             unit=metric.unit,
-            why=str(known.get(name, "")),
+            why=str((baselines or {}).get(name, "")),
         )
         for name, metric in METRICS.items()
         if name not in judged

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.model import Outcome, ranges
+from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
 from shakedown.gates.thresholds import threshold
-from shakedown.logs.log import Iteration
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.state.findings import Verdict
 
@@ -20,35 +20,38 @@ Norm = tuple[int, float]  # iteration, value
 
 
 @gate(stands=True)
-def gradient_norm(normed: Sequence[Iteration]) -> Outcome:
+def gradient_norm(training: Training) -> Outcome | None:
     """Where lines have the norm of the gradient, it is finite on each and does not explode. Statistic: the median of
     the last eighth (3 at least) against the lowest median of as many in a row.
 
     The iterations that the search for a loss scale skipped do not count; a norm of 0 on every line, or to the end, is
     no gradient; a last norm far above those before is unknown.
     """
-    scale = loss_scale(normed)
-    norms = [(line.iteration, line.grad_norm) for line in normed[scale.lines :] if line.grad_norm is not None]
+    lines = training.iterations
+    if all(line.grad_norm is None for line in lines):
+        return None
+    scale = loss_scale(lines)
+    norms = [(line.iteration, line.grad_norm) for line in lines[scale.lines :] if line.grad_norm is not None]
     bad = [at for at, norm in norms if not (math.isfinite(norm) and norm >= 0)]
-    verdict, actual, said = Verdict.OK, "", ""
+    verdict, actual, text = Verdict.OK, "", ""
     if bad:
         verdict, actual = Verdict.FAIL, "not finite"
-        said = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
+        text = f"the norm of iteration {ranges(bad)} is no finite number above 0: {_at(_first(norms, bad[0]))}"
     elif len(norms) >= _FEW:
-        verdict, actual, said = _judged(norms)
-    if not said:
+        verdict, actual, text = _judge(norms)
+    if not text:
         last = f", the last is {_at(norms[-1])}" if norms else ": the search for a loss scale did not end"
-        said = f"{counted(len(norms), 'finite norm')}{last}"
+        text = f"{counted(len(norms), 'finite norm')}{last}"
     return Outcome(
         verdict=verdict if norms else Verdict.UNKNOWN,
         wanted="finite, and not exploding",
         actual=actual or "finite",
-        evidence=said,
+        evidence=text,
         remedy=None if norms and verdict is Verdict.OK else advice("loss" if norms else "loss_scale"),
     )
 
 
-def _judged(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
+def _judge(norms: Sequence[Norm]) -> tuple[Verdict, str, str]:
     """Return the verdict over finite norms, in a word, and the figures that show it."""
     values = [norm for _, norm in norms]
     width = min(max(3, len(values) // 8), len(values)) | 1  # odd: each level is a norm of the log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +14,11 @@ from shakedown.evidence.stragglers import judge as of_ranks
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.summary import NodeTelemetry
 from shakedown.evidence.watched import Watched
-from shakedown.gates import Gate, NodeLog, Observed, Recorded
-from shakedown.gates.alone import Alone
+from shakedown.gates import Gate, Observed, Recorded
 from shakedown.gates.baselines.judge import compare
 from shakedown.gates.baselines.model import Baseline, Past
+from shakedown.gates.from_logs import JobSpec, from_logs
+from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies, LogsByNode, NodeWatch
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.figures import WARMUP, Figures, measure
 from shakedown.logs.log import Iteration
@@ -36,7 +37,7 @@ class Judgement:
     iterations: list[Iteration]
     figures: Figures
     recorded: list[Recorded]  # measured and not judged: nothing is expected of them
-    baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> what earlier runs say of it
+    baselines: dict[str, Baseline] = field(default_factory=dict)  # metric -> how it compares with earlier runs
     telemetry: dict[str, NodeTelemetry] = field(default_factory=dict)
     stragglers: Stragglers | None = None  # None: the ranks' own times are not compared
 
@@ -47,111 +48,95 @@ class Judgement:
 
 def judge(
     plan: LaunchPlan,
-    logs: Mapping[str, NodeLog | None],
-    exit_codes: Mapping[str, int | None],
-    counters_before: Mapping[str, Mapping[str, Any]],
-    counters_after: Mapping[str, Mapping[str, Any]],
-    stopped: str | None = None,
-    further: Sequence[str] = (),
-    started: bool = True,
-    past: Past | None = None,
-    alone: Alone | None = None,
+    copies: LogCopies,
+    end: JobEnd,
+    counters: Counters | None = None,
+    expected: Expected | None = None,
     watched: Watched | None = None,
-    stopped_nodes: Collection[str] = (),
 ) -> Judgement:
-    """Judge one run of a plan. `logs` holds each node's leader log (None: there is none), `stopped` why the job was
-    stopped before its end, `further` what is wrong with the copies of other logs; a job that was not
-    `started` has nothing else to be judged by; `watched` is what the sampler of each node has written."""
-    read = {node.name: logs.get(node.name) for node in plan.nodes}
-    if stopped and not (started and any(read.values())):  # nothing ran: there is one thing to say
-        return _only(stopped, not started, plan.expect, plan.warmup)
+    """Judge one run of a plan. `copies` holds the leader log of each node; `expected` holds the history inputs, as the
+    bounds are the plan's; `watched` is what the sampler of each node has written."""
+    logs = {node.name: copies.by_node.get(node.name) for node in plan.nodes}
+    if _nothing_ran(end, logs):
+        return _only(end, plan.expect, plan.warmup)
+    observed = from_logs(logs, _spec(plan))
+    lines = observed.training.iterations if observed.training else ()
+    watched = watched or Watched()
+    telemetry = watched.telemetry(lines, plan.warmup)
+    stragglers = stragglers_of(plan, logs)
+    counted = counters and (any(counters.before.values()) or any(counters.after.values()))
+    judgement = judge_observed(
+        replace(
+            observed,
+            end=replace(end, participants=[node.name for node in plan.nodes]),
+            copies=replace(copies, by_node=logs),
+            counters=counters if counted else None,  # otherwise the nodes have nothing that counts
+            expected=replace(expected or Expected(), bounds=plan.expect),
+            watch=_watch(plan, watched, telemetry),
+            stragglers=stragglers if plan.stragglers and plan.stragglers.gate else None,
+        )
+    )
+    return replace(judgement, telemetry=telemetry, stragglers=stragglers)
+
+
+def _nothing_ran(end: JobEnd, logs: LogsByNode) -> bool:
+    return bool(end.stopped) and not (end.started and any(logs.values()))
+
+
+def _spec(plan: LaunchPlan) -> JobSpec:
     rdma = wants_rdma(plan)
-    of_logs = gates.of_logs(
-        read,
-        plan.expect,
-        plan.iterations,
+    return JobSpec(
+        expect=plan.expect,
+        iterations=plan.iterations,
         warmup=plan.warmup,
         seq_length=plan.seq_length,
         world_size=plan.world_size,
         global_batch=plan.global_batch or None,
         rdma=rdma,
+        nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
         steady=plan.steady,
         gpus=plan.gpus,
-        nccl_debug=quietest(node.environment.get("NCCL_DEBUG", "") for node in plan.nodes) if rdma else None,
     )
-    watched = watched or Watched()
-    telemetry = watched.telemetry(of_logs.iterations or (), plan.warmup)
-    sampled = plan.telemetry_s is not None
-    kernel_seen = plan.kernel_log_clean or any(each and not each.unreadable for each in watched.kernel.values())
-    counted = any(counters_before.values()) or any(counters_after.values())  # none: the nodes have nothing that counts
-    slow = stragglers_of(plan, read)
-    judgement = judged(
-        replace(
-            of_logs,
-            stopped=stopped or None,
-            to_be_whole=read,
-            further=further,
-            codes=exit_codes,
-            participants=[node.name for node in plan.nodes],
-            stopped_nodes=stopped_nodes,
-            before=counters_before if counted else None,
-            after=counters_after if counted else None,
-            past=past.judged if past else {},
-            no_past=past.problem or None if past and past.judge else None,
-            alone=alone,
-            ranks=plan.world_size,
-            telemetry={node.name: telemetry.get(node.name) for node in plan.nodes},
-            not_throttled=plan.no_throttling or None,
-            kernel={node.name: watched.kernel.get(node.name) for node in plan.nodes}
-            if sampled and kernel_seen
-            else None,
-            kernel_wanted=plan.kernel_log_clean,
-            links={node.name: node.links for node in plan.nodes},
-            stragglers=slow if plan.stragglers and plan.stragglers.gate else None,
-        ),
-        past,
-    )
-    return replace(judgement, telemetry=telemetry, stragglers=slow)
 
 
-def stragglers_of(plan: LaunchPlan, logs: Mapping[str, NodeLog | None]) -> Stragglers | None:
-    """What the ranks' own times come to; None where they are not compared."""
+def _watch(plan: LaunchPlan, watched: Watched, telemetry: Mapping[str, NodeTelemetry]) -> NodeWatch:
+    nodes = [node.name for node in plan.nodes]
+    readable = any(window and not window.unreadable for window in watched.kernel.values())
+    kernel = plan.telemetry_s is not None and (plan.kernel_log_clean or readable)
+    return NodeWatch(
+        telemetry={node: telemetry.get(node) for node in nodes},
+        not_throttled=plan.no_throttling,
+        kernel={node: watched.kernel.get(node) for node in nodes} if kernel else None,
+        kernel_wanted=plan.kernel_log_clean,
+        links={node.name: node.links for node in plan.nodes},
+    )
+
+
+def stragglers_of(plan: LaunchPlan, logs: LogsByNode) -> Stragglers | None:
+    """Compare the ranks' own times; None where the plan does not compare them."""
     if plan.stragglers is None:
         return None
     layout = of_ranks.Layout(plan.ranks, tensor=plan.tensor_parallel, pipeline=plan.pipeline_parallel)
     return of_ranks.judged({name: log.measured if log else None for name, log in logs.items()}, layout, plan.stragglers)
 
 
-def judge_measured(
-    plan: LaunchPlan,
-    logs: Mapping[str, NodeLog | None],
-    exit_codes: Mapping[str, int | None],
-    stopped: str | None = None,
-    started: bool = True,
-    stopped_nodes: Collection[str] = (),
-) -> Judgement:
+def judge_measured(plan: LaunchPlan, logs: LogsByNode, end: JobEnd) -> Judgement:
     """Judge a job that measures and does not train: that it ran to its end everywhere, and that its logs are whole."""
-    read = {node.name: logs.get(node.name) for node in plan.nodes}
-    if stopped and not (started and any(read.values())):
-        return _only(stopped, not started, {})
-    return judged(
-        Observed(
-            stopped=stopped or None,
-            to_be_whole=read,
-            further=(),
-            codes=exit_codes,
-            participants=[node.name for node in plan.nodes],
-            stopped_nodes=stopped_nodes,
-        )
-    )
+    logs = {node.name: logs.get(node.name) for node in plan.nodes}
+    if _nothing_ran(end, logs):
+        return _only(end)
+    end = replace(end, participants=[node.name for node in plan.nodes])
+    return judge_observed(Observed(end=end, copies=LogCopies(logs)))
 
 
-def judged(job: Observed, past: Past | None = None) -> Judgement:
-    """The gates of a job, with the lines and the figures that they rest on."""
-    figures = job.figures or measure([])
+def judge_observed(job: Observed) -> Judgement:
+    """Judge a job by its evidence, and keep the lines and the figures that the gates rest on."""
+    figures = job.speed.figures if job.speed else measure([])
+    past = job.expected.past
     baselines = _baselines(past, figures) if past and not past.problem else {}
-    kept = gates.recorded({*job.expect, *job.past}, figures, baselines)
-    return Judgement(gates.judge(job), list(job.iterations or ()), figures, kept, baselines)
+    kept = gates.recorded({*job.expected.bounds, *(past.judged if past else ())}, figures, baselines)
+    lines = list(job.training.iterations) if job.training else []
+    return Judgement(gates.judge(job), lines, figures, kept, baselines)
 
 
 def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
@@ -159,31 +144,32 @@ def _baselines(past: Past, figures: Figures) -> dict[str, Baseline]:
 
 
 def wants_rdma(plan: LaunchPlan) -> bool:
-    """Whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then have
-    none to speak with it. Sockets by intent are a plan without devices, or what the site says of them itself."""
-    asked_for_sockets = any(
+    """Return whether the job was to use RDMA between its nodes. A single node with devices is enough: the others then
+    have no partner. Sockets are intended in a plan without devices, or where the site sets them."""
+    sockets = any(
         node.environment.get("NCCL_IB_DISABLE", "0") not in ("", "0")
         or node.environment.get("NCCL_NET", "").lower() == "socket"
         for node in plan.nodes
     )
-    return len(plan.nodes) > 1 and any(node.hca for node in plan.nodes) and not asked_for_sockets
+    return len(plan.nodes) > 1 and any(node.hca for node in plan.nodes) and not sockets
 
 
-def never_started(why: str) -> Judgement:
-    """Of a job that has no plan, or of which nothing ran, there is one thing to say."""
-    return _only(why, True, {})
+def never_started(reason: str) -> Judgement:
+    """Judge a job that has no plan, or of which nothing ran: its only gate is the reason."""
+    return _only(JobEnd(stopped=reason, started=False))
 
 
-def _only(why: str, never_started: bool, expect: Mapping[str, float], warmup: int = WARMUP) -> Judgement:
-    """The judgement of a job of which no log tells: expected figures are not recorded besides."""
+def _only(end: JobEnd, expect: Mapping[str, float] | None = None, warmup: int = WARMUP) -> Judgement:
+    """Judge a job without logs: expected figures are not recorded besides."""
     nothing = measure([], warmup)
-    stopped = gates.judge(Observed(stopped=why, never_started=never_started))
-    return Judgement(stopped, [], nothing, gates.recorded(expect, nothing))
+    stopped = gates.judge(Observed(end=JobEnd(stopped=end.stopped, started=end.started)))
+    return Judgement(stopped, [], nothing, gates.recorded(expect or {}, nothing))
 
 
 def watched_counters(desired: DesiredState, state: NodeState, interface: str | None = None) -> dict[str, Any]:
-    """The node's error counters that a run must not raise: of what the desired state asks for (an unreadable one then
-    makes the gate unknown), and of everything else that could be read. Interfaces count where the job uses them."""
+    """Return the node's error counters that a run must not raise: of what the desired state asks for (an unreadable
+    counter then makes the gate unknown), and of all other parts that could be read. Interfaces count where the job
+    uses them."""
     wanted = {
         "rdma": desired.rdma.count > 0,
         "ethtool": desired.rdma.count > 0,

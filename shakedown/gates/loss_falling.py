@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shakedown.catalogue import advice
 from shakedown.common.text import counted
 from shakedown.gates.iterations import is_loss
 from shakedown.gates.loss_curve import BAD, Point, curve
 from shakedown.gates.model import Outcome
+from shakedown.gates.observed import Training
 from shakedown.gates.registry import gate
-from shakedown.logs.log import Iteration
 from shakedown.logs.loss_scale import loss_scale
 from shakedown.state.findings import Verdict
 
 
 @gate
-def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None, reinforced: bool = False) -> Outcome:
-    """The loss falls by more than its scatter and stays down. Statistic: levels, each the median of an eighth of the
+def loss_falling(training: Training) -> Outcome:
+    """Loss falls by more than its scatter and stays down. Statistic: levels, each the median of an eighth of the
     losses (3 at least; of fewer than 8 losses each one), at the start, the best and at the end.
 
     A rise or a jump that does not come back, an oscillation, a plateau of random weights, the same value on every line
@@ -25,13 +23,14 @@ def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None,
     a flat loss of a model that was trained before, and a spike or a rise on the last lines are unknown. So is a curve
     with a loss that is missing or not finite; the iterations that the search for a loss scale skipped are none of it.
     """
+    iterations = training.iterations
     points = [
         Point(line.iteration, line.lm_loss, line.learning_rate)
         for line in iterations
         if line.lm_loss is not None and is_loss(line.lm_loss)
     ]
     holes = len(iterations) - len(points) - len(loss_scale(iterations).barren)
-    if reinforced:
+    if training.shape.reinforced:
         return Outcome(
             verdict=Verdict.UNKNOWN,
             wanted="a loss that falls",
@@ -45,7 +44,7 @@ def loss_falling(iterations: Sequence[Iteration], vocabulary: int | None = None,
             evidence="iterations are in the log twice",
             remedy=advice("unfinished"),
         )
-    seen = curve(points, vocabulary)
+    seen = curve(points, training.shape.vocabulary)
     verdict = Verdict.FAIL if seen.word in BAD else Verdict.UNKNOWN if seen.word != "falls" or holes else Verdict.OK
     missing = f"; no finite loss in {counted(holes, 'iteration')}, so the curve proves nothing" if holes else ""
     return Outcome(

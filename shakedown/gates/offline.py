@@ -1,16 +1,17 @@
-"""Logs from anywhere, judged without a plan: what a plan would say is taken from the logs, from who asks, or from a
-recipe, in this order, and what could not be compared with anything is named."""
+"""Logs from anywhere, judged without a plan. What a plan holds comes from the logs, from the request, or from a recipe,
+in this order. What could not be compared is named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from shakedown import gates
 from shakedown.desired import profiles
 from shakedown.desired.models import Smoke
 from shakedown.gates import NodeLog
-from shakedown.gates.judgement import Judgement, judged
+from shakedown.gates.from_logs import JobSpec, from_logs, fullest_log
+from shakedown.gates.judgement import Judgement, judge_observed
+from shakedown.gates.observed import LogCopies
 from shakedown.jobs.plan.expectations import published
 from shakedown.logs.job_shape import RANKS_PER_NODE, JobShape, shape_of
 from shakedown.recipes.options import ResolvedOptions, choose
@@ -20,8 +21,8 @@ RDMA, SOCKETS = "rdma", "sockets"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What somebody says of the run. None: as the logs or the recipe say."""
+class Request:
+    """What the user says of the run. None: as the logs or the recipe say."""
 
     recipe: str | None = None
     gpu: str | None = None
@@ -37,7 +38,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What the run was, and where that is known from."""
+    """The sizes of the run."""
 
     nodes: int | None  # None: several, and the logs do not state how many
     seq_length: int | None
@@ -45,116 +46,115 @@ class Sizes:
     world_size: int | None
 
 
-def judge_logs(logs: Mapping[str, NodeLog], asked: Asked) -> tuple[Judgement, list[str]]:
-    """The judgement of one run's logs, one for each node or one for all, and what a person should know of it.
+def judge_logs(logs: Mapping[str, NodeLog], request: Request) -> tuple[Judgement, list[str]]:
+    """Judge one run's logs, one for each node or one for all; return the judgement with notes for the user.
 
-    Raises ValueError with every fault of what was asked.
+    Raises ValueError with every fault of the request.
     """
-    chosen = _chosen(asked)
-    said = shape_of([log.shape for log in logs.values()])
-    seen, _damaged = gates.iterations_of(logs)
-    batch = next((it.global_batch_size for it in seen if it.global_batch_size), None) or said.global_batch
-    sizes = _sizes(asked, said, chosen, len(logs))
-    expect, notes = _expected(asked, chosen, sizes, asked.global_batch or batch)
-    expect |= asked.expect
-    rdma = sizes.nodes != 1 and asked.transport != SOCKETS
-    unlogged = 0 if asked.merged or not asked.nodes or _seen(logs) >= asked.nodes else asked.nodes - len(logs)
-    notes.insert(0, _told(sizes, rdma, asked))
-    of_logs = gates.of_logs(
-        logs,
-        expect,
-        asked.iterations,
+    chosen = _chosen(request)
+    shape = shape_of([log.shape for log in logs.values()])
+    lines = fullest_log(logs).iterations
+    batch = next((line.global_batch_size for line in lines if line.global_batch_size), None) or shape.global_batch
+    sizes = _sizes(request, shape, chosen, len(logs))
+    expect, notes = _expected(request, chosen, sizes, request.global_batch or batch)
+    expect |= request.expect
+    rdma = sizes.nodes != 1 and request.transport != SOCKETS
+    every_node = request.merged or not request.nodes or _nodes_seen(logs) >= request.nodes
+    unlogged = 0 if every_node else (request.nodes or 0) - len(logs)
+    notes.insert(0, _note(sizes, rdma, request))
+    spec = JobSpec(
+        expect=expect,
+        iterations=request.iterations,
         seq_length=sizes.seq_length,
         world_size=sizes.world_size,
         global_batch=sizes.global_batch,
         rdma=rdma,
         unlogged=unlogged,
-        gpus=[asked.gpu] if asked.gpu else (),
-        own=False,
+        gpus=[request.gpu] if request.gpu else (),
+        prints_iterations=False,
     )
-    another = chosen if chosen and chosen.changed and _published_for(chosen, asked.gpu, sizes.nodes) else None
-    job = replace(
-        of_logs,
-        to_be_whole=logs if unlogged or any(log.incomplete for log in logs.values()) else None,
-        recipe=another.recipe.name if another else None,
-        otherwise=another.changed if another else None,
-    )
-    return judged(job), notes
+    job = from_logs(logs, spec)
+    if unlogged or any(log.incomplete for log in logs.values()):
+        job = replace(job, copies=LogCopies(logs, unlogged=unlogged))
+    if chosen and chosen.changed and _published_for(chosen, request.gpu, sizes.nodes):
+        expected = replace(job.expected, recipe=chosen.recipe.name, differences=chosen.changed)
+        job = replace(job, expected=expected)
+    return judge_observed(job), notes
 
 
-def _seen(logs: Mapping[str, NodeLog]) -> int:
-    """How many nodes the logs are of. RCCL's lines name the host that wrote them, so one log may show several; one
-    without such lines is of one node."""
+def _nodes_seen(logs: Mapping[str, NodeLog]) -> int:
+    """Count the nodes that the logs are of. RCCL's lines name the host that wrote them, so one log may show several; a
+    log without such lines is of one node."""
     hosts = frozenset().union(*(log.shape.hosts for log in logs.values()))
     return max(len(logs), len(hosts) + sum(not log.shape.hosts for log in logs.values()))
 
 
-def _chosen(asked: Asked) -> ResolvedOptions | None:
-    """The recipe's own options. Raises ValueError for a recipe or a GPU that there is none of."""
+def _chosen(request: Request) -> ResolvedOptions | None:
+    """Return the recipe's own options. Raises ValueError for an unknown recipe or GPU."""
     faults = []
-    known = [name for name in profiles.names("gpu") if name != "cpu"]
-    if asked.recipe is not None and asked.recipe not in recipes():
-        faults.append(f"--recipe {asked.recipe}: there are {', '.join(recipes())}")
-    if asked.recipe is not None and asked.gpu is None:
-        faults.append(f"--recipe {asked.recipe}: figures are per GPU model, so --gpu is needed with it")
-    if asked.gpu is not None and asked.gpu not in known:
-        faults.append(f"--gpu {asked.gpu}: there are {', '.join(known)}")
+    models = [name for name in profiles.names("gpu") if name != "cpu"]
+    if request.recipe is not None and request.recipe not in recipes():
+        faults.append(f"--recipe {request.recipe}: there are {', '.join(recipes())}")
+    if request.recipe is not None and request.gpu is None:
+        faults.append(f"--recipe {request.recipe}: figures are per GPU model, so --gpu is needed with it")
+    if request.gpu is not None and request.gpu not in models:
+        faults.append(f"--gpu {request.gpu}: there are {', '.join(models)}")
     if faults:
         raise ValueError("; ".join(faults))
-    if asked.recipe is None:
+    if request.recipe is None:
         return None
-    chosen, _problems = choose(recipes()[asked.recipe], Smoke(recipe=asked.recipe))
+    chosen, _problems = choose(recipes()[request.recipe], Smoke(recipe=request.recipe))
     return chosen
 
 
-def _of_recipe(chosen: ResolvedOptions | None, role: str) -> int | None:
-    """A size of the recipe; None where its program alone knows it."""
+def _recipe_size(chosen: ResolvedOptions | None, role: str) -> int | None:
+    """Return a size of the recipe; None where its program alone knows it."""
     option = chosen.recipe.family.roles.items().get(role) if chosen else None
     value = chosen.value(option) if chosen and option else None
     return int(value) if value is not None else None
 
 
-def _sizes(asked: Asked, said: JobShape, chosen: ResolvedOptions | None, logs: int) -> Sizes:
-    if asked.nodes is not None and asked.nodes < logs:
-        raise ValueError(f"--nodes {asked.nodes}: there are {logs} logs, and each is of a node of its own")
-    nodes = asked.nodes or said.node_count(logs)
+def _sizes(request: Request, shape: JobShape, chosen: ResolvedOptions | None, logs: int) -> Sizes:
+    if request.nodes is not None and request.nodes < logs:
+        raise ValueError(f"--nodes {request.nodes}: there are {logs} logs, and each is of a node of its own")
+    nodes = request.nodes or shape.node_count(logs)
     ranks = chosen.recipe.ranks_per_node or RANKS_PER_NODE if chosen else None
     return Sizes(
         nodes=nodes,
-        seq_length=asked.seq_length or said.seq_length or _of_recipe(chosen, "seq_length"),
-        global_batch=asked.global_batch or said.global_batch or _of_recipe(chosen, "global_batch"),
-        world_size=asked.world_size or said.world_size or (nodes * ranks if ranks and nodes else None),
+        seq_length=request.seq_length or shape.seq_length or _recipe_size(chosen, "seq_length"),
+        global_batch=request.global_batch or shape.global_batch or _recipe_size(chosen, "global_batch"),
+        world_size=request.world_size or shape.world_size or (nodes * ranks if ranks and nodes else None),
     )
 
 
 def _expected(
-    asked: Asked, chosen: ResolvedOptions | None, sizes: Sizes, batch: int | None
+    request: Request, chosen: ResolvedOptions | None, sizes: Sizes, batch: int | None
 ) -> tuple[dict[str, float], list[str]]:
-    """The recipe's figures, where they hold for what was run."""
-    if chosen is None or asked.gpu is None:
+    """Return the recipe's figures, where they hold for what was run, with notes on derived figures."""
+    if chosen is None or request.gpu is None:
         return {}, []
     entries = chosen.recipe.entry.expect
-    if not any(asked.gpu in entry.gpus for entry in entries):
-        known = sorted({name for entry in entries for name in entry.gpus})
+    if not any(request.gpu in entry.gpus for entry in entries):
+        gpus = sorted({name for entry in entries for name in entry.gpus})
         raise ValueError(
-            f"--recipe {asked.recipe}: no figures for {asked.gpu} (there are for {', '.join(known) or 'none'})"
+            f"--recipe {request.recipe}: no figures for {request.gpu} (there are for {', '.join(gpus) or 'none'})"
         )
     for role, value in (("seq_length", sizes.seq_length), ("global_batch", batch)):
-        own = _of_recipe(chosen, role)
+        own = _recipe_size(chosen, role)
         if own is not None and value is not None and value != own:
             chosen.changed.append(f"{chosen.recipe.family.roles.items()[role]} = {own}, and the run had {value}")
     if sizes.nodes is None:
-        raise ValueError(f"--recipe {asked.recipe}: the logs do not state how many nodes there were: add --nodes")
-    figures, derived = published(chosen, [asked.gpu], sizes.nodes)
-    return figures, [f"{each.name} {each.value}: {each.why}" for each in derived]
+        raise ValueError(f"--recipe {request.recipe}: the logs do not state how many nodes there were: add --nodes")
+    figures, derived = published(chosen, [request.gpu], sizes.nodes)
+    return figures, [f"{figure.name} {figure.value}: {figure.why}" for figure in derived]
 
 
 def _published_for(chosen: ResolvedOptions, gpu: str | None, nodes: int | None) -> bool:
-    return any(each.nodes == nodes and gpu in each.gpus for each in chosen.recipe.entry.expect)
+    return any(figures.nodes == nodes and gpu in figures.gpus for figures in chosen.recipe.entry.expect)
 
 
-def _told(sizes: Sizes, rdma: bool, asked: Asked) -> str:
+def _note(sizes: Sizes, rdma: bool, request: Request) -> str:
     nodes = "one node" if sizes.nodes == 1 else f"{sizes.nodes or 'an unknown number of'} nodes"
-    how = "" if sizes.nodes == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
-    says = " (--nodes)" if asked.nodes else ""
-    return f"judged as a run of {nodes}{says}{how}"
+    transport = "" if sizes.nodes == 1 else ", with RDMA between them" if rdma else ", with sockets between them"
+    option = " (--nodes)" if request.nodes else ""
+    return f"judged as a run of {nodes}{option}{transport}"

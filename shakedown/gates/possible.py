@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from shakedown.catalogue import advice
 from shakedown.gates.model import Outcome, ranges, some
+from shakedown.gates.observed import Speed
 from shakedown.gates.registry import gate
-from shakedown.logs.figures import Figures
 from shakedown.logs.log import Iteration
 from shakedown.logs.metrics import METRICS
 from shakedown.logs.peaks import peak
@@ -18,38 +18,33 @@ _ROUNDING = 1.001  # throughputs are printed with one decimal
 
 
 @gate(stands=True)
-def possible_throughput(
-    figures: Figures,
-    timed: Sequence[Iteration],
-    gpus: Collection[str] = (),
-    precision: str | None = None,
-    token_flops: float | None = None,
-    told_tokens: float | None = None,
-) -> Outcome:
+def possible_throughput(speed: Speed) -> Outcome | None:
     """No judged line has more TFLOP/s per GPU than the GPU's dense peak in the job's precision; tokens/s, and samples/s
     of all GPUs, count as well where the log states the model. Of an unknown GPU or precision the highest peak counts.
     Neither has a line a time or a throughput that is no number, negative, or no time at all. Statistic: each line.
     """
-    known = peak(gpus, precision)
-    most = known.tflops * _ROUNDING
-    lines = {line.iteration: line.tflops_per_gpu for line in timed if line.tflops_per_gpu is not None}
+    if speed.timed is None:
+        return None
+    limit = peak(speed.gpus, speed.shape.precision)
+    most = limit.tflops * _ROUNDING
+    lines = {line.iteration: line.tflops_per_gpu for line in speed.timed if line.tflops_per_gpu is not None}
     beyond = {at: value for at, value in lines.items() if value > most}
     highest = [(max(lines.values()), "on a line")] if lines else []
-    if figures.throughput_per_gpu is not None:
-        highest.append((max(figures.throughput_per_gpu.value, figures.throughput_per_gpu.mean), "of the figure"))
-    tokens = figures.tokens_per_gpu
+    if throughput := speed.figures.throughput_per_gpu:
+        highest.append((max(throughput.value, throughput.mean), "of the figure"))
+    tokens, token_flops = speed.figures.tokens_per_gpu, speed.shape.token_flops
     if tokens is not None and token_flops:
         highest.append((max(tokens.value, tokens.mean) * token_flops / 1e12, f"by {tokens.mean:.6g} tokens/s/GPU"))
-    if told_tokens is not None and token_flops:
-        highest.append((told_tokens * token_flops / 1e12, f"by {told_tokens:.6g} tokens/s/GPU, of all GPUs' number"))
-    top, whence = max(highest, default=(0.0, "in no line"))
-    lies = impossible(timed)
+    if (total := speed.all_gpus_tokens) is not None and token_flops:
+        highest.append((total * token_flops / 1e12, f"by {total:.6g} tokens/s/GPU, of all GPUs' number"))
+    top, source = max(highest, default=(0.0, "in no line"))
+    lies = impossible(speed.timed)
     failed = bool(beyond) or bool(lies) or top > most
     where = f", at iteration {ranges(beyond)}" if beyond else ""
-    evidence = f"{top:.6g} TFLOP/s/GPU {whence}{where}; at most {known}"
+    evidence = f"{top:.6g} TFLOP/s/GPU {source}{where}; at most {limit}"
     return Outcome(
         verdict=Verdict.FAIL if failed else Verdict.OK,
-        wanted=known.tflops,
+        wanted=limit.tflops,
         actual=top,
         unit="TFLOP/s/GPU",
         evidence="; ".join([*([f"no machine has {some(lies)}"] if lies else []), evidence]),

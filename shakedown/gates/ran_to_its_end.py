@@ -1,27 +1,32 @@
-"""Whether the job was begun, and ended by itself."""
+"""Whether the job was started, and ended by itself."""
 
 from __future__ import annotations
 
 from shakedown.gates.model import Outcome
+from shakedown.gates.observed import ContainerEnd, JobEnd
 from shakedown.gates.registry import gate
 from shakedown.state.findings import Verdict
 
 
 @gate
-def ran_to_its_end(stopped: str, never_started: bool = False) -> Outcome:
-    """The job was planned, started, and not stopped; asked only of one that was, or never began."""
+def ran_to_its_end(end: JobEnd) -> Outcome | None:
+    """No job was stopped, or failed to start; skipped for a job that ended by itself."""
+    if not end.stopped:
+        return None
     return Outcome(
         verdict=Verdict.FAIL,
         wanted="the job ends by itself",
-        actual="never started" if never_started else "stopped",
-        evidence=stopped,
-        remedy="mend what is named, and run again"
-        if never_started
-        else "see the node and the line that were first; its whole log is in the run directory",
+        actual="stopped" if end.started else "never started",
+        evidence=end.stopped,
+        remedy="see the node and the line that were first; its whole log is in the run directory"
+        if end.started
+        else "repair what is named, and run again",
     )
 
 
 @gate
-def ran(not_ended: str) -> Outcome:
-    """A benchmark ran to its end; asked only of one that did not."""
-    return Outcome(verdict=Verdict.FAIL, wanted="ran to its end", evidence=not_ended)
+def ran(container: ContainerEnd) -> Outcome | None:
+    """No benchmark was stopped before its end; skipped for a benchmark that ran to its end."""
+    if not container.stopped:
+        return None
+    return Outcome(verdict=Verdict.FAIL, wanted="ran to its end", evidence=container.stopped)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shakedown.gates.model import Outcome
+from shakedown.gates.observed import Expected
 from shakedown.gates.registry import gate
 from shakedown.state.findings import Verdict
 
 
 @gate
-def recipe(recipe: str, otherwise: Sequence[str]) -> Outcome:
-    """The job is the recipe's. Who names one wants its figures judged: where they cannot be, the answer is not yes."""
+def recipe(expected: Expected) -> Outcome | None:
+    """Log and recipe are of the same job. Without that the recipe's figures cannot be judged, so another job is
+    unknown."""
+    if not expected.recipe:
+        return None
     return Outcome(
         verdict=Verdict.UNKNOWN,
-        wanted=recipe,
+        wanted=expected.recipe,
         actual="another job",
-        evidence=f"the recipe has {', '.join(otherwise)}",
+        evidence=f"the recipe has {', '.join(expected.differences)}",
         remedy="judge the log of a run of this recipe, or leave --recipe out and say with --expect what is wanted",
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shakedown.catalogue import advice
-from shakedown.gates.alone import Alone
 from shakedown.gates.model import Outcome, some
+from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.registry import gate
-from shakedown.logs.figures import Figures
 from shakedown.logs.metrics import MEAN, metric_of
 from shakedown.state.findings import Verdict
 
@@ -15,11 +14,15 @@ OF_ALL = (*_ADD_UP, *(name + MEAN for name in _ADD_UP))
 
 
 @gate
-def scaling_efficiency(alone: Alone, figures: Figures, ranks: int) -> Outcome:
-    """The nodes together have the wanted share (smoke.scaling) of what they have alone in sum, in tokens/s and TFLOP/s;
+def scaling_efficiency(expected: Expected, speed: Speed) -> Outcome | None:
+    """Together the nodes have the wanted share (smoke.scaling) of what they have alone in sum, in tokens/s and TFLOP/s;
     unknown where a node's own figure is missing. Statistic: the lowest share of the medians and of the means."""
-    said, shares, missing = [], {}, []
-    values = figures.values()
+    alone = expected.alone
+    if alone is None:
+        return None
+    texts: list[str] = []
+    shares, missing = {}, []
+    values = speed.figures.values()
     for metric in OF_ALL:
         together = values.get(metric)
         own = {
@@ -32,23 +35,23 @@ def scaling_efficiency(alone: Alone, figures: Figures, ranks: int) -> Outcome:
         if together is None or without:
             missing.append(f"{unit}: {f'nothing of {some(without)} alone' if without else 'no figure together'}")
             continue
-        total, of_all = sum(own.values()), together * ranks
+        total, of_all = sum(own.values()), together * speed.ranks
         if not (of_all and all(own.values())):
-            said.append(f"{unit}: some print 0, which is rounded, and cannot be compared")
+            texts.append(f"{unit}: some print 0, which is rounded, and cannot be compared")
             continue
         shares[metric] = of_all / total
-        each = some([f"{name} {value:.6g}" for name, value in own.items()])
-        said.append(f"{of_all:.6g} {unit} together, {total:.6g} alone ({each})")
+        nodes = some([f"{name} {value:.6g}" for name, value in own.items()])
+        texts.append(f"{of_all:.6g} {unit} together, {total:.6g} alone ({nodes})")
     short = [metric for metric, share in shares.items() if share < alone.share]
     unknown = bool(missing) or not shares
     runs = dict.fromkeys(run for one in alone.nodes.values() if one for run in one.runs)
-    said += missing or ([] if shares else ["no node has a figure of its own"])
-    said += [f"alone in {some(list(runs))}"] if runs else []
+    texts += missing or ([] if shares else ["no node has a figure of its own"])
+    texts += [f"alone in {some(list(runs))}"] if runs else []
     return Outcome(
         verdict=Verdict.FAIL if short else Verdict.UNKNOWN if unknown else Verdict.OK,
         wanted=alone.share,
         actual=min(shares.values(), default=None),
         unit="of the sum alone",
-        evidence="; ".join(said),
+        evidence="; ".join(texts),
         remedy=advice("scaling") if short else advice("not_alone") if unknown else None,
     )

@@ -66,15 +66,15 @@ def paces(iterations: Sequence[Iteration], warmup: int) -> Paces | None:
 def _of_one_batch(batches: Sequence[int | None], times: Sequence[float]) -> list[float]:
     """Return the times as if all lines were of the last batch, which takes its median time."""
     usual = {
-        batch: statistics.median_low([time for each, time in zip(batches, times, strict=True) if each == batch])
+        batch: statistics.median_low([time for other, time in zip(batches, times, strict=True) if other == batch])
         for batch in dict.fromkeys(batches)
     }
     return [time * (usual[batches[-1]] / usual[batch]) for batch, time in zip(batches, times, strict=True)]
 
 
-def steadiness(given: Paces) -> Steadiness:
+def steadiness(paces: Paces) -> Steadiness:
     """Return how even the times are. Slow is what takes more than `steady.slow` times the median."""
-    times = given.times
+    times = paces.times
     median = statistics.median_low(times)
     slow = [time > threshold("steady.slow") * median for time in times]
     begin, longest = _longest(slow)
@@ -96,8 +96,8 @@ def steadiness(given: Paces) -> Steadiness:
         word = "slow iterations"
     elif usual > threshold("steady.slow"):
         word = "uneven"
-    at = given.first + begin * given.interval if longest else None
-    return Steadiness(word, sum(slow), len(times), longest * given.interval, at, usual, mean)
+    at = paces.first + begin * paces.interval if longest else None
+    return Steadiness(word, sum(slow), len(times), longest * paces.interval, at, usual, mean)
 
 
 def _longest(slow: Sequence[bool]) -> tuple[int, int]:
@@ -112,15 +112,15 @@ def _longest(slow: Sequence[bool]) -> tuple[int, int]:
 
 
 def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) -> str:
-    """Return how the times that lines have contradict the time of an iteration that they tell; empty: they do not.
+    """Return how the times of lines contradict the durations of iterations on the lines; empty: they do not.
 
     The clock's resolution is a second; evaluations and checkpoints come between some lines, and not between most.
     """
-    told = {line.iteration: line.elapsed_ms for line in iterations}
+    durations = {line.iteration: line.elapsed_ms for line in iterations}
     apart = [(after - before, at, later - at) for (at, before), (later, after) in pairwise(stamps)]
     if back := [at for wall, at, _ in apart if wall < -1 and abs(wall + 3600) > threshold("clock.summer_time")]:
         return f"the time of the line goes back behind iteration {back[0]}"
-    pairs = [(wall, steps * ms / 1000) for wall, at, steps in apart if steps > 0 and (ms := told.get(at + steps))]
+    pairs = [(wall, steps * ms / 1000) for wall, at, steps in apart if steps > 0 and (ms := durations.get(at + steps))]
     if len(pairs) < threshold("steady.least"):
         return ""
     wall = statistics.median_low([wall for wall, _ in pairs])
@@ -129,4 +129,4 @@ def clock(iterations: Sequence[Iteration], stamps: Sequence[tuple[int, float]]) 
         return ""
     if work * (1 - threshold("clock.share")) - 1 <= wall <= work * (1 + threshold("clock.share")) + 1:
         return ""
-    return f"a line comes every {wall:.6g} s by its own time, and tells of {work:.6g} s"
+    return f"a line comes every {wall:.6g} s by its own time, and says {work:.6g} s"

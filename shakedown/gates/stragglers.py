@@ -16,16 +16,16 @@ def no_straggler(stragglers: Stragglers) -> Outcome:
     """No node's ranks need longer for the same work than other nodes', by `smoke.straggler_fail` or more, in every
     window. Nodes that scatter too much to name one, and ranks whose work is not known to be equal, are unknown."""
     failed = stragglers.named("fail")
-    said = [some([sentence(each) for each in failed])] if failed else []
-    said += [f"not known: {stragglers.unknown}"] if stragglers.unknown else []
-    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if said else Verdict.OK
-    if told := stragglers.named("warn", "notice"):
-        said.append(f"told: {some([sentence(each) for each in told])}")
-    said.append(f"{counted(stragglers.ranks, 'rank')} over {counted(stragglers.windows, 'window')}; {NOT_SEEN}")
+    texts = [some([sentence(straggler) for straggler in failed])] if failed else []
+    texts += [f"not known: {stragglers.unknown}"] if stragglers.unknown else []
+    verdict = Verdict.FAIL if failed else Verdict.UNKNOWN if texts else Verdict.OK
+    if slower := stragglers.named("warn", "notice"):
+        texts.append(f"reported: {some([sentence(straggler) for straggler in slower])}")
+    texts.append(f"{counted(stragglers.ranks, 'rank')} over {counted(stragglers.windows, 'window')}; {NOT_SEEN}")
     return Outcome(
         verdict=verdict,
         wanted="none",
-        actual=", ".join(each.node for each in failed) or None,
-        evidence="; ".join(said),
+        actual=", ".join(straggler.node for straggler in failed) or None,
+        evidence="; ".join(texts),
         remedy=None if verdict is Verdict.OK else advice("straggler"),
     )

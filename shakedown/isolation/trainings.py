@@ -9,6 +9,7 @@ from shakedown.desired.models import TOGETHER, DesiredState
 from shakedown.evidence.results import JobResult
 from shakedown.gates import NodeLog
 from shakedown.gates.judgement import Judgement, judge
+from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.job import Job
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.jobs.plan import make_plan
@@ -96,12 +97,12 @@ def _judgement(plan: LaunchPlan, result: JobResult, directory: RunDirectory) -> 
     kept = {node.name: [_relative(log, directory) for log in node.kept] for node in result.nodes}
     return judge(
         plan,
-        {name: _leader(logs, directory) for name, logs in kept.items()},
-        {node.name: node.exit_code for node in result.nodes},
-        {},
-        {},
-        None if result.completed else result.reason,
-        stopped_nodes=[node.name for node in result.nodes if node.stopped],
+        LogCopies({name: _leader(logs, directory) for name, logs in kept.items()}),
+        JobEnd(
+            exit_codes={node.name: node.exit_code for node in result.nodes},
+            stopped=None if result.completed else result.reason,
+            stopped_nodes=[node.name for node in result.nodes if node.stopped],
+        ),
     )
 
 

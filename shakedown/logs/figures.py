@@ -93,14 +93,14 @@ def measure(
     return Figures(steady=len(steady), **figures)
 
 
-def tokens_told(lines: Sequence[Iteration], seq_length: int | None, world_size: int | None) -> float | None:
-    """Return the tokens a second and GPU that lines tell as tokens or samples a second of all GPUs: the greater of
-    their medians. None where no line does, or where nobody knows how many GPUs (or tokens) there are."""
+def tokens_of_all_gpus(lines: Sequence[Iteration], seq_length: int | None, world_size: int | None) -> float | None:
+    """Return the tokens a second and GPU by the lines that count the tokens or samples of all GPUs: the greater of
+    their medians. None where no line does, or where the number of GPUs (or tokens) is unknown."""
     if not world_size:
         return None
-    told = [(values, 1) for values in [_values(lines, "tokens_per_s")] if values]
-    told += [(values, seq_length) for values in [_values(lines, "samples_per_s")] if values and seq_length]
-    return max((statistics.median(values) * factor / world_size for values, factor in told), default=None)
+    rates = [(values, 1) for values in [_values(lines, "tokens_per_s")] if values]
+    rates += [(values, seq_length) for values in [_values(lines, "samples_per_s")] if values and seq_length]
+    return max((statistics.median(values) * factor / world_size for values, factor in rates), default=None)
 
 
 def judged_lines(iterations: Sequence[Iteration], warmup: int = WARMUP) -> Sequence[Iteration]:

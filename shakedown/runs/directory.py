@@ -63,6 +63,7 @@ from shakedown.gates.benchmark_run import judge as judge_benchmark
 from shakedown.gates.benchmark_run import not_run
 from shakedown.gates.judgement import Judgement, judge, judge_measured, never_started
 from shakedown.gates.model import some
+from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
 from shakedown.jobs.benchmark.plan import REPORT
 from shakedown.jobs.benchmark.results import Results, read
 from shakedown.jobs.job import job_name
@@ -500,33 +501,33 @@ def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Ju
         judgement = judge_measured(
             job.plan,
             _logs_of(directory, job, evidence),
-            evidence.exit_codes,
-            evidence.stopped,
-            evidence.started,
-            evidence.stopped_nodes,
+            _end(evidence),
         )
     else:
         judgement = judge(
             job.plan,
-            _logs_of(directory, job, evidence),
-            evidence.exit_codes,
-            evidence.counters_before,
-            evidence.counters_after,
-            evidence.stopped,
-            copies.changed(directory.path, evidence.logs),
-            evidence.started,
-            evidence.past,
-            evidence.alone,
+            LogCopies(_logs_of(directory, job, evidence), copies.changed(directory.path, evidence.logs)),
+            _end(evidence),
+            Counters(evidence.counters_before, evidence.counters_after),
+            Expected(past=evidence.past, alone=evidence.alone),
             copies.watched(directory.path, evidence.logs, evidence.timing),
-            evidence.stopped_nodes,
         )
     of_this = {"job": job.name, "node": job.node}
     judged = list(judgement.gates)
     if any(evidence.left.values()) or (
         evidence.left and len(judged) > 1
     ):  # of what never ran there is one thing to say
-        judged += gates.judge(Observed(left=evidence.left))
+        judged += gates.judge(Observed(end=JobEnd(left=evidence.left)))
     return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judged])
+
+
+def _end(evidence: Evidence) -> JobEnd:
+    return JobEnd(
+        exit_codes=evidence.exit_codes,
+        stopped=evidence.stopped,
+        started=evidence.started,
+        stopped_nodes=evidence.stopped_nodes,
+    )
 
 
 def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:

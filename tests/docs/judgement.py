@@ -14,7 +14,6 @@ from shakedown.catalogue import Log, Severity, entries
 from shakedown.checks import answers, checks
 from shakedown.checks.compare import remedy_of
 from shakedown.gates import rules
-from shakedown.gates.registry import Rule
 from shakedown.logs.metrics import METRICS
 from shakedown.node.settings import SETTINGS
 from shakedown.state.findings import Verdict
@@ -52,7 +51,7 @@ ENDS = {
     "login, a reboot, root, systemd or a person",
     Verdict.UNKNOWN: "something could not be read: a finding, a gate",
 }
-_OF_BENCHMARKS = {"reported", "problems", "steps", "ended_with", "not_ended"}  # evidence that only a benchmark has
+_OF_BENCHMARKS = {"benchmark", "container"}  # groups of evidence that only a benchmark has
 
 
 def verdicts() -> str:
@@ -138,14 +137,9 @@ def gates() -> str:
     parts = []
     for title, of_benchmark in titles.items():
         found = [rule for rule in rules() if bool(rule.needs & _OF_BENCHMARKS) == of_benchmark]
-        rows = [(_name(rule), prose(rule.holds_when)) for rule in found]
+        rows = [(rule.names or f"`{rule.name}`", prose(rule.holds_when)) for rule in found]
         parts.append(f"{title}:\n\n{table(('gate', 'holds when'), rows)}")
     return "\n".join(parts)
-
-
-def _name(rule: Rule) -> str:
-    several = f"`{rule.prefix}METRIC`" if rule.prefix else "each expected metric"
-    return f"`{rule.name}`" if rule.name else several
 
 
 def metrics() -> str:

@@ -16,6 +16,7 @@ from shakedown.desired.models import Benchmark
 from shakedown.desired.problems import DesiredStateError
 from shakedown.gates.benchmark import figures_finite, steps_complete
 from shakedown.gates.benchmark_run import judge
+from shakedown.gates.observed import Benchmark as Reported
 from shakedown.jobs.benchmark.plan import REPORT as PERF
 from shakedown.jobs.benchmark.plan import launch_plan, options
 from shakedown.jobs.benchmark.results import Figure, Results, Step, figures_of, read
@@ -25,6 +26,7 @@ from shakedown.recipes.benchmark import document, excluded
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, judge_job
 from shakedown.state.findings import Verdict
 from tests.documents import commands
+from tests.gates import judged
 from tests.states import resolved
 
 COMMIT = "1" * 40
@@ -315,14 +317,15 @@ def test_a_benchmark_is_judged_again_from_its_run_directory(tmp_path: Path) -> N
 
 def test_what_is_not_known_of_a_benchmark_is_said() -> None:
     steps = [Step(step=1, loss=2.0), Step(step=2, loss=1.5)]
-    assert steps_complete(steps, 2).evidence == "2 step lines"
-    unknown = steps_complete(steps)
+    assert judged(steps_complete(Reported([], steps=steps, total_steps=2))).evidence == "2 step lines"
+    unknown = judged(steps_complete(Reported([], steps=steps)))
     assert (unknown.verdict, unknown.evidence) == (
         Verdict.UNKNOWN,
         "2 step lines; no line says how many there are to be",
     )
-    assert steps_complete(steps, 3).verdict == Verdict.FAIL
-    nothing = figures_finite([])
+    assert judged(steps_complete(Reported([], steps=steps, total_steps=3))).verdict == Verdict.FAIL
+    nothing = figures_finite(Reported([]))
     assert (nothing.verdict, nothing.evidence) == (Verdict.UNKNOWN, "there is no figure")
     one, other = (Figure(metric="mfu", value=value, source=source) for value, source in ((0.4, "a"), (0.0, "b")))
-    assert figures_finite([one]).evidence == "a" and figures_finite([one, other]).evidence == "mfu = 0.0 (b)"
+    assert figures_finite(Reported([one])).evidence == "a"
+    assert figures_finite(Reported([one, other])).evidence == "mfu = 0.0 (b)"

@@ -15,6 +15,7 @@ from shakedown import gates
 from shakedown.checks.examination import Examination, Reading
 from shakedown.cli import main
 from shakedown.gates import Gate
+from shakedown.gates.observed import Expected
 from shakedown.ledger.compared import know_peers
 from shakedown.ledger.store import open_ledger
 from shakedown.logs.figures import Figure, Figures
@@ -203,7 +204,7 @@ def test_a_ledger_that_cannot_be_read_is_told_and_decides_nothing(
     given = compared(current).past
     assert given is not None and given.judged == {} and "cannot be read: ledger " in given.problem
     assert "cannot be read" in "".join(capsys.readouterr())
-    assert [each.name for each in gates.judge(gates.Observed(past=given.judged))] == []
+    assert [each.name for each in gates.judge(gates.Observed(expected=Expected(past=given)))] == []
 
 
 def test_what_nodes_did_alone_comes_from_this_run_or_from_earlier_ones() -> None:

@@ -12,20 +12,21 @@ import pytest
 from shakedown import gates
 from shakedown.gates import Observed, registry
 from shakedown.gates.model import Outcome
+from shakedown.gates.observed import Benchmark, ContainerEnd, JobEnd, NodeWatch, Reading, Training
 from shakedown.gates.registry import Rule, gate
 from shakedown.logs.metrics import METRICS
 from shakedown.state.findings import Verdict
 
 PACKAGE = Path(gates.__file__).parents[1]
-NAMES = [rule.name for rule in gates.rules() if rule.name]
+NAMES = [rule.name for rule in gates.rules() if not rule.names]
 
 
 @pytest.mark.parametrize("rule", gates.rules(), ids=lambda rule: rule.name or "metric")
 def test_a_gate_gets_what_its_parameters_say(rule: Rule) -> None:
-    known, said = get_type_hints(Observed), get_type_hints(rule.function)
+    groups, parameters = get_type_hints(Observed), get_type_hints(rule.function)
     for name in rule.takes:
-        given = [kind for kind in get_args(known[name]) if kind is not type(None)] or [known[name]]
-        assert said[name] in (given[0], known[name]), name
+        kinds = [kind for kind in get_args(groups[name]) if kind is not type(None)] or [groups[name]]
+        assert parameters[name] in (kinds[0], groups[name]), name
     assert rule.holds_when.endswith(".")
 
 
@@ -47,17 +48,20 @@ def test_the_name_of_a_gate_stands_nowhere_else_in_the_product() -> None:
     assert not found
 
 
-def test_what_there_is_evidence_of_decides_which_gates_are_asked() -> None:
-    def asked(**observed: Any) -> list[str]:
-        return [each.name for each in gates.judge(Observed(**observed))]
+def test_a_gate_without_evidence_is_skipped() -> None:
+    def judged(**groups: Any) -> list[str]:
+        return [gate.name for gate in gates.judge(Observed(**groups))]
 
-    assert asked() == []
-    assert asked(left={}) == ["nothing_left"]
-    assert asked(codes={"a": 0}, participants=["a"]) == ["exit_codes"]
-    assert asked(before={"a": {}}) == []
-    assert asked(ended_with={"a": 0}) == ["exit_code"]
-    assert asked(iterations=[]) == ["iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling"]
-    assert asked(steps=[]) == ["steps_complete", "loss_finite"]
+    assert judged() == []
+    assert judged(end=JobEnd()) == []
+    assert judged(end=JobEnd(left={})) == ["nothing_left"]
+    assert judged(end=JobEnd(exit_codes={"a": 0}, participants=["a"])) == ["exit_codes"]
+    assert judged(watch=NodeWatch()) == []
+    assert judged(container=ContainerEnd(0)) == ["exit_code"]
+    lines = ["iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling"]
+    assert judged(training=Training([])) == lines
+    assert judged(benchmark=Benchmark([])) == ["report", "figures_finite"]
+    assert judged(benchmark=Benchmark([], steps=[]))[2:] == ["steps_complete", "loss_finite"]
     assert set(METRICS) <= {each.name for each in gates.judge_log({}, dict.fromkeys(METRICS, 1.0))}
 
 
@@ -74,34 +78,35 @@ def outcome(verdict: Verdict = Verdict.OK) -> Outcome:
     return Outcome(verdict=verdict)  # type: ignore[arg-type]
 
 
-def test_a_new_gate_is_asked_like_the_others_and_comes_after_them(registered: object) -> None:
+def test_a_new_gate_judges_like_the_others_and_comes_after_them(registered: object) -> None:
     @gate
-    def never_mind(iterations: list[Any], left: dict[str, Any] | None = None) -> Outcome:
+    def never_mind(training: Training, end: JobEnd | None = None) -> Outcome:
         """Nobody minds."""
-        return outcome(Verdict.FAIL if left else Verdict.OK)
+        return outcome(Verdict.FAIL if end and end.left else Verdict.OK)
 
-    assert never_mind([]).name == "never_mind"
     assert gates.rules()[-1].holds_when == "Nobody minds."
-    assert gates.judge_log({}, {})[-1] == never_mind([])
-    told = gates.judge(Observed(iterations=[], left={"a": ["x"]}, cut="half of it is not there"))
-    assert (told[-1].verdict, told[-1].evidence) == (Verdict.UNKNOWN, "; but half of it is not there")
-    assert [each.name for each in gates.judge(Observed(left={}))] == ["nothing_left"]
+    last = gates.judge_log({}, {})[-1]
+    assert (last.name, last.verdict) == ("never_mind", never_mind(Training([])).verdict)
+    end, cut = JobEnd(left={"a": ["x"]}), Reading(cut="half of it is not there")
+    last = gates.judge(Observed(training=Training([]), end=end, reading=cut))[-1]
+    assert (last.verdict, last.evidence) == (Verdict.UNKNOWN, "; but half of it is not there")
+    assert [gate.name for gate in gates.judge(Observed(end=JobEnd(left={})))] == ["nothing_left"]
 
 
-def test_a_gate_that_could_not_be_asked_is_refused(registered: object) -> None:
-    with pytest.raises(TypeError, match="weather: no field of Observed"):
+def test_a_gate_that_could_never_judge_is_refused(registered: object) -> None:
+    with pytest.raises(TypeError, match="sunny: Observed has no group weather"):
 
         @gate
         def sunny(weather: str) -> Outcome:
             return outcome()
 
-    with pytest.raises(TypeError, match="nccl_debugg: no field of Observed"):
+    with pytest.raises(TypeError, match="misspelt: Observed has no group logz"):
 
         @gate
-        def misspelt(iterations: list[Any], nccl_debugg: str | None = None) -> Outcome:
+        def misspelt(training: Training, logz: str | None = None) -> Outcome:
             return outcome()
 
-    with pytest.raises(TypeError, match="it needs nothing"):
+    with pytest.raises(TypeError, match="it needs no group"):
 
         @gate
         def always() -> Outcome:
@@ -110,5 +115,5 @@ def test_a_gate_that_could_not_be_asked_is_refused(registered: object) -> None:
     with pytest.raises(ValueError, match="two gates are named exit_code"):
 
         @gate
-        def exit_code(ended_with: dict[str, int]) -> Outcome:
+        def exit_code(container: ContainerEnd) -> Outcome:
             return outcome()

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.gates import Gate, NodeLog, iterations_of, judge_log, read_log, recorded, unknown_metrics, verdict
+from shakedown.gates import Gate, NodeLog, judge_log, read_log, recorded, verdict
 from shakedown.gates.counters import counters
 from shakedown.gates.exit_codes import exit_codes
+from shakedown.gates.from_logs import fullest_log, unknown_metrics
+from shakedown.gates.observed import Counters, JobEnd
 from shakedown.logs.figures import measure
 from shakedown.logs.log import Iteration, Summary
 from shakedown.logs.metrics import METRICS
@@ -40,6 +42,10 @@ def run(count: int = 20, loss: Callable[[int], float | None] = falling, **fields
 
 def log(iterations: list[Iteration], **fields: object) -> NodeLog:
     return NodeLog.model_validate({"lines": 1000, "iterations": iterations, **fields})
+
+
+def ended(codes, participants=(), stopped_nodes=()):
+    return exit_codes(JobEnd(exit_codes=codes, participants=participants, stopped_nodes=stopped_nodes))
 
 
 def judged(logs: NodeLog | dict[str, NodeLog | None], expect: dict[str, float] | None = None, **how) -> dict[str, Gate]:
@@ -85,9 +91,9 @@ def test_mistake_4_a_nan_loss_that_megatron_leaves_out_does_not_pass():
 
 
 def test_mistake_5_a_counter_without_a_before_is_not_compared_with_zero():
-    gate = counters({"n1": {}}, {"n1": {"rdma/bnxt_re0/rx_err": 0}})
+    gate = counters(Counters({"n1": {}}, {"n1": {"rdma/bnxt_re0/rx_err": 0}}))
     assert gate.verdict is UNKNOWN
-    assert counters({}, {"n1": {"rdma/bnxt_re0/rx_err": 0}}).verdict is UNKNOWN
+    assert counters(Counters({}, {"n1": {"rdma/bnxt_re0/rx_err": 0}})).verdict is UNKNOWN
 
 
 def test_mistake_9_every_nodes_log_and_exit_code_counts_not_only_the_last_ones():
@@ -96,13 +102,14 @@ def test_mistake_9_every_nodes_log_and_exit_code_counts_not_only_the_last_ones()
     assert gate.verdict is FAIL
     assert "n1 line 1: gpu_hang" in gate.evidence
     assert judged({"n1": None, "n2": good})["no_failure_signature"].verdict is UNKNOWN
-    assert exit_codes({"n1": 1, "n2": 0}).verdict is FAIL
-    assert exit_codes({"n1": None, "n2": 0}).verdict is UNKNOWN  # a job that never ended
+    assert ended({"n1": 1, "n2": 0}).verdict is FAIL
+    assert ended({"n1": None, "n2": 0}).verdict is UNKNOWN  # a job that never ended
 
 
 def test_mistake_14_a_gate_that_does_not_pass_says_what_to_do():
     logs = {"n1": read_log(text("out_of_memory")), "n2": read_log(text("rccl_untuned"))}
-    gates = [*judge_log(logs, EXPECT), exit_codes({"n1": 1}), counters({"n1": {"a": 1}}, {"n1": {"a": 2}})]
+    risen = Counters({"n1": {"a": 1}}, {"n1": {"a": 2}})
+    gates = [*judge_log(logs, EXPECT), ended({"n1": 1}), counters(risen)]
     bad = [gate for gate in gates if gate.verdict is not OK]
     assert len(bad) >= 5
     assert all(gate.remedy and gate.evidence for gate in bad)
@@ -228,8 +235,8 @@ def test_skipped_and_nan_iterations_fail():
 def test_only_one_node_has_the_iteration_lines_and_the_others_do_not_spoil_it():
     logs = {"n1": read_log(LOGS / "rocm_other_node.log"), "n2": read_log(LOGS / "rocm.log"), "n3": NodeLog()}
     assert verdict(judge_log(logs, {"mem_usage": 0.9}, 20)) is OK
-    iterations, damaged = iterations_of(logs)
-    assert (len(iterations), damaged) == (20, set())
+    fullest = fullest_log(logs)
+    assert (len(fullest.iterations), fullest.damaged) == (20, ())
 
 
 def test_a_copy_of_the_same_lines_is_no_contradiction_and_other_lines_are():
@@ -293,11 +300,11 @@ def test_the_silence_of_rccl_is_worth_nothing_when_it_was_told_to_be_silent():
 
 def test_exit_codes_of_nodes_that_the_controller_stopped_accuse_none_of_them():
     codes = {"n1": -15, "n2": -9, "n3": -9}
-    gate = exit_codes(codes, codes, stopped_nodes=["n1", "n3"])
+    gate = ended(codes, codes, ["n1", "n3"])
     assert gate.verdict is FAIL
     assert gate.evidence == "n2 ended with -9 (SIGKILL); the controller stopped n1, n3"
     assert gate.actual == {"n2": -9}
-    gate = exit_codes(codes, codes, stopped_nodes=list(codes))
+    gate = ended(codes, codes, list(codes))
     assert (gate.verdict, gate.evidence) == (UNKNOWN, "the controller stopped n1, n2, n3")
 
 
@@ -314,7 +321,7 @@ def test_exit_codes_of_nodes_that_the_controller_stopped_accuse_none_of_them():
     ],
 )
 def test_exit_codes(codes, participants, expected):
-    gate = exit_codes(codes, participants)
+    gate = ended(codes, participants)
     assert gate.verdict is expected
     if gate.verdict is FAIL and -9 in codes.values():
         assert "n2 ended with -9 (SIGKILL)" in gate.evidence
@@ -336,7 +343,7 @@ def test_exit_codes(codes, participants, expected):
     ],
 )
 def test_counters(before, after, expected, said):
-    gate = counters(before, after)
+    gate = counters(Counters(before, after))
     assert gate.verdict is expected
     assert said in gate.evidence
 

@@ -15,6 +15,7 @@ from shakedown.gates.alone import Alone, OneAlone
 from shakedown.gates.baselines.key import Earlier
 from shakedown.gates.baselines.model import MOST, Past
 from shakedown.gates.baselines.peers import peers_of
+from shakedown.gates.observed import Expected, Speed
 from shakedown.logs.figures import Figures, measure
 from shakedown.logs.log import Iteration
 from shakedown.state.findings import Verdict
@@ -45,7 +46,7 @@ def figures(tflops: float, ms: float | None = None) -> Figures:
 
 
 def judged(past: Past, tflops: float) -> list[Gate]:
-    return gates.judge(Observed(figures=figures(tflops), past=past.judged))
+    return gates.judge(Observed(speed=Speed(figures(tflops)), expected=Expected(past=past)))
 
 
 def test_a_figure_is_judged_by_earlier_runs_of_its_epoch() -> None:
@@ -102,7 +103,9 @@ def test_a_figure_that_only_earlier_runs_have_is_unknown() -> None:
 
 
 def test_earlier_runs_that_nobody_knows_are_unknown() -> None:
-    (gate,) = gates.judge(Observed(no_past="ledger.sqlite: permission denied"))
+    (gate,) = gates.judge(
+        Observed(expected=Expected(past=Past(judge=True, problem="ledger.sqlite: permission denied")))
+    )
     assert (gate.verdict, gate.evidence) == (Verdict.UNKNOWN, "ledger.sqlite: permission denied") and gate.remedy
 
 
@@ -142,7 +145,7 @@ def alone(share: float = 0.9, **nodes: Any) -> Alone:
 
 
 def scaling(given: Alone, tflops: float) -> Gate:
-    (gate,) = gates.judge(Observed(alone=given, figures=figures(tflops), ranks=16))
+    (gate,) = gates.judge(Observed(speed=Speed(figures(tflops), ranks=16), expected=Expected(alone=given)))
     return gate
 
 

@@ -12,8 +12,10 @@ from shakedown.gates.exit_codes import exit_codes
 from shakedown.gates.logs_complete import logs_complete
 from shakedown.gates.model import QUOTED, some
 from shakedown.gates.nothing_left import nothing_left
+from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.logs.log import Iteration
 from shakedown.state.findings import Verdict
+from tests.gates import judged
 
 
 def lines(count: int, step: int = 1, **fields: object) -> list[Iteration]:
@@ -56,8 +58,8 @@ def test_a_line_that_does_not_tell_of_skips_is_named_and_no_other() -> None:
 
 
 def test_no_logs_are_said_to_be_none_and_whole_ones_to_be_whole() -> None:
-    assert logs_complete({}).evidence == "there are no logs"
-    assert logs_complete({"node01": NodeLog(lines=7)}).evidence == "7 lines, as long as on the nodes"
+    assert logs_complete(LogCopies({})).evidence == "there are no logs"
+    assert logs_complete(LogCopies({"node01": NodeLog(lines=7)})).evidence == "7 lines, as long as on the nodes"
 
 
 def test_a_remedy_fits_what_was_found() -> None:
@@ -93,14 +95,14 @@ def test_a_remedy_fits_what_was_found() -> None:
     ],
 )
 def test_an_exit_code_is_said_with_its_signal_and_one_that_is_missing_too(codes, participants, said) -> None:
-    assert exit_codes(codes, participants).evidence == said
+    assert judged(exit_codes(JobEnd(exit_codes=codes, participants=participants))).evidence == said
 
 
 def test_what_is_left_on_a_node_is_named_and_to_be_looked_for() -> None:
-    clean = nothing_left({"node01": [], "node02": []})
+    clean = judged(nothing_left(JobEnd(left={"node01": [], "node02": []})))
     assert (clean.verdict, clean.actual, clean.remedy) == (Verdict.OK, 0, None)
     assert clean.evidence == "all processes and containers of 2 nodes were seen to be gone"
-    left = nothing_left({"node01": [], "node02": ["container abc"]})
+    left = judged(nothing_left(JobEnd(left={"node01": [], "node02": ["container abc"]})))
     assert (left.verdict, left.actual, left.evidence) == (Verdict.UNKNOWN, 1, "node02: container abc")
     assert left.remedy is not None and "end them" in left.remedy
 

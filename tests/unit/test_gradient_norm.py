@@ -12,6 +12,7 @@ from shakedown.gates import NodeLog, judge_log, read_log
 from shakedown.gates.gradients import gradient_norm
 from shakedown.logs.log import Iteration
 from shakedown.state.findings import Verdict
+from tests.gates import judged, training
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
@@ -25,7 +26,7 @@ def run(norms: list[float | None]) -> list[Iteration]:
 def test_a_norm_that_is_no_number_fails_on_any_line(wrong: float, at: int) -> None:
     norms: list[float | None] = [2.0] * 20
     norms[at] = wrong
-    gate = gradient_norm(run(norms))
+    gate = judged(gradient_norm(training(run(norms))))
     assert gate.verdict is FAIL and f"iteration {at + 1} " in gate.evidence
 
 
@@ -48,7 +49,7 @@ def test_nan_on_every_line_of_a_log_fails() -> None:
     ],
 )
 def test_a_norm_that_explodes_or_vanishes_fails(norms: list[float | None], actual: str) -> None:
-    gate = gradient_norm(run(norms))
+    gate = judged(gradient_norm(training(run(norms))))
     assert (gate.verdict, gate.actual) == (FAIL, actual) and gate.evidence and gate.remedy
 
 
@@ -63,11 +64,11 @@ def test_a_norm_that_explodes_or_vanishes_fails(norms: list[float | None], actua
     ],
 )
 def test_a_norm_that_stays_in_bounds_passes(norms: list[float | None]) -> None:
-    assert gradient_norm(run(norms)).verdict is OK
+    assert judged(gradient_norm(training(run(norms)))).verdict is OK
 
 
 def test_a_spike_on_the_last_line_leaves_open_whether_it_comes_back() -> None:
-    assert gradient_norm(run([2.0] * 19 + [500.0])).verdict is UNKNOWN
+    assert judged(gradient_norm(training(run([2.0] * 19 + [500.0])))).verdict is UNKNOWN
 
 
 def test_the_search_for_a_loss_scale_does_not_count() -> None:
@@ -77,11 +78,11 @@ def test_the_search_for_a_loss_scale_does_not_count() -> None:
                 loss_scale=2.0 ** (32 - min(line.iteration, 6)))
         for line in lines
     ]  # fmt: skip
-    assert gradient_norm(lines).verdict is OK
-    assert gradient_norm(lines[:6]).verdict is UNKNOWN
+    assert judged(gradient_norm(training(lines))).verdict is OK
+    assert judged(gradient_norm(training(lines[:6]))).verdict is UNKNOWN
 
 
-def test_a_log_without_norms_is_not_asked() -> None:
+def test_a_log_without_norms_is_skipped() -> None:
     gates = judge_log(NodeLog(lines=9, iterations=tuple(run([None] * 20))), {})
     assert "gradient_norm" not in [gate.name for gate in gates]
 
@@ -89,5 +90,5 @@ def test_a_log_without_norms_is_not_asked() -> None:
 def test_public_runs_pass() -> None:
     every = [run for path in CURVES.glob("*.toml") for run in runs(path) if run.norms and run.healthy]
     lines = [[line for line in run.iterations() if not math.isnan(line.grad_norm or 0)] for run in every]
-    verdicts = [gradient_norm(each).verdict for each in lines if each]
+    verdicts = [judged(gradient_norm(training(each))).verdict for each in lines if each]
     assert len(verdicts) >= 50 and verdicts.count(FAIL) == 0

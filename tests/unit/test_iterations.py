@@ -11,6 +11,7 @@ from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import GREATEST_LOSS, iterations_complete, loss_finite, no_skipped_or_nan
 from shakedown.logs.log import Iteration
 from shakedown.state.findings import Verdict
+from tests.gates import training
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
@@ -53,7 +54,7 @@ def curve(losses: list[float | None]) -> list[Iteration]:
     ],
 )
 def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, said) -> None:
-    gate = iterations_complete(lines(numbers, total), total)
+    gate = iterations_complete(training(lines(numbers, total), total))
     assert gate.verdict is FAIL
     assert gate.evidence == said
     assert (gate.wanted, gate.unit) == (total, "iterations")
@@ -62,16 +63,16 @@ def test_what_is_wrong_with_the_lines_is_said_and_nothing_else(numbers, total, s
 
 @pytest.mark.parametrize("count", [1, 2, 3, 20])
 def test_all_lines_in_order_are_complete(count) -> None:
-    gate = iterations_complete(lines(range(1, count + 1), count))
+    gate = iterations_complete(training(lines(range(1, count + 1), count)))
     assert (gate.verdict, gate.wanted, gate.actual, gate.remedy) == (OK, count, count, None)
     assert gate.evidence == f"{counted(count, 'line')}, 1 to {count} of {count}"
 
 
 def test_lines_that_count_to_another_number_fail() -> None:
-    gate = iterations_complete(lines(range(1, 4), 3), 4)
+    gate = iterations_complete(training(lines(range(1, 4), 3), 4))
     assert gate.verdict is FAIL
     assert "the lines count to 3, not to 4" in gate.evidence
-    every = iterations_complete(lines(range(2, 9, 2), 8), 9)
+    every = iterations_complete(training(lines(range(2, 9, 2), 8), 9))
     assert every.verdict is FAIL
     assert "the lines count to 8, not to 9" in every.evidence
 
@@ -104,7 +105,7 @@ def test_lines_that_count_to_another_number_fail() -> None:
     ],
 )
 def test_a_log_interval_shows_in_the_lines(numbers, total, expected, actual) -> None:
-    gate = iterations_complete(lines(numbers, total))
+    gate = iterations_complete(training(lines(numbers, total)))
     assert (gate.verdict, gate.actual) == (expected, actual)
     if expected is UNKNOWN:
         assert f"nothing is known of the last {total % 10}" in gate.evidence
@@ -117,27 +118,27 @@ def test_a_log_interval_shows_in_the_lines(numbers, total, expected, actual) -> 
 def test_a_run_that_goes_on_from_a_checkpoint_has_only_the_rest(numbers) -> None:
     before = numbers[0] - (numbers[1] - numbers[0])
     total = numbers[-1]
-    found = iterations_complete(lines(numbers, total), loaded=before)
+    found = iterations_complete(training(lines(numbers, total), loaded=before))
     assert (found.verdict, found.actual) == (OK, total - before)
     assert f"went on from a checkpoint of iteration {before}" in found.evidence
-    cut = iterations_complete(lines(numbers, total))
+    cut = iterations_complete(training(lines(numbers, total)))
     assert (cut.verdict, cut.actual) == (UNKNOWN, total - before)
     assert f"the log begins after iteration {before}" in cut.evidence and cut.remedy
-    assert iterations_complete(lines(numbers, total), total).verdict is FAIL
+    assert iterations_complete(training(lines(numbers, total), total)).verdict is FAIL
     gap = [*numbers[:1], *numbers[2:]]
-    assert iterations_complete(lines(gap, total), loaded=before).verdict is FAIL
-    assert iterations_complete(lines(numbers[:-1], total), loaded=before).verdict is FAIL
-    assert iterations_complete(lines([*numbers, total], total), loaded=before).verdict is FAIL
+    assert iterations_complete(training(lines(gap, total), loaded=before)).verdict is FAIL
+    assert iterations_complete(training(lines(numbers[:-1], total), loaded=before)).verdict is FAIL
+    assert iterations_complete(training(lines([*numbers, total], total), loaded=before)).verdict is FAIL
 
 
 @pytest.mark.parametrize(("said", "exited"), [("at iteration 6", 6), ("after 55.125 minutes", 0)])
 def test_a_program_that_was_told_to_exit_has_ended(said, exited) -> None:
-    found = iterations_complete(lines(range(1, 7), 500), exited=exited)
+    found = iterations_complete(training(lines(range(1, 7), 500), exited=exited))
     assert (found.verdict, found.wanted, found.actual) == (OK, 6, 6)
     assert "told to exit, of 500" in found.evidence
-    assert iterations_complete(lines(range(1, 7), 500), 500, exited=exited).verdict is FAIL
-    assert iterations_complete(lines([1, 2, 4, 5, 6], 500), exited=exited).verdict is FAIL
-    assert iterations_complete(lines([1, 2, 3], 500), exited=6).verdict is FAIL
+    assert iterations_complete(training(lines(range(1, 7), 500), 500, exited=exited)).verdict is FAIL
+    assert iterations_complete(training(lines([1, 2, 4, 5, 6], 500), exited=exited)).verdict is FAIL
+    assert iterations_complete(training(lines([1, 2, 3], 500), exited=6)).verdict is FAIL
     run = "".join(
         f" iteration {at:8d}/     500 | lm loss: {9 - at / 10:.6E} | number of nan iterations:   0 |\n"
         for at in range(1, 7)
@@ -161,9 +162,11 @@ def test_the_log_says_from_which_checkpoint_a_run_goes_on() -> None:
 
 
 def test_a_damaged_line_makes_a_complete_run_unknown_and_no_better_an_incomplete_one() -> None:
-    assert iterations_complete(lines(range(1, 4), 3), damaged=[2]).verdict is UNKNOWN
-    assert iterations_complete(lines(range(1, 3), 3), damaged=[2]).verdict is FAIL
-    assert "the line of iteration 2 was cut" in iterations_complete(lines(range(1, 4), 3), damaged=[2]).evidence
+    assert iterations_complete(training(lines(range(1, 4), 3), damaged=[2])).verdict is UNKNOWN
+    assert iterations_complete(training(lines(range(1, 3), 3), damaged=[2])).verdict is FAIL
+    assert (
+        "the line of iteration 2 was cut" in iterations_complete(training(lines(range(1, 4), 3), damaged=[2])).evidence
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- finite
@@ -184,7 +187,7 @@ def test_a_damaged_line_makes_a_complete_run_unknown_and_no_better_an_incomplete
     ],
 )
 def test_what_is_a_finite_loss(loss, expected) -> None:
-    gate = loss_finite(curve([3.0, loss, 2.0]))
+    gate = loss_finite(training(curve([3.0, loss, 2.0])))
     assert gate.verdict is expected
     assert (gate.wanted, gate.actual, gate.unit) == (3, 3 if expected is OK else 2, "iterations")
     assert (gate.remedy is None) == (expected is OK)
@@ -195,7 +198,7 @@ def test_what_is_a_finite_loss(loss, expected) -> None:
 
 
 def test_each_fault_of_the_losses_is_counted_and_said() -> None:
-    gate = loss_finite(curve([3.0, None, math.inf, None, 2.0]), damaged=[4])
+    gate = loss_finite(training(curve([3.0, None, math.inf, None, 2.0]), damaged=[4]))
     assert (gate.verdict, gate.wanted, gate.actual) == (FAIL, 5, 2)
     for said in (
         "on the line of iteration 2 (",
@@ -203,9 +206,9 @@ def test_each_fault_of_the_losses_is_counted_and_said() -> None:
         "iteration 4 was cut or mixed",
     ):
         assert said in gate.evidence
-    assert loss_finite(curve([3.0, None, 2.0]), damaged=[2]).verdict is UNKNOWN
-    assert loss_finite(curve([3.0, None, 2.0]), damaged=[3]).verdict is FAIL
-    assert loss_finite([]).verdict is FAIL
+    assert loss_finite(training(curve([3.0, None, 2.0]), damaged=[2])).verdict is UNKNOWN
+    assert loss_finite(training(curve([3.0, None, 2.0]), damaged=[3])).verdict is FAIL
+    assert loss_finite(training([])).verdict is FAIL
 
 
 # --------------------------------------------------------------------------------------------------------- skipped
@@ -226,7 +229,7 @@ def test_each_fault_of_the_losses_is_counted_and_said() -> None:
 )
 def test_what_is_counted_as_skipped_or_nan(skipped, nan, expected, actual) -> None:
     changed = lines([2], 3, skipped_iterations=skipped, nan_iterations=nan)
-    gate = no_skipped_or_nan([*lines([1], 3), *changed, *lines([3], 3)])
+    gate = no_skipped_or_nan(training([*lines([1], 3), *changed, *lines([3], 3)]))
     assert (gate.verdict, gate.actual, gate.wanted) == (expected, actual, 0)
     assert ("at iteration 2" in gate.evidence) == (expected is FAIL)
     assert ("the line of iteration 2 does not say" in gate.evidence) == (skipped is None or nan is None)
@@ -235,5 +238,5 @@ def test_what_is_counted_as_skipped_or_nan(skipped, nan, expected, actual) -> No
 
 
 def test_without_lines_nothing_is_known_of_skips() -> None:
-    gate = no_skipped_or_nan([])
+    gate = no_skipped_or_nan(training([]))
     assert (gate.verdict, gate.actual, gate.evidence) == (UNKNOWN, None, "no iteration line")

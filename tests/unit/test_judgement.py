@@ -10,6 +10,7 @@ import pytest
 from shakedown.gates import Gate, NodeLog, read_log
 from shakedown.gates.judgement import judge, wants_rdma
 from shakedown.gates.logs_complete import logs_complete
+from shakedown.gates.observed import JobEnd, LogCopies
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.nccl_debug import quietest
 from shakedown.state.findings import Verdict
@@ -52,7 +53,7 @@ def test_whether_a_plan_wants_rdma_and_what_tcp_then_means(given: dict[str, Any]
     assert wants_rdma(made) is rdma
     logs = {made.nodes[-1].name: read_log(LOGS / "rocm.log")}
     logs = {node.name: logs.get(node.name, TCP) for node in made.nodes} | ({} if made.nodes[1:] else {"node01": TCP})
-    gates = {gate.name: gate for gate in judge(made, logs, {}, {}, {}).gates}
+    gates = {gate.name: gate for gate in judge(made, LogCopies(logs), JobEnd(exit_codes={})).gates}
     assert gates["rccl_tuning"].verdict is (FAIL if rdma else OK)
 
 
@@ -60,7 +61,7 @@ def test_one_node_that_keeps_rccl_s_warnings_back_is_enough_not_to_know() -> Non
     logs: dict[str, NodeLog | None] = {"node01": NodeLog(lines=1), "node02": read_log(LOGS / "rocm.log")}
 
     def tuning(**environment: str) -> Gate:
-        judged = judge(plan(**environment), logs, {}, {}, {})
+        judged = judge(plan(**environment), LogCopies(logs), JobEnd(exit_codes={}))
         return next(gate for gate in judged.gates if gate.name == "rccl_tuning")
 
     assert tuning(NCCL_DEBUG="INFO").verdict is OK
@@ -84,35 +85,43 @@ def test_the_quietest_level_counts(levels: list[str], quiet: str) -> None:
 
 def test_logs_complete_counts_and_names() -> None:
     good, cut = NodeLog(lines=3), NodeLog(lines=1, incomplete="1 of 2 bytes")
-    gate = logs_complete({"a": good, "b": good})
+    gate = logs_complete(LogCopies({"a": good, "b": good}))
     assert (gate.verdict, gate.wanted, gate.actual, gate.remedy) == (OK, 2, 2, None)
     assert "6 lines" in gate.evidence
-    gate = logs_complete({"a": good, "b": cut, "c": None})
+    gate = logs_complete(LogCopies({"a": good, "b": cut, "c": None}))
     assert (gate.verdict, gate.wanted, gate.actual) == (UNKNOWN, 3, 1)
     assert gate.evidence == "b: 1 of 2 bytes; no log of c"
     assert gate.remedy
-    assert logs_complete({}).verdict is UNKNOWN
-    assert logs_complete({"a": good}, ["setup.log is gone"]).evidence == "setup.log is gone"
+    assert logs_complete(LogCopies({})).verdict is UNKNOWN
+    assert logs_complete(LogCopies({"a": good}, ["setup.log is gone"])).evidence == "setup.log is gone"
 
 
 def test_a_cut_log_without_lines_leaves_the_gates_on_lines_unknown() -> None:
     made = plan()
     cut = NodeLog(incomplete="cut")
-    gates = {gate.name: gate for gate in judge(made, {"node01": TCP, "node02": cut}, {}, {}, {}).gates}
+    gates = {
+        gate.name: gate for gate in judge(made, LogCopies({"node01": TCP, "node02": cut}), JobEnd(exit_codes={})).gates
+    }
     names = ("iterations_complete", "loss_finite", "no_skipped_or_nan", "loss_falling", "no_failure_signature")
     assert {gates[name].verdict for name in names} == {UNKNOWN}
     assert gates["rccl_tuning"].verdict is FAIL, "seen all the same"
     assert gates["no_failure_signature"].evidence == "not in the part that is there: node02: cut"
-    gone = {gate.name: gate for gate in judge(made, {"node01": TCP}, {}, {}, {}).gates}
+    gone = {gate.name: gate for gate in judge(made, LogCopies({"node01": TCP}), JobEnd(exit_codes={})).gates}
     assert gone["no_failure_signature"].evidence == "no log of node02"
-    empty = {gate.name: gate for gate in judge(made, dict.fromkeys(("node01", "node02"), NodeLog()), {}, {}, {}).gates}
+    empty = {
+        gate.name: gate
+        for gate in judge(made, LogCopies(dict.fromkeys(("node01", "node02"), NodeLog())), JobEnd(exit_codes={})).gates
+    }
     assert empty["no_failure_signature"].evidence == "the logs are empty"
 
 
 def test_a_cut_log_beside_the_one_with_the_lines_spoils_only_what_rests_on_it() -> None:
     made = plan(hca=[False, False])
     logs = {"node01": NodeLog(lines=1, incomplete="cut"), "node02": read_log(LOGS / "rocm.log")}
-    gates = {gate.name: gate.verdict for gate in judge(made, logs, {"node01": 0, "node02": 0}, {}, {}).gates}
+    gates = {
+        gate.name: gate.verdict
+        for gate in judge(made, LogCopies(logs), JobEnd(exit_codes={"node01": 0, "node02": 0})).gates
+    }
     unknown = {name for name, verdict in gates.items() if verdict is UNKNOWN}
     assert unknown == {"logs_complete", "no_failure_signature", "ended_well", "rccl_tuning", "no_kernel_fault"}
     assert gates["iterations_complete"] is OK
@@ -122,10 +131,16 @@ def test_copies_that_are_cut_contradict_nobody_by_what_they_lack() -> None:
     whole = read_log(LOGS / "rocm.log")
     part = whole.model_copy(update={"iterations": whole.iterations[5:12], "incomplete": "cut"})
     first = whole.model_copy(update={"iterations": whole.iterations[:10], "incomplete": "cut"})
-    gates = {gate.name: gate for gate in judge(plan(), {"node01": part, "node02": first}, {}, {}, {}).gates}
+    gates = {
+        gate.name: gate
+        for gate in judge(plan(), LogCopies({"node01": part, "node02": first}), JobEnd(exit_codes={})).gates
+    }
     assert gates["iterations_complete"].verdict is UNKNOWN
     whole_first = first.model_copy(update={"incomplete": ""})
-    gates = {gate.name: gate for gate in judge(plan(), {"node01": part, "node02": whole_first}, {}, {}, {}).gates}
+    gates = {
+        gate.name: gate
+        for gate in judge(plan(), LogCopies({"node01": part, "node02": whole_first}), JobEnd(exit_codes={})).gates
+    }
     assert "not of one run" in gates["iterations_complete"].evidence
 
 
@@ -139,7 +154,9 @@ def test_a_log_that_was_cut_in_the_search_for_a_loss_scale_shows_no_failure() ->
 
     def verdicts(*lines: str) -> dict[str, Verdict]:
         log = read_log(list(lines)).model_copy(update={"incomplete": "cut"})
-        return {gate.name: gate.verdict for gate in judge(plan(1), {"node01": log}, {}, {}, {}).gates}
+        return {
+            gate.name: gate.verdict for gate in judge(plan(1), LogCopies({"node01": log}), JobEnd(exit_codes={})).gates
+        }
 
     searching = [line(number, 1) for number in range(1, 6)]
     assert verdicts(*searching)["no_skipped_or_nan"] is verdicts(*searching)["loss_finite"] is UNKNOWN

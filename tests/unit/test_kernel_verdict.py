@@ -20,11 +20,13 @@ from shakedown.evidence.telemetry.kernel import KernelWindow
 from shakedown.evidence.telemetry.kernel import read as read_window
 from shakedown.gates.judgement import watched_counters
 from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.observed import NodeWatch
 from shakedown.node.kernel_log import FIRST, KEPT, LAST, Record, candidates, form
 from shakedown.node.kernel_match import Matcher
 from shakedown.node.kernel_verdict import judge
 from shakedown.state.findings import Finding, Verdict
 from shakedown.transport import bundle
+from tests.gates import judged
 from tests.states import desired, healthy, unreadable, with_
 
 STRANGE = "frobnicator 0000:7a:00.0: cannot spin up: -5"
@@ -140,7 +142,7 @@ def window(*lines: str, before: str | None = None) -> KernelWindow:
     ],
 )
 def test_a_line_while_the_job_runs(line: str, before: str | None, verdict: str) -> None:
-    gate = no_kernel_fault({"a": window(line, before=before)}, links={"a": ["ens1"]})
+    gate = judged(no_kernel_fault(NodeWatch(kernel={"a": window(line, before=before)}, links={"a": ["ens1"]})))
     assert gate.verdict == verdict
     assert (gate.remedy is None) is (verdict == "ok")
     assert ("line " in gate.evidence and line.split("] ")[1] in gate.evidence) is (verdict != "ok")
@@ -148,22 +150,25 @@ def test_a_line_while_the_job_runs(line: str, before: str | None, verdict: str) 
 
 def test_a_link_that_came_back_while_the_job_ran_warns() -> None:
     lines = [f"<4>[    5.000000] {down('ens1')}", f"<6>[    6.000000] {down('ens1').replace('Down', 'Up')}"]
-    assert no_kernel_fault({"a": window(*lines, before="")}, links={"a": ["ens1"]}).verdict is Verdict.WARN
+    assert (
+        judged(no_kernel_fault(NodeWatch(kernel={"a": window(*lines, before="")}, links={"a": ["ens1"]}))).verdict
+        is Verdict.WARN
+    )
 
 
 def test_the_worst_line_decides() -> None:
     lines = [f"<3>[    5.000000] {STRANGE}", f"<4>[    6.000000] {RESET}"]
-    assert no_kernel_fault({"a": window(*lines), "b": window()}).verdict is Verdict.FAIL
+    assert judged(no_kernel_fault(NodeWatch(kernel={"a": window(*lines), "b": window()}))).verdict is Verdict.FAIL
 
 
 def test_each_form_of_a_general_entry_is_a_kind_of_its_own() -> None:
     lines = [f"<2>[    {at}.000000] {line}" for at, line in enumerate([OTHER, OTHER.replace("ring", "pipe"), OTHER])]
-    assert no_kernel_fault({"a": window(*lines)}).actual == 2
+    assert judged(no_kernel_fault(NodeWatch(kernel={"a": window(*lines)}))).actual == 2
 
 
 def test_a_log_that_nobody_saw_is_unknown_where_it_is_wanted() -> None:
-    assert no_kernel_fault({"a": None}).verdict is Verdict.OK
-    assert no_kernel_fault({"a": None}, kernel_wanted=True).verdict is Verdict.UNKNOWN
+    assert judged(no_kernel_fault(NodeWatch(kernel={"a": None}))).verdict is Verdict.OK
+    assert judged(no_kernel_fault(NodeWatch(kernel={"a": None}, kernel_wanted=True))).verdict is Verdict.UNKNOWN
 
 
 def test_a_fault_while_the_job_ran_raises_the_counter_of_faults() -> None:

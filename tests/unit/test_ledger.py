@@ -20,6 +20,7 @@ from shakedown import gates
 from shakedown.common.text import file_name
 from shakedown.gates import Gate, Observed
 from shakedown.gates.baselines.model import Past
+from shakedown.gates.observed import Expected, Speed
 from shakedown.ledger import export, schema
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.ledger.entry import entry_of
@@ -480,5 +481,5 @@ def test_a_new_level_is_reported_once_and_ends_where_a_person_accepts_it(ledger:
 def _judged(past: Past, value: float) -> list[Gate]:
     figure = Figure(metric=METRICS["throughput_per_gpu"], value=value, mean=value, spread=1.0, count=40)
     figures = Figures(steady=40, throughput_per_gpu=figure)
-    made = gates.judge(Observed(figures=figures, past=past.judged))
+    made = gates.judge(Observed(speed=Speed(figures), expected=Expected(past=past)))
     return [each for each in made if each.name == "baseline.throughput_per_gpu"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.corpus import CORPUS, excerpts
-from shakedown.gates import Gate, Observed, judge, judge_log, of_logs, read_log
+from shakedown.gates import Gate, Observed, judge, judge_log, read_log
+from shakedown.gates.observed import JobEnd, Logs
 from shakedown.logs.lines import prefix, unprefixed
 from shakedown.logs.log_end import EndReader, ended_badly, endings
 from shakedown.state.findings import Verdict
@@ -97,7 +98,9 @@ def test_an_error_that_nothing_explains_is_unknown() -> None:
     gate = ended("frobnicator: ERROR: the flux is out of bounds")
     assert gate.verdict is UNKNOWN and "the flux is out of bounds" in gate.evidence
     log = read_log([*RUN, "frobnicator: ERROR: the flux is out of bounds\n"])
-    (known,) = (g for g in judge(Observed(logs={"n": log}, codes={"n/0": 0})) if g.name == "ended_well")
+    (known,) = (
+        g for g in judge(Observed(logs=Logs({"n": log}), end=JobEnd(exit_codes={"n/0": 0}))) if g.name == "ended_well"
+    )
     assert known.verdict is OK, "every rank is known to have ended with 0"
 
 
@@ -110,7 +113,7 @@ def test_a_log_without_iterations_is_read_at_its_end() -> None:
     assert ended(before=other).verdict is OK
     assert ended("Killed", before=other).verdict is FAIL
     logs = {"n1": read_log(RUN), "n2": read_log([*other, "Aborted (core dumped)\n"])}
-    (gate,) = (g for g in judge(of_logs(logs, {})) if g.name == "ended_well")
+    (gate,) = (g for g in judge_log(logs, {}) if g.name == "ended_well")
     assert gate.verdict is FAIL and gate.evidence.startswith("n2: ")
 
 

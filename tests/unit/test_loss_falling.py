@@ -9,23 +9,25 @@ import time
 import pytest
 
 from bench.corpus import CURVES, Run, runs
-from shakedown.gates import Gate, judge_log, read_log
+from shakedown.gates import judge_log, read_log
 from shakedown.gates.iterations import GREATEST_LOSS
 from shakedown.gates.loss_curve import MAX_POINTS, Point, curve
 from shakedown.gates.loss_falling import loss_falling
+from shakedown.gates.model import Outcome
 from shakedown.gates.thresholds import thresholds
 from shakedown.logs.log import Iteration
 from shakedown.state.findings import Verdict
+from tests.gates import training
 
 OK, FAIL, UNKNOWN = Verdict.OK, Verdict.FAIL, Verdict.UNKNOWN
 
 
-def judged(losses: list[float | None], rate: float | None = None, vocabulary: int | None = None) -> Gate:
+def judged(losses: list[float | None], rate: float | None = None, vocabulary: int | None = None) -> Outcome:
     lines = [
         Iteration(iteration=at, total_iterations=len(losses), lm_loss=loss, learning_rate=rate)
         for at, loss in enumerate(losses, start=1)
     ]
-    return loss_falling(lines, vocabulary=vocabulary)
+    return loss_falling(training(lines, **({"vocabulary": vocabulary} if vocabulary else {})))
 
 
 def trained(count: int, seed: int = 3) -> list[float]:
@@ -53,8 +55,8 @@ def test_a_run_that_only_begins_to_go_wrong_is_not_ok(count: int, seed: int) -> 
     assert judged(spike).verdict is OK  # it comes back
 
 
-def of_run(run: Run) -> Gate:
-    return loss_falling(run.iterations())
+def of_run(run: Run) -> Outcome:
+    return loss_falling(training(run.iterations()))
 
 
 # ------------------------------------------------------------------------------------------------- runs of other people
@@ -192,7 +194,7 @@ def test_a_curve_with_a_hole_proves_nothing_and_one_that_rises_fails() -> None:
 
 def test_iterations_that_stand_there_twice_are_no_curve() -> None:
     lines = [Iteration(iteration=at, total_iterations=4, lm_loss=9.0 - at) for at in (1, 2, 3, 4, 1)]
-    gate = loss_falling(lines)
+    gate = loss_falling(training(lines))
     assert (gate.verdict, gate.evidence) == (UNKNOWN, "iterations are in the log twice")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log, verdict
-from shakedown.gates.offline import Asked, judge_logs
+from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.log_form import forms
 from shakedown.state.findings import Verdict
 
@@ -32,7 +32,7 @@ def result(status: str = "success", accuracy: object = 0.91, throughput: float =
 
 
 def judged(lines: list[str], **asked: object) -> dict[str, Gate]:
-    gates = judge_logs({"log": read_log(lines)}, Asked(**asked))[0].gates  # type: ignore[arg-type]
+    gates = judge_logs({"log": read_log(lines)}, Request(**asked))[0].gates  # type: ignore[arg-type]
     return {gate.name: gate for gate in gates}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shakedown.gates import Gate, NodeLog, read_log
-from shakedown.gates.offline import Asked, judge_logs
+from shakedown.gates.offline import Request, judge_logs
 from shakedown.state.findings import Verdict
 
 DATA = Path(__file__).parents[1] / "data/logs"
@@ -31,7 +31,7 @@ def rocm(
 
 
 def judged(*logs: NodeLog, **asked: object) -> tuple[dict[str, Gate], list[str]]:
-    judgement, notes = judge_logs({f"n{number}": log for number, log in enumerate(logs)}, Asked(**asked))
+    judgement, notes = judge_logs({f"n{number}": log for number, log in enumerate(logs)}, Request(**asked))
     return {gate.name: gate for gate in judgement.gates}, notes
 
 
@@ -54,7 +54,7 @@ def test_what_the_log_does_not_say_is_the_recipe_s() -> None:
 
 @pytest.mark.parametrize("asked", [{"seq_length": 4096}, {"world_size": 16}, {"nodes": 1}])
 def test_what_is_said_wins(asked: dict[str, int]) -> None:
-    judgement, _ = judge_logs({"a": rocm()}, Asked(**asked))
+    judgement, _ = judge_logs({"a": rocm()}, Request(**asked))
     figure = judgement.figures.tokens_per_gpu
     assert figure is not None
     assert figure.value == pytest.approx(128 * asked.get("seq_length", 8192) / 12 / asked.get("world_size", 8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shakedown.gates import Gate, NodeLog, judge_log, read_log
-from shakedown.gates.offline import Asked, judge_logs
+from shakedown.gates.offline import Request, judge_logs
 from shakedown.logs.job_shape import JobShape
 from shakedown.logs.peaks import PRECISIONS, _peaks, peak
 from shakedown.state.findings import Verdict
@@ -25,7 +25,7 @@ def log(tflops: float | str, *head: str, field: str = "throughput per GPU (TFLOP
 
 
 def judged(given: NodeLog, **asked: object) -> Gate | None:
-    gates = judge_logs({"log": given}, Asked(**asked))[0].gates  # type: ignore[arg-type]
+    gates = judge_logs({"log": given}, Request(**asked))[0].gates  # type: ignore[arg-type]
     return next((gate for gate in gates if gate.name == NAME), None)
 
 

@@ -11,6 +11,7 @@ import pytest
 from bench.steady import EVEN, UNEVEN, corpus, table
 from shakedown.gates import Gate, NodeLog, Observed, judge, judge_log, read_log
 from shakedown.gates.alone import Alone, OneAlone
+from shakedown.gates.observed import Expected, Speed
 from shakedown.gates.steadiness import BAD, Paces, paces, steadiness
 from shakedown.logs.figures import measure
 from shakedown.logs.log import Iteration
@@ -114,13 +115,13 @@ def test_together_the_mean_is_held_against_the_means() -> None:
         nodes={"a": OneAlone(runs=["r"], ranks=8, figures={"throughput_per_gpu": 400, "throughput_per_gpu.mean": 400})},
     )
     for times, verdict in ((slow(33, 0.2, 10), FAIL), ([1000.0] * 33, OK)):
-        (gate,) = judge(Observed(figures=measure(run(times)), alone=alone, ranks=8))
+        (gate,) = judge(Observed(speed=Speed(measure(run(times)), ranks=8), expected=Expected(alone=alone)))
         assert gate.verdict is verdict, gate
 
 
 def test_runs_of_before_without_means_are_compared_by_their_medians() -> None:
     alone = Alone(share=0.9, nodes={"a": OneAlone(runs=["r"], ranks=8, figures={"throughput_per_gpu": 400})})
-    (gate,) = judge(Observed(figures=measure(run([1000.0] * 20)), alone=alone, ranks=8))
+    (gate,) = judge(Observed(speed=Speed(measure(run([1000.0] * 20)), ranks=8), expected=Expected(alone=alone)))
     assert gate.verdict is OK
 
 

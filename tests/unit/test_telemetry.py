@@ -16,9 +16,11 @@ from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, each_device, summary
 from shakedown.evidence.telemetry.timing import NodeClock
 from shakedown.gates.kernel_log import no_kernel_fault
+from shakedown.gates.observed import NodeWatch
 from shakedown.gates.throttling import no_throttling
 from shakedown.report.telemetry import lines, table
 from shakedown.state.findings import Verdict
+from tests.gates import judged
 
 A, B = "0000:05:00.0", "0000:25:00.0"
 NAMES = [f"gpu/{A}/power_w", f"gpu/{B}/power_w", f"gpu/{A}/throttle_thermal_s", f"gpu/{B}/throttle_thermal_s"]
@@ -111,9 +113,16 @@ def node(found: Series, window: tuple[float, float] | None = (100, 110)) -> Node
 
 
 def test_throttling_fails_for_the_reasons_that_are_asked_for() -> None:
-    hot = no_throttling({"a": node(series(throttled=0)), "b": node(series())}, ["thermal"])
+    hot = judged(
+        no_throttling(
+            NodeWatch(telemetry={"a": node(series(throttled=0)), "b": node(series())}, not_throttled=["thermal"])
+        )
+    )
     assert hot.verdict is Verdict.FAIL and f"b {B}: 6 s thermal" in hot.evidence
-    assert no_throttling({"a": node(series(throttled=0))}, ["thermal"]).verdict is Verdict.OK
+    assert (
+        judged(no_throttling(NodeWatch(telemetry={"a": node(series(throttled=0))}, not_throttled=["thermal"]))).verdict
+        is Verdict.OK
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,7 +137,7 @@ def test_throttling_fails_for_the_reasons_that_are_asked_for() -> None:
     ids=["no samples", "no GPU", "no window", "GPUs that do not tell", "no node"],
 )
 def test_throttling_that_nobody_saw_is_unknown(nodes: dict[str, NodeTelemetry | None]) -> None:
-    assert no_throttling(nodes, ["thermal"]).verdict is Verdict.UNKNOWN
+    assert judged(no_throttling(NodeWatch(telemetry=nodes, not_throttled=["thermal"]))).verdict is Verdict.UNKNOWN
 
 
 KERNEL = (
@@ -144,9 +153,10 @@ def kernel(text: str) -> KernelWindow:
 
 
 def test_a_fault_in_the_kernel_log_is_named_with_its_line() -> None:
-    gate = no_kernel_fault({"a": kernel(KERNEL)})
+    gate = judged(no_kernel_fault(NodeWatch(kernel={"a": kernel(KERNEL)})))
     assert gate.verdict is Verdict.FAIL and "a: gpu_reset (line 3)" in gate.evidence and gate.remedy
-    assert no_kernel_fault({"a": kernel(KERNEL.replace("GPU reset begin!", "fine"))}, True).verdict is Verdict.OK
+    fine = {"a": kernel(KERNEL.replace("GPU reset begin!", "fine"))}
+    assert judged(no_kernel_fault(NodeWatch(kernel=fine, kernel_wanted=True))).verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(
@@ -161,8 +171,8 @@ def test_a_fault_in_the_kernel_log_is_named_with_its_line() -> None:
     ids=["none", "unreadable", "cut", "overwritten", "empty"],
 )
 def test_a_kernel_log_that_was_not_seen_is_unknown_where_it_is_asked_for(window: KernelWindow | None) -> None:
-    assert no_kernel_fault({"a": window}, kernel_wanted=True).verdict is Verdict.UNKNOWN
-    told = no_kernel_fault({"a": window})
+    assert judged(no_kernel_fault(NodeWatch(kernel={"a": window}, kernel_wanted=True))).verdict is Verdict.UNKNOWN
+    told = judged(no_kernel_fault(NodeWatch(kernel={"a": window})))
     assert told.verdict is Verdict.OK and "not seen: a" in told.evidence
 
 
