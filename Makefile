@@ -17,8 +17,8 @@ setup: $(READY)  ## the virtual environment with everything: pyinfra, torch (CPU
 
 $(READY): pyproject.toml
 	$(PYTHON) tests/system.py setup
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,train]'
+	umask 022 && $(PYTHON) -m venv $(VENV)   # the lab's ordinary users run it, whatever this shell's umask is
+	umask 022 && $(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,train]'
 	@touch $@
 
 smoke: setup  ## the main job on this machine: examine, apply, train on the CPUs, judge

@@ -5,6 +5,7 @@ Machines that wake from it answer ssh within seconds, where a boot takes a minut
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import time
 from pathlib import Path
@@ -54,7 +55,7 @@ def _save(machine: EmulatedMachine, target: Path) -> None:
     """Write the machine's memory; it stands still from then on. Raises LabError."""
     with qemu_socket.monitor(machine.folder / "qmp") as monitor:
         monitor.ask("migrate-set-parameters", **{"max-bandwidth": 2**34})
-        monitor.ask("migrate", uri=f"exec:cat > {target}")
+        monitor.ask("migrate", uri=f"exec:cat > {shlex.quote(str(target))}")
         deadline = time.monotonic() + 120
         while (status := monitor.ask("query-migrate"))["status"] != "completed":
             if status["status"] == "failed" or time.monotonic() > deadline:

@@ -13,6 +13,7 @@ A machine's folder holds `machine.json` (`Hardware`), `disk.img`, `docker.qcow2`
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def command(folder: Path, machine: Hardware, *, wake: bool) -> list[str]:
     control += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
     bare = ["-nographic", "-nodefaults", "-no-user-config", "-no-reboot", "-serial", "stdio"]
     more = ["-device", "virtio-rng-pci", "-uuid", machine.uuid]
-    memory = ["-incoming", f"exec:cat {machine.state}"] if wake else []
+    memory = ["-incoming", f"exec:cat {shlex.quote(str(machine.state))}"] if wake else []
     return ["qemu-system-x86_64", *bare, *shape, *boot, *disks, *network, *control, *more, *memory]
 
 

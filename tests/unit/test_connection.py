@@ -22,7 +22,7 @@ HEAD = """
 import json, os, sys, threading, time
 from shakedown.runner import engine
 import gevent
-from shakedown.runner import connection, host_keys
+from shakedown.runner.pyinfra import connection, host_keys
 from shakedown.runner.progress import progress
 from pyinfra.api.command import StringCommand
 

@@ -132,7 +132,7 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
 @pytest.mark.parametrize(
     ("module", "text"),
     [
-        ("shakedown.state.node", "from shakedown.jobs import recipe"),
+        ("shakedown.state.node", "from shakedown.recipes import recipe"),
         ("shakedown.state.node", "def f():\n    import shakedown.runner.engine"),
         (
             "shakedown.desired.models",

@@ -13,7 +13,7 @@ from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.transformer.module import Float16Module
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-from shakedown.jobs.workload.arguments import Arguments
+from .arguments import Arguments
 
 
 def transformer_config(arguments: Arguments, dtype: torch.dtype) -> TransformerConfig:

@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.elastic.multiprocessing.errors import record
 
-from shakedown.jobs.workload import cpu, standstill
-from shakedown.jobs.workload.arguments import Arguments, parser
+from . import cpu, standstill
+from .arguments import Arguments, parser
 
 
 def choose_device() -> torch.device:
@@ -52,7 +52,7 @@ def run(arguments: Arguments) -> None:
     )
     from megatron.core import parallel_state
 
-    from shakedown.jobs.workload.trainer import train
+    from .trainer import train
 
     parallel_state.initialize_model_parallel(
         arguments.tensor_parallel, arguments.pipeline_parallel, create_gloo_process_groups=False

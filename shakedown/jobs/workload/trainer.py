@@ -17,12 +17,12 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from shakedown.jobs.workload.arguments import Arguments
-from shakedown.jobs.workload.data import MockData
-from shakedown.jobs.workload.flops import training_flops
-from shakedown.jobs.workload.model import build, seed_everything
-from shakedown.jobs.workload.own_time import OwnTime
-from shakedown.jobs.workload.report import Iteration, memory_fraction, say, summary
+from .arguments import Arguments
+from .data import MockData
+from .flops import training_flops
+from .model import build, seed_everything
+from .own_time import OwnTime
+from .report import Iteration, memory_fraction, say, summary
 
 
 def loss_of(output: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
