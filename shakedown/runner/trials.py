@@ -31,7 +31,9 @@ from shakedown.runner.session import Session, session
 from shakedown.runs.directory import JobRecord, judge_job, judge_trials, past_by_node
 from shakedown.state.findings import Verdict
 from shakedown.trials import rounds
-from shakedown.trials.judge import gates, judged, named_nodes, suspects, to_confirm
+from shakedown.trials.confirm import suspects, to_confirm
+from shakedown.trials.gates import gates, named_nodes
+from shakedown.trials.judge import judge_record
 from shakedown.trials.models import AGAIN, NODES, NODES_AGAIN, PAIRS, Limits, TrialsRecord
 from shakedown.trials.plan import (
     between_nodes,
@@ -207,7 +209,7 @@ def _measure_again(current: Session) -> None:
     if so_far is None or invocation.interrupted:
         return
     # Nothing is confirmed yet: these are the names of the first run alone.
-    so_far = judged(so_far.model_copy(update={"confirm": False}), past_by_node(record, current.evidence))
+    so_far = judge_record(so_far.model_copy(update={"confirm": False}), past_by_node(record, current.evidence))
     _again_alone(current, stage, so_far)
     _again_between(current, stage, so_far)
     current.jobs += [*stage.alone_again, *stage.between_again]

@@ -77,8 +77,10 @@ from shakedown.runs.isolation import Isolation
 from shakedown.runs.rolling.model import Rolling
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
-from shakedown.trials import judge as of_trials
+from shakedown.trials.gates import gates as trial_gates
+from shakedown.trials.judge import judge_record
 from shakedown.trials.models import FRESH, NODES, Reading, TrialsRecord
+from shakedown.trials.reading import read_log
 
 SCHEMA_VERSION = 1
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -438,7 +440,7 @@ def judge_run(
     """
     of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
     judged = [gate for judgement in of_jobs for gate in judgement.gates]
-    return [*judged, *(of_trials.gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+    return [*judged, *(trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
 
 
 def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
@@ -465,14 +467,14 @@ def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[s
         for node in job.plan.nodes:
             logs = {log.name: log for log in kept.logs.get(node.name, [])}
             text, why = copies.text_of(directory.path, logs.get(LEADER))
-            found = of_trials.read_log(node.name, (text or "").splitlines())
+            found = read_log(node.name, (text or "").splitlines())
             fresh = job.trials in FRESH and record.trials.confirm
             readings += [each.model_copy(update={"fresh": fresh}) for each in found.readings]
             why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
             if why:
                 incomplete[job.trials][node.name] = why
     whole = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
-    return of_trials.judged(whole, past_by_node(record, evidence))
+    return judge_record(whole, past_by_node(record, evidence))
 
 
 def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:

@@ -1,6 +1,6 @@
 """Trials: short measurements of each node and between nodes, judged against the fleet.
 
-`workload/` travels and measures; everything else here plans, reads and judges, and is pure.
+`workload/` travels to the nodes and measures. All other modules plan, read and judge, and are pure.
 """
 
 from shakedown.trials.workload.registry import Trial, trials

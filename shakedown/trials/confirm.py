@@ -1,78 +1,104 @@
-"""What a run names is named only where a fresh run of the same trial names it again. Both are kept: neither is the
-better one of two."""
+"""The fresh run: a trial names only what a second run of the same trial names again. The record keeps both runs:
+neither is the better one of two."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from shakedown.trials.models import Judged, Matrix, Named
+from shakedown.trials.models import Judged, Matrix, Named, TrialsRecord
 
 _OF_NODES = ("node", "sender", "receiver")
+_NO_FRESH_RUN = "no fresh run confirms it"
 
 
-def is_proof(each: Judged) -> bool:
-    """Whether a standing needs no second run: a wrong result is wrong however often the next one is right."""
-    return each.standing == "named" and each.wrong_results
+def is_conclusive(judged: Judged) -> bool:
+    """Return whether a figure needs no second run: a wrong result stays wrong, even if the next one is right."""
+    return judged.standing == "named" and judged.wrong_results
 
 
-def figures(first: Sequence[Judged], fresh: Sequence[Judged]) -> list[Judged]:
-    """The figures of the first run, with what the fresh one says of those that it names."""
-    again = {(each.node, each.part, each.trial, each.figure): each for each in fresh}
-    measured = {(each.node, each.trial) for each in fresh}
-    found = []
-    for each in first:
-        if each.standing != "named" or is_proof(each):
-            found.append(each)
+def to_confirm(record: TrialsRecord) -> dict[str, list[str]]:
+    """Return the trials of single nodes to measure again: node -> the trials that name it."""
+    result: dict[str, list[str]] = defaultdict(list)
+    for judged in record.judged:
+        if judged.standing == "named" and not is_conclusive(judged) and judged.trial not in result[judged.node]:
+            result[judged.node].append(judged.trial)
+    return {node: names for node, names in result.items() if names}
+
+
+def suspects(record: TrialsRecord) -> dict[str, list[int]]:
+    """Return the nodes to measure again with others: trial between nodes -> their places in the rounds."""
+    suspected: dict[str, set[str]] = defaultdict(set)
+    for matrix in record.matrices:
+        for named in matrix.named:
+            suspected[matrix.trial] |= set(named.nodes) if named.kind != "unnamed" else set()
+    return {
+        name: [place for place, node in enumerate(record.places) if node in nodes]
+        for name, nodes in suspected.items()
+        if nodes
+    }
+
+
+def confirm_figures(first: Sequence[Judged], fresh: Sequence[Judged]) -> list[Judged]:
+    """Return the figures of the first run; those that the fresh run does not name again become undecided."""
+    again = {_key(judged): judged for judged in fresh}
+    measured = {(judged.node, judged.trial) for judged in fresh}
+    result = []
+    for judged in first:
+        if judged.standing != "named" or is_conclusive(judged):
+            result.append(judged)
             continue
-        second = again.get((each.node, each.part, each.trial, each.figure))
+        second = again.get(_key(judged))
         if second is not None and second.standing == "named":
-            why = f"{each.why}; again in a fresh run: {second.why}"
-            change: dict[str, object] = {"why": why, "again": second.values}
-        elif (each.node, each.trial) not in measured:
-            change = {"standing": "undecided", "why": f"{each.why}; there is no fresh run that says the same"}
+            reason = f"{judged.why}; again in a fresh run: {second.why}"
+            change: dict[str, object] = {"why": reason, "again": second.values}
+        elif (judged.node, judged.trial) not in measured:
+            change = {"standing": "undecided", "why": f"{judged.why}; {_NO_FRESH_RUN}"}
         else:
             values = second.values if second is not None else []
-            said = f"{second.median:.6g}" if second is not None and second.median is not None else "its figures came"
-            said += f", {second.why}" if second is not None and second.why else ""
-            change = {"standing": "undecided", "why": f"{each.why}; not so in a fresh run: {said}", "again": values}
-        found.append(each.model_copy(update=change))
-    return [*found, *_wrong_only_now(first, fresh)]
+            text = f"{second.median:.6g}" if second is not None and second.median is not None else "its figures came"
+            text += f", {second.why}" if second is not None and second.why else ""
+            change = {"standing": "undecided", "why": f"{judged.why}; not so in a fresh run: {text}", "again": values}
+        result.append(judged.model_copy(update=change))
+    return [*result, *_wrong_only_now(first, fresh)]
+
+
+def _key(judged: Judged) -> tuple[str, str, str, str]:
+    return judged.node, judged.part, judged.trial, judged.figure
 
 
 def _wrong_only_now(first: Sequence[Judged], fresh: Sequence[Judged]) -> Iterator[Judged]:
-    """Wrong results that only the fresh run had: they are proof all the same."""
-    known = {(each.node, each.part, each.trial, each.figure) for each in first if is_proof(each)}
-    yield from (
-        each for each in fresh if is_proof(each) and (each.node, each.part, each.trial, each.figure) not in known
-    )
+    """Yield wrong results that only the fresh run had: they are as conclusive."""
+    reported = {_key(judged) for judged in first if is_conclusive(judged)}
+    yield from (judged for judged in fresh if is_conclusive(judged) and _key(judged) not in reported)
 
 
-def matrices(first: Sequence[Matrix], fresh: Sequence[Matrix]) -> list[Matrix]:
-    """The same of what stands out between nodes."""
-    again = {(each.trial, each.figure, each.rail): each for each in fresh}
-    found = []
-    for each in first:
-        second = again.get((each.trial, each.figure, each.rail))
-        found.append(each.model_copy(update={"named": [_named(named, second) for named in each.named]}))
-    return found
+def confirm_matrices(first: Sequence[Matrix], fresh: Sequence[Matrix]) -> list[Matrix]:
+    """Return the matrices of the first run; causes that the fresh run does not name again become unnamed."""
+    again = {(matrix.trial, matrix.figure, matrix.rail): matrix for matrix in fresh}
+    result = []
+    for matrix in first:
+        second = again.get((matrix.trial, matrix.figure, matrix.rail))
+        result.append(matrix.model_copy(update={"named": [_confirm(named, second) for named in matrix.named]}))
+    return result
 
 
-def _named(named: Named, second: Matrix | None) -> Named:
+def _confirm(named: Named, second: Matrix | None) -> Named:
     if named.kind == "unnamed":
         return named
     if second is not None and any(same(named, other) for other in second.named):
         return named.model_copy(update={"confirmed": True})
     if second is None or second.median is None:
-        why = "there is no fresh run that says the same"
+        reason = _NO_FRESH_RUN
     else:
         others = ", ".join(f"{other.kind} {other.what}" for other in second.named) or "nothing"
-        why = f"not so in a fresh run, out of which stands {others}"
-    change = {"kind": "unnamed", "confirmed": False, "evidence": f"{named.evidence}; {why}"}
+        reason = f"not so in a fresh run, which names {others}"
+    change = {"kind": "unnamed", "confirmed": False, "evidence": f"{named.evidence}; {reason}"}
     return named.model_copy(update={**change, "what": f"{named.kind} {named.what}"})
 
 
 def same(named: Named, other: Named) -> bool:
-    """Whether two runs speak of the same: what a node sends may be all of it that is seen in the other one."""
+    """Return whether two runs name the same cause: a node, its sends and its receives count as the same."""
     if named.kind in _OF_NODES:
         return other.kind in _OF_NODES and other.what == named.what
     return other.kind == named.kind and set(other.nodes) == set(named.nodes)

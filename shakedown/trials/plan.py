@@ -1,8 +1,7 @@
 """The launch plans of trials: the machinery, runtime, image and environment of the smoke run, with another program.
 
-What a node's section `smoke` says of runtime, image, volumes, devices, variables, interface and virtual environment
-holds here too: a trial that measured in another container would measure another library. A node without one takes the
-embedded default.
+Runtime, image, volumes, devices, variables, interface and virtual environment come from a node's section `smoke`: a
+trial in another container would measure another library. A node without this section uses the embedded default.
 """
 
 from __future__ import annotations
@@ -28,30 +27,32 @@ from shakedown.trials.workload.registry import TOOL, trials
 
 EMBEDDED = "gpt-small"
 REQUEST = "request.json"
-LOG = "{run_dir}/logs/parts.log"  # what the processes said on standard error
-START_S = 120  # for torch to be imported and a device to be opened, on a busy host or from a shared file system
+LOG = "{run_dir}/logs/parts.log"  # standard error of the processes
+START_S = 120  # to import torch and open a device, on a busy host or from a shared file system
 CPU_RANKS = 2  # processes of a collective where there are no GPUs
 SECONDS = 0.3  # of measuring, for each figure
 
 
 def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
-    """The trials to run, in their order. Raises ValueError for a name that is none."""
+    """Choose the trials to run, in their order. Raises ValueError for an unknown name."""
     known = trials()
-    names = list(only) or wanted.only or [name for name, each in known.items() if not each.by_name]
+    names = list(only) or wanted.only or [name for name, trial in known.items() if not trial.by_name]
     if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"no such trial: {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(known)}")
     return [name for name in known if name in names]
 
 
 def between_nodes(names: Sequence[str]) -> list[str]:
-    """Those that two nodes at a time take."""
+    """Select the trials that measure between two nodes."""
     return [name for name in names if trials()[name].on == PAIRS]
 
 
 def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails: Mapping[str, int]) -> float:
-    """About how long the trials take where nothing is slow: all nodes measure at once, so only the rounds between them
-    grow with their number, and with that of the `rails` which a trial takes one after the other. Starting torch counts
-    10 s for each kind of part."""
+    """Estimate the seconds of the trials where nothing is slow.
+
+    All nodes measure at once, so only the rounds between them grow with the number of nodes and of `rails`. A start of
+    torch counts 10 s for each kind of part.
+    """
     known, pairs = trials(), between_nodes(names)
     alone = sum(known[name].seconds for name in names if name not in pairs) * repetitions
     starts = len({known[name].on for name in names})
@@ -60,17 +61,21 @@ def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails:
 
 
 def rails_of(names: Sequence[str], desired: Collection[DesiredState], states: Collection[NodeState]) -> dict[str, int]:
-    """Over how many rails each trial between nodes is taken, as far as the desired state says it: torch's over its
-    devices only where GPUs are, a tool of the RDMA devices over each."""
-    count = min((each.rdma.count for each in desired), default=0)
+    """Return the number of rails for each trial between nodes, by the desired state.
+
+    A trial in torch uses rails only where the nodes have GPUs; a tool of the RDMA devices always uses them.
+    """
+    count = min((state.rdma.count for state in desired), default=0)
     gpus = all(not is_unreadable(state.gpus) and state.gpus for state in states)
     return {name: count if gpus or not trials()[name].needs_torch else 0 for name in between_nodes(names)}
 
 
 def ceilings(desired: Collection[DesiredState], rails: Mapping[str, int]) -> dict[str, float]:
-    """What a link between two nodes can carry at most: the rate that is asked of the RDMA devices. TRIAL.FIGURE -> the
-    trial's unit. Nothing for what does not go over them."""
-    rates = [each.rdma.rate_gbps for each in desired if each.rdma.rate_gbps]
+    """Return the most that a link between two nodes can carry, by the wanted rate of the RDMA devices.
+
+    The result maps TRIAL.FIGURE to a value in the trial's unit, for trials that use these devices.
+    """
+    rates = [state.rdma.rate_gbps for state in desired if state.rdma.rate_gbps]
     if not rates:
         return {}
     of = {"perftest": ("ib_write_bw", 1.0), PAIRS: ("bandwidth", 1 / 8)}
@@ -82,7 +87,7 @@ def _with_smoke(desired: DesiredState) -> DesiredState:
 
 
 def _recipe(smoke: Smoke, torch: bool) -> Recipe:
-    """The smoke run's recipe, with the trials' program in the place of its own. `torch`: whether it imports it."""
+    """Replace the program of the smoke run's recipe by the trials' program. `torch`: whether the program imports it."""
     known = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
     change: dict[str, Any] = {
         "launcher": "python",
@@ -105,7 +110,7 @@ def _recipe(smoke: Smoke, torch: bool) -> Recipe:
 
 
 def gpus_of(desired: DesiredState, state: NodeState) -> int:
-    """How many GPUs of a node are measured: those that the job may see."""
+    """Count the GPUs of a node that trials measure: those that the job may see."""
     chosen, _ = chosen_gpus(desired.smoke.environment if desired.smoke else {})
     there = 0 if is_unreadable(state.gpus) else len(state.gpus)
     return len(chosen) if chosen is not None else there
@@ -114,7 +119,7 @@ def gpus_of(desired: DesiredState, state: NodeState) -> int:
 def plan_alone(
     desired: DesiredState, state: NodeState, node: str, run_id: str, names: Sequence[str], wanted: Trials
 ) -> LaunchPlan:
-    """One node's trials by itself. Raises PlanError with all that stands in the way."""
+    """Plan the trials of one node alone. Raises PlanError with all problems."""
     pairs, known = between_nodes(names), trials()
     mine = [name for name in names if name not in pairs]
     draft = _draft({node: desired}, {node: state}, run_id, torch=any(known[name].on != TOOL for name in mine))
@@ -136,18 +141,17 @@ def plan_between(
     missing: Mapping[str, str],
     names: Sequence[str] = (PAIRS,),
 ) -> LaunchPlan:
-    """The rounds between nodes, in the order of `desired`, of each trial that two nodes take. Raises PlanError with all
-    that stands in the way."""
+    """Plan the rounds between nodes, in the order of `desired`. Raises PlanError with all problems."""
     pairs = between_nodes(names)
     draft = _draft(desired, states, run_id, missing)
-    repeated = [(list(each), n + 1) for n in range(wanted.repetitions) for each in rounds]
-    # In all: nobody waits longer for a round than a measurement may take, and then for one that is begun again.
+    repeated = [(list(pairs), n + 1) for n in range(wanted.repetitions) for pairs in rounds]
+    # A round lasts no longer than a measurement, and once more where a process is started again.
     total = START_S + len(repeated) * 4 * wanted.limit_s * len(pairs)
     request = {
         **_common(wanted),
         "trials": pairs,
         "nodes": len(desired),
-        "rounds": [each for each, _ in repeated],
+        "rounds": [pairs for pairs, _ in repeated],
         "repetitions": [number for _, number in repeated],
         "total_s": total,
     }
@@ -169,11 +173,11 @@ def _draft(
     missing: Mapping[str, str] | None = None,
     torch: bool = True,
 ) -> PlanDraft:
-    mine = {name: _with_smoke(each) for name, each in desired.items()}
-    smokes = {name: each.smoke for name, each in mine.items() if each.smoke is not None}
+    mine = {name: _with_smoke(state) for name, state in desired.items()}
+    smokes = {name: state.smoke for name, state in mine.items() if state.smoke is not None}
     smoke = next(iter(smokes.values()))
-    # What the training does is nothing to a trial; only how it is run has to be the same.
-    of_the_run = {name: each.model_copy(update={"options": {}, "expect": {}}) for name, each in smokes.items()}
+    # Options and expectations of the training do not matter to a trial; the rest has to be the same on all nodes.
+    of_the_run = {name: smoke.model_copy(update={"options": {}, "expect": {}}) for name, smoke in smokes.items()}
     problems = same_smoke(of_the_run)
     return PlanDraft(run_id, _recipe(smoke, torch), mine, dict(states), smoke, len(mine) == 1, problems=problems)
 
@@ -191,7 +195,7 @@ def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds:
     address = endpoints[draft.master].address
     job = PlannedJob(draft.run_id, chosen, len(endpoints), 1, address, port, image)
     nodes = []
-    rails = min((len(each.names) for each in hcas.values()), default=0)
+    rails = min((len(devices.names) for devices in hcas.values()), default=0)
     for rank, (name, endpoint) in enumerate(endpoints.items()):
         assignment = assignment_of(draft, rank, name, endpoint, hcas, equipment)
         node = RUNTIMES[runtime](job, assignment)

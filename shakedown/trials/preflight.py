@@ -1,4 +1,4 @@
-"""What can be known of trials from the desired state alone, and is refused before the first connection."""
+"""Problems of the section `trials` in the desired state, found before the first connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shakedown.trials.workload.registry import trials
 
 
 def problems_of(desired: DesiredState) -> Iterator[Problem]:
-    """Trials that there are not, and bounds that none can be held against."""
+    """Yield unknown trials, and floors that no figure has."""
     if desired.trials is None:
         return
     known = trials()

@@ -1,4 +1,4 @@
-"""Readings out of a node's log: input, bounded in number and size, and typed."""
+"""Readings from a node's log: bounded in number and size, and typed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from shakedown.trials.models import Reading
 from shakedown.trials.workload.registry import MARK
 
 LINES = 200_000  # 8 GPUs, 40 figures, 100 repetitions are 32,000
-PARTS = 128  # of one node by itself: GPUs and memory. Each is held against all others
+PARTS = 128  # of one node: GPUs and memory. Each part is compared with all others
 _LINE = 4096
 
 
 @dataclass
 class Read:
-    """What a log says."""
+    """The readings of a log."""
 
     readings: list[Reading] = field(default_factory=list)
-    over: bool = False  # the program says that it came to its end
-    wrong: str = ""  # why not all of it could be read
+    over: bool = False  # the program reports its own end
+    wrong: str = ""  # why some readings could not be read
 
 
 def read_log(node: str, lines: Iterable[str]) -> Read:
-    """The readings of one node's log. A line that is none is told in `wrong`, and never read as one."""
+    """Read the readings of one node's log. `wrong` reports the first invalid line."""
     found, parts = Read(), set[str]()
     for number, line in enumerate(lines, 1):
         if line.startswith("trials: over after "):
@@ -50,6 +50,6 @@ def read_log(node: str, lines: Iterable[str]) -> Read:
             found.readings.append(reading.model_copy(update=clean))
         except (ValidationError, ValueError) as error:
             if not found.wrong:
-                why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-                found.wrong = f"line {number} is no reading: {printable(why, 120)}"
+                reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+                found.wrong = f"line {number} is no reading: {printable(reason, 120)}"
     return found

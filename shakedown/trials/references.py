@@ -1,4 +1,4 @@
-"""Published figures, with their pages, and what is physically possible: `references.toml`."""
+"""Published figures with their sources, and physical limits: `references.toml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEASURED = 1.02  # clocks differ between a device's timer and the host's by less
 
 
 class Floor(BaseModel):
-    """A figure that a page asks for. What fails a part is `value` times `factor`."""
+    """A published figure. A part fails below `value` times `factor`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -25,21 +25,21 @@ class Floor(BaseModel):
     factor: float = Field(gt=0, le=1)
     source: str
     date: date
-    disputed: str = ""  # why it fails nobody
+    disputed: str = ""  # why the floor fails no part
 
     @property
     def bound(self) -> float:
-        """What a figure must reach."""
+        """Return the value that a figure must reach."""
         return self.value * self.factor
 
     @property
-    def told(self) -> str:
-        """Where it is from."""
+    def origin(self) -> str:
+        """Write the value with its source."""
         return f"{self.value:g} {self.unit} x {self.factor:g}, {self.source} ({self.date})"
 
 
 class References(BaseModel):
-    """The whole file. `ceilings`: GPU profile -> figure, or a pattern of figures -> the most that there can be."""
+    """The whole file. `ceilings`: GPU profile -> figure or pattern of figures -> physical limit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -47,18 +47,17 @@ class References(BaseModel):
     ceilings: dict[str, dict[str, float]]
 
     def floor(self, gpu: str, figure: str) -> Floor | None:
-        """What is published for a figure (TRIAL.FIGURE) on a GPU model."""
-        return next((each for each in self.floors if each.figure == figure and gpu in each.gpus), None)
+        """Look up the published floor of a figure (TRIAL.FIGURE) on a GPU model."""
+        return next((floor for floor in self.floors if floor.figure == figure and gpu in floor.gpus), None)
 
     def ceiling(self, gpu: str, figure: str) -> float | None:
-        """The most that a figure can be."""
-        known = self.ceilings.get(gpu, {})
-        found = next((most for pattern, most in known.items() if fnmatchcase(figure, pattern)), None)
-        return None if found is None else found * MEASURED
+        """Look up the physical limit of a figure, with room for the error of clocks."""
+        limits = self.ceilings.get(gpu, {})
+        return next((most * MEASURED for pattern, most in limits.items() if fnmatchcase(figure, pattern)), None)
 
 
 @cache
 def references() -> References:
-    """As shipped."""
+    """Load the shipped file."""
     text = (files("shakedown.trials") / "references.toml").read_text("utf-8")
     return References.model_validate(tomllib.loads(text))

@@ -1,8 +1,7 @@
 """Which pairs of nodes measure at the same time.
 
-The circle method: n - 1 rounds (n where n is odd) in which every node has one partner, and after which each has had
-every other. Beyond `ALL_PAIRS` nodes that is too long: so many rounds of it are drawn, in which each node has as many
-partners.
+The circle method has n - 1 rounds (n where n is odd) with one partner for every node; after them every pair has
+measured. Beyond `ALL_PAIRS` nodes that takes too long, and only `DRAWN` of the rounds take place.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Collection
 
 ALL_PAIRS = 32  # nodes up to which all pairs are measured: 31 rounds
 DRAWN = 8  # rounds beyond that
-PEERS = 4  # nodes beside one that is measured again by itself: enough to say what is usual
+PEERS = 4  # nodes beside one that is measured again alone: enough to show what is usual
 
 Pair = tuple[int, int]
 
 
 def circle(nodes: int) -> list[list[Pair]]:
-    """All pairs of so many nodes in as few rounds as there can be. Each pair has its lower place first."""
+    """Divide all pairs of so many nodes into the fewest rounds. A pair has its lower place first."""
     if nodes < 2:
         return []
     ring: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
@@ -32,8 +31,10 @@ def circle(nodes: int) -> list[list[Pair]]:
 
 
 def schedule(nodes: int, seed: str) -> list[list[Pair]]:
-    """The rounds for so many nodes: all pairs, or a draw of them. The seed is the run's id, so that the same run has
-    the same rounds and another run others."""
+    """Make the rounds for so many nodes: all pairs, or a draw of them.
+
+    The seed is the run's id: the same run has the same rounds, and another run has others.
+    """
     rounds = circle(nodes)
     if nodes <= ALL_PAIRS:
         return rounds
@@ -41,18 +42,22 @@ def schedule(nodes: int, seed: str) -> list[list[Pair]]:
     order = list(range(nodes))
     chosen.shuffle(order)
     drawn = chosen.sample(rounds, DRAWN)
-    return [[(min(order[a], order[b]), max(order[a], order[b])) for a, b in each] for each in drawn]
+    return [[(min(order[a], order[b]), max(order[a], order[b])) for a, b in pairs] for pairs in drawn]
 
 
 def peers_for(suspects: int) -> int:
-    """How many nodes to measure beside so many that are measured again: more than them, since a node is named only
-    beside the lower half of all others."""
+    """Return how many nodes to measure beside the suspects.
+
+    The peers outnumber the suspects, since a node is named only beside the lower half of all others.
+    """
     return max(PEERS, suspects + 2)
 
 
 def beside(suspects: Collection[int], nodes: int, known: Collection[Pair], seed: str) -> list[int]:
-    """The places of a fresh run of what stood out: those, and twice as many that nobody suspects and two more, so that
-    what is usual is theirs; first such that the suspects have not measured with."""
+    """Choose the places of a fresh run: the suspects, and twice as many other nodes and two more.
+
+    Nodes that have not yet measured with the suspects come first.
+    """
     others = [node for node in range(nodes) if node not in suspects]
     random.Random(seed).shuffle(others)
     had = {frozenset(pair) for pair in known}

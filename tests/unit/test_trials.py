@@ -18,7 +18,7 @@ from shakedown.jobs.plan import PlanError
 from shakedown.ledger.entry import entry_of
 from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord, now
 from shakedown.state.findings import Verdict
-from shakedown.trials import judge, plan, trials
+from shakedown.trials import confirm, gates, judge, plan, trials
 from shakedown.trials.models import Limits, Reading, TrialsRecord
 from shakedown.trials.reading import read_log
 from shakedown.trials.references import references
@@ -82,7 +82,7 @@ def record(values: dict[str, list[float]], gpu: str = "cpu", **more: Any) -> Tri
     ]
     readings += more.pop("readings", [])
     asked = more.pop("asked", ["gemm"])
-    return judge.judged(
+    return judge.judge_record(
         TrialsRecord(
             asked=asked,
             repetitions=3,
@@ -98,7 +98,7 @@ EVEN = {f"node{number}": [10.0, 10.1, 9.9] for number in range(1, 5)}
 
 
 def verdicts(judged: TrialsRecord) -> list[tuple[str, str | None, Verdict]]:
-    return [(gate.name, gate.node, gate.verdict) for gate in judge.gates(judged)]
+    return [(gate.name, gate.node, gate.verdict) for gate in gates.gates(judged)]
 
 
 def test_the_slow_node_has_a_gate_of_its_own_and_the_others_pass() -> None:
@@ -106,7 +106,7 @@ def test_the_slow_node_has_a_gate_of_its_own_and_the_others_pass() -> None:
     assert verdicts(judged) == [("gemm", "node2", Verdict.FAIL), ("gemm", None, Verdict.OK)]
     (slow,) = [each for each in judged.judged if each.standing == "named"]
     assert slow.values == [2.5, 2.6, 2.4] and slow.of_peers == 10.0
-    assert list(judge.named_nodes(judged)) == ["node2"]
+    assert list(gates.named_nodes(judged)) == ["node2"]
 
 
 def test_a_node_cannot_outvote_the_others_by_parts_that_it_invents() -> None:
@@ -127,13 +127,13 @@ def test_of_two_nodes_that_differ_neither_is_named() -> None:
         for n in (1, 2, 3)
     ]
     groups = {"node1": "cpu", "node2": "cpu"}
-    judged = judge.judged(TrialsRecord(asked=["gemm"], repetitions=3, groups=groups, readings=readings))
-    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)] and judge.to_confirm(judged) == {}
-    (gate,) = judge.gates(judged)
+    judged = judge.judge_record(TrialsRecord(asked=["gemm"], repetitions=3, groups=groups, readings=readings))
+    assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)] and confirm.to_confirm(judged) == {}
+    (gate,) = gates.gates(judged)
     assert "the nodes differ, and 1 other node cannot show which of them is wrong" in gate.evidence
     assert "with more nodes" in str(gate.remedy)
     alone = record({"node1": [115.0] * 3, "node2": [100.0] * 3})
-    assert "differs by 13% from 1 peer" in judge.gates(alone)[0].evidence
+    assert "differs by 13% from 1 peer" in gates.gates(alone)[0].evidence
 
 
 def test_two_nodes_are_not_enough_unless_a_floor_says_what_is_wanted() -> None:
@@ -161,7 +161,8 @@ def test_a_disputed_floor_is_told_and_neither_names_nor_clears(
         for node in group
         for n in (1, 2, 3)
     ]
-    judged = judge.judged(TrialsRecord(asked=["rccl_tests"], repetitions=3, groups=group, readings=readings)).judged
+    whole = TrialsRecord(asked=["rccl_tests"], repetitions=3, groups=group, readings=readings)
+    judged = judge.judge_record(whole).judged
     assert {each.standing for each in judged} == {standing}
     assert all(why in each.why and ("misses" in each.why) == bool(why) for each in judged)
 
@@ -171,7 +172,7 @@ def test_more_than_is_possible_is_a_broken_measurement_and_no_pass() -> None:
     assert ceiling is not None and ceiling > 163.4
     judged = record({**EVEN, "node3": [10.0, 10, 500]}, gpu="mi300x")
     assert verdicts(judged) == [("gemm", None, Verdict.UNKNOWN)]
-    assert "physically possible" in judge.gates(judged)[0].evidence
+    assert "physical limit" in gates.gates(judged)[0].evidence
 
 
 def test_wrong_results_name_a_node_however_fast_it_was() -> None:
@@ -180,7 +181,7 @@ def test_wrong_results_name_a_node_however_fast_it_was() -> None:
     ]
     judged = record(EVEN, readings=corrupt)
     assert ("gemm", "node4", Verdict.FAIL) in verdicts(judged)
-    assert "data is corrupted" in judge.gates(judged)[0].evidence
+    assert "data is corrupted" in gates.gates(judged)[0].evidence
 
 
 def test_a_part_that_hung_costs_its_own_figure_and_a_silent_node_is_unknown() -> None:
@@ -196,8 +197,8 @@ def test_a_part_that_hung_costs_its_own_figure_and_a_silent_node_is_unknown() ->
         ("memory", "node1", Verdict.FAIL),
         ("memory", None, Verdict.UNKNOWN),
     ]
-    assert judge.gates(judged)[0].evidence == "node2: stopped", "what was lost could have been one of its figures"
-    assert "node2: no figure (stopped)" in judge.gates(judged)[2].evidence
+    assert gates.gates(judged)[0].evidence == "node2: stopped", "what was lost could have been one of its figures"
+    assert "node2: no figure (stopped)" in gates.gates(judged)[2].evidence
 
 
 def test_a_part_or_a_repetition_that_is_missing_on_one_node_is_no_pass() -> None:
@@ -214,9 +215,9 @@ def test_a_part_or_a_repetition_that_is_missing_on_one_node_is_no_pass() -> None
     assert verdicts(record(EVEN, readings=of_second(all_nodes, whole))) == [("gemm", None, Verdict.OK)]
     one_less = record(EVEN, readings=of_second(all_nodes[1:], whole))
     assert verdicts(one_less) == [("gemm", None, Verdict.UNKNOWN)]
-    assert judge.gates(one_less)[0].evidence == "node1: cpu1 fp32: no figure"
+    assert gates.gates(one_less)[0].evidence == "node1: cpu1 fp32: no figure"
     late = record(EVEN, readings=[*of_second(all_nodes[1:], whole), *of_second(all_nodes[:1], (1, 3))])
-    assert judge.gates(late)[0].evidence == "node1: cpu1 fp32: 2 of 3 repetitions"
+    assert gates.gates(late)[0].evidence == "node1: cpu1 fp32: 2 of 3 repetitions"
 
 
 def test_what_the_tool_itself_calls_too_little_is_too_little_where_it_always_is() -> None:
@@ -269,7 +270,7 @@ def test_a_link_that_carries_more_than_its_nic_is_a_broken_measurement() -> None
     assert verdicts(record(EVEN, **ready)) == [("pairs", None, Verdict.OK)]
     judged = record(EVEN, limits=Limits(ceilings={"pairs.bandwidth": 0.5}), **ready)
     assert verdicts(judged) == [("pairs", None, Verdict.UNKNOWN)]
-    assert "physically possible" in judge.gates(judged)[0].evidence
+    assert "physical limit" in gates.gates(judged)[0].evidence
 
 
 def earlier(value: float, runs: int = 8) -> Past:
@@ -284,15 +285,15 @@ def earlier(value: float, runs: int = 8) -> Past:
 def test_earlier_runs_decide_where_no_peers_do_and_else_raise_doubt() -> None:
     alone = record({"node1": [10.0, 10.0]})
     assert [each.standing for each in alone.judged] == ["unknown"]
-    assert "with more nodes" in str(judge.gates(alone)[0].remedy)
+    assert "with more nodes" in str(gates.gates(alone)[0].remedy)
 
     def standing(record_: TrialsRecord, value: float) -> list[str]:
-        return [each.standing for each in judge.judged(record_, {"node1": earlier(value)}).judged]
+        return [each.standing for each in judge.judge_record(record_, {"node1": earlier(value)}).judged]
 
     assert standing(alone, 10.0) == ["ok"]
     assert standing(alone, 20.0) == ["named"]
     assert standing(record(EVEN), 20.0) == ["undecided", "ok", "ok", "ok"]
-    assert [each.standing for each in judge.judged(alone, {"node1": earlier(20.0, runs=2)}).judged] == ["unknown"]
+    assert [each.standing for each in judge.judge_record(alone, {"node1": earlier(20.0, runs=2)}).judged] == ["unknown"]
 
 
 def test_the_ledger_keeps_what_did_not_stand_out(tmp_path: Path) -> None:
@@ -337,7 +338,7 @@ def again(
 
 def test_a_node_is_named_only_where_a_fresh_run_names_it_again() -> None:
     slow = {**EVEN, "node2": [2.5, 2.6, 2.4]}
-    assert list(judge.to_confirm(record(slow))) == ["node2"]
+    assert list(confirm.to_confirm(record(slow))) == ["node2"]
     twice = record(slow, readings=again(2.4, 2.4, 2.4), confirm=True)
     assert verdicts(twice) == [("gemm", "node2", Verdict.FAIL), ("gemm", None, Verdict.OK)]
     (named,) = [each for each in twice.judged if each.standing == "named"]
@@ -354,7 +355,7 @@ def test_a_wrong_result_needs_no_second_run_and_one_of_the_second_counts() -> No
     wrong = [
         Reading(node="node2", trial="gemm", part="cpu", repetition=1, figure="fp32", state="wrong", value=1, wrong=3)
     ]
-    assert judge.to_confirm(record(EVEN, readings=wrong)) == {}
+    assert confirm.to_confirm(record(EVEN, readings=wrong)) == {}
     assert ("gemm", "node2", Verdict.FAIL) in verdicts(record(EVEN, readings=wrong, confirm=True))
     later = record({**EVEN, "node2": [2.5, 2.6, 2.4]}, readings=again(10, 10, 10, state="wrong"), confirm=True)
     assert ("gemm", "node2", Verdict.FAIL) in verdicts(later)
@@ -363,7 +364,7 @@ def test_a_wrong_result_needs_no_second_run_and_one_of_the_second_counts() -> No
 def test_a_sender_is_named_only_where_fresh_rounds_name_it_again() -> None:
     eight = {f"node{number}": [1.0] for number in range(1, 9)}
     first = between(8, lambda a, _b: a == 5)
-    assert judge.suspects(record(eight, readings=first, asked=["pairs"])) == {"pairs": [5]}
+    assert confirm.suspects(record(eight, readings=first, asked=["pairs"])) == {"pairs": [5]}
     places = ["node2", "node4", "node6", "node7", "node8"]
 
     def fresh(slow: int) -> TrialsRecord:
@@ -378,7 +379,7 @@ def test_a_sender_is_named_only_where_fresh_rounds_name_it_again() -> None:
     assert confirmed.matrices[0].named[0].confirmed and confirmed.matrices_again[0].named[0].what == "node6"
     another = fresh(0)
     assert verdicts(another) == [("pairs", None, Verdict.UNKNOWN)]
-    assert "not so in a fresh run, out of which stands sender node2" in judge.gates(another)[0].evidence
+    assert "not so in a fresh run, which names sender node2" in gates.gates(another)[0].evidence
     alone = record(eight, readings=first, asked=["pairs"], confirm=True)
     assert verdicts(alone) == [("pairs", None, Verdict.UNKNOWN)]
 
@@ -446,7 +447,7 @@ def test_each_node_is_told_where_the_rendezvous_is_and_which_address_is_its_own(
 
 
 def test_unknown_names_are_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="no such trial: gem; there are gemm"):
+    with pytest.raises(ValueError, match="no such trial: gem; the trials are gemm"):
         plan.chosen_trials(plan.Trials(), ["gem"])
     assert plan.chosen_trials(plan.Trials(only=["pairs", "gemm"])) == ["gemm", "pairs"]
     assert issubclass(PlanError, ValueError)

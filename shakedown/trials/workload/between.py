@@ -1,9 +1,9 @@
 """One node's part in the rounds between nodes: between.py REQUEST.
 
-A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (each a list of pairs), `from`, the
-first round that this process takes, `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`,
-`pass`, `own` (this node's address), `device` and `gid_index` of the rail. The rendezvous is all that the nodes have in
-common: each pair makes a group of its own, so that a pair which cannot reach each other costs its own cells.
+A request is a JSON object: `trial`, `place` in the inventory, `nodes`, `rounds` (lists of pairs), `from`, the first
+round that this process takes, `address` and `port` of the rendezvous, `seconds`, `limit_s`, `start_s`, `gpu`, `pass`,
+`own` (this node's address), `device` and `gid_index` of the rail. The nodes share only the rendezvous: each pair makes
+a group of its own, so that a pair which cannot reach each other loses only its own cells.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import traceback
 import types
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import distributed
+from torch.distributed import Store  # type: ignore[attr-defined]
 
 if not __package__:
     sys.modules["workload"] = types.ModuleType("workload")
@@ -25,18 +28,14 @@ if not __package__:
 from .child import Tell, own_output, place_of
 from .link import Link
 from .registry import ABSENT, CRASHED, OK, WRONG, Place, Trial, reading, trials
-
-if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]
+from .rendezvous import THROUGH, barrier, join
 
 
 def take_round(store: Store, request: dict[str, Any], number: int, place: Place, tell: Tell) -> None:
     """Measure with the partner of this round, where there is one."""
-    from .rendezvous import barrier
-
     mine, prefix, trial = request["place"], f"{request['trial']}/{request['pass']}/{number}", trials()[request["trial"]]
     pair = next((pair for pair in request["rounds"][number] if mine in pair), None)
-    # Between two nodes a tool is run several times, each of which may take its time.
+    # Between two nodes a tool runs several times, and each run may take its time.
     barrier(store, f"{prefix}/begin", request["nodes"], request["limit_s"] * (1 if trial.needs_torch else 4))
     if pair is None:
         return
@@ -51,15 +50,14 @@ def take_round(store: Store, request: dict[str, Any], number: int, place: Place,
             tell(reading(trial.name, part, repetition, found.figure, state, **more))
     except RuntimeError as error:
         traceback.print_exc()
-        why = str(error) if trial.needs_torch is False else "see the node's log"
-        tell(reading(trial.name, part, repetition, state=CRASHED, note=f"{why[:150]}: between.log"))
+        reason = str(error) if trial.needs_torch is False else "see the node's log"
+        tell(reading(trial.name, part, repetition, state=CRASHED, note=f"{reason[:150]}: between.log"))
     finally:
-        _part(trial)
+        if trial.needs_torch and distributed.is_initialized():
+            distributed.destroy_process_group()
 
 
 def _meet(store: Store, prefix: str, request: dict[str, Any], place: Place, trial: Trial) -> None:
-    from torch import distributed
-
     pair = distributed.PrefixStore(prefix, store)  # type: ignore[attr-defined]
     if not trial.needs_torch:
         rates = place.link.rates if place.link else {}
@@ -71,19 +69,9 @@ def _meet(store: Store, prefix: str, request: dict[str, Any], place: Place, tria
     distributed.init_process_group(backend, store=pair, rank=place.rank, world_size=2, timeout=limit)
 
 
-def _part(trial: Trial) -> None:
-    if trial.needs_torch:
-        import torch.distributed as dist
-
-        if dist.is_initialized():
-            dist.destroy_process_group()
-
-
 def main(request: dict[str, Any]) -> None:
-    """Take all rounds from the first one on that is left to this process."""
+    """Take all rounds that are left to this process."""
     tell, trial = own_output(), trials()[request["trial"]]
-    from .rendezvous import THROUGH, join
-
     place = place_of("pair", {**request, "ranks": 2}) if trial.needs_torch else Place("pair", None, ranks=2)
     store = join(request["address"], request["port"], request["start_s"])
     store.set_timeout(timedelta(seconds=request["limit_s"]))

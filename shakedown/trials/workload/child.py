@@ -1,7 +1,7 @@
-"""One process on one part: child.py PART REQUEST. It runs its trials again and again, and says what it measured.
+"""One process on one part: child.py PART REQUEST. It runs its trials repeatedly, and reports its measurements.
 
-A request is a JSON object: `trials`, `repetitions`, `seconds`, `cpus`, `numa`, and of a process that works together
-with others `rank`, `ranks` and `rendezvous`, a file in which they find each other.
+A request is a JSON object: `trials`, `repetitions`, `seconds`, `cpus`, `numa`. A process that works together with
+others also has `rank`, `ranks` and `rendezvous`, the file through which they connect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-if not __package__:  # run by its path: this folder is then no package yet, whatever its name on the node is
+if not __package__:  # run by its path: the folder is then no package yet, whatever its name on the node is
     sys.modules["workload"] = types.ModuleType("workload")
     sys.modules["workload"].__path__ = [str(Path(__file__).resolve().parent)]
     __package__ = "workload"
@@ -26,15 +26,17 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def own_output() -> Tell:
-    """Take standard output for this process's readings alone: what libraries print goes to standard error from here
-    on, and cannot come between. Returns what writes one JSON object on a line."""
+    """Reserve standard output for readings: output of libraries goes to standard error from here on.
+
+    Returns a function that writes one JSON object on a line.
+    """
     file = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(2, 1)
     return lambda document: print(json.dumps(document), file=file, flush=True)
 
 
 def place_of(part: str, request: dict[str, Any]) -> Place:
-    """The part, with its device. Raises RuntimeError where torch sees no such GPU."""
+    """Open the device of a part. Raises RuntimeError where torch sees no such GPU."""
     if request.get("tool"):
         return Place(part, None, gpus=int(request["tool"]["gpus"]), model=str(request["tool"].get("model", "")))
     import torch
@@ -57,7 +59,7 @@ def place_of(part: str, request: dict[str, Any]) -> Place:
 
 
 def join(place: Place, rendezvous: str) -> None:
-    """Meet the other processes of the node."""
+    """Connect to the other processes of the node."""
     import torch.distributed as dist
 
     dist.init_process_group(
@@ -65,32 +67,32 @@ def join(place: Place, rendezvous: str) -> None:
         init_method=f"file://{rendezvous}",
         rank=place.rank,
         world_size=place.ranks,
-        timeout=timedelta(minutes=10),  # whoever started this one has a shorter one of its own
+        timeout=timedelta(minutes=10),  # the process that started this one has a shorter limit of its own
     )
 
 
 def measure(place: Place, name: str, repetition: int, tell: Tell) -> None:
-    """One repetition of one trial."""
+    """Run one repetition of one trial."""
     trial = trials()[name]
     if trial.needs_gpu and not (place.on_gpu or place.gpus):
         if repetition == 1:
-            tell(reading(name, place.part, repetition, state=ABSENT, note="it is of GPUs, and there is none"))
+            tell(reading(name, place.part, repetition, state=ABSENT, note="the trial needs a GPU, and there is none"))
         return
     tell({"begins": name, "repetition": repetition})
-    said = False
+    measured = False
     for found in trial.function(place):
-        said = True
+        measured = True
         if place.rank:
-            continue  # all have the same figure: the first of them tells it
+            continue  # all ranks have the same figure: the first one reports it
         state = WRONG if found.wrong else OK if found.value == found.value else ABSENT
         more = {"value": found.value, "wrong": found.wrong, "note": found.note, "missed": found.missed or None}
         tell(reading(name, found.part or place.part, repetition, found.figure, state, **more))
-    if not said and not place.rank and repetition == 1:
-        tell(reading(name, place.part, repetition, state=ABSENT, note="it is not installed"))
+    if not measured and not place.rank and repetition == 1:
+        tell(reading(name, place.part, repetition, state=ABSENT, note="the tool is not installed"))
 
 
 def main(part: str, request: dict[str, Any]) -> None:
-    """All repetitions of all trials, one after the other, so that each figure is taken at several times."""
+    """Run all trials in turn, once for each repetition, so that a figure is measured at several times."""
     tell = own_output()
     if request.get("cpus"):
         os.sched_setaffinity(0, request["cpus"])

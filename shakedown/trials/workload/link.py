@@ -1,4 +1,4 @@
-"""What two nodes need to run a program of somebody else's between them: servers that listen, and ports told."""
+"""External programs between two nodes: one node starts servers and sends their ports, the other starts clients."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from . import programs
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-ATTEMPTS = 3  # a port that was free can be taken, and a stranger can be a server's first client
+ATTEMPTS = 3  # another process can take a free port, and a stranger can be a server's first client
 _SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _LISTENS = "0A"
 
 
 class LinkError(programs.Failed):
-    """The pair could not measure; the text says why."""
+    """The pair could not measure; the text has the reason."""
 
 
 @dataclass
@@ -33,27 +33,29 @@ class Link:
 
     store: Store
     rank: int
-    address: str  # where this end's servers are reached
-    device: str | None  # this rail's RDMA device, None: the node has none
+    address: str  # of this end's servers
+    device: str | None  # this rail's RDMA device; None: the node has none
     gid_index: int | None
     limit_s: float
-    rates: dict[str, float]  # what earlier rounds of this process gave, for a run to be neither too short nor too long
+    rates: dict[str, float]  # of earlier rounds of this process: they choose the length of a run
 
     def tell(self, key: str, value: str) -> None:
-        """To the other end."""
+        """Send a value to the other end."""
         self.store.set(key, value)
 
     def hear(self, key: str) -> str:
-        """From the other end. Raises LinkError when it says nothing in time."""
+        """Receive a value from the other end. Raises LinkError when none comes in time."""
         try:
             self.store.wait([key], timedelta(seconds=self.limit_s))
             return bytes(self.store.get(key)).decode("ascii", "replace")
         except RuntimeError:
-            raise LinkError(f"the other node said nothing within {self.limit_s:g} s") from None
+            raise LinkError(f"the other node did not answer within {self.limit_s:g} s") from None
 
     def serve(self, name: str, words: Sequence[str]) -> None:
-        """Start a server for each attempt of the other end, until that is through. `{port}` in the words is a free
-        port. Raises LinkError."""
+        """Start a server for each attempt of the other end, until a client succeeds. Raises LinkError.
+
+        `{port}` in the words is a free port.
+        """
         for attempt in range(ATTEMPTS):
             port = _free_port()
             with programs.running([word.replace("{port}", str(port)) for word in words]) as (process, _):
@@ -63,31 +65,31 @@ class Link:
                 if self.hear(f"{name}/{attempt}/done") == "yes":
                     return
         self.tell(f"{name}/{ATTEMPTS}/port", "none")
-        raise LinkError(f"{words[0]} served {ATTEMPTS} times, and nothing was measured")
+        raise LinkError(f"{words[0]} served {ATTEMPTS} times, and no client measured")
 
     def connect(self, name: str, words: Sequence[str]) -> str:
         """Run a client against the other end's server. Returns its output. Raises LinkError."""
-        why = "it never listened"
+        reason = "the server never listened"
         for attempt in range(ATTEMPTS):
             address, _, port = self.hear(f"{name}/{attempt}/port").partition(" ")
             if not port:
                 break
-            if not _is_place(address, port):
-                raise LinkError("the other node names no address and port to connect to")
-            given = [word.replace("{port}", port).replace("{address}", address) for word in words]
-            sys.stderr.write(f"$ {' '.join(given)}\n")
-            with programs.running(given) as (process, output):
-                why = programs.ended(process, self.limit_s)
+            if not _is_endpoint(address, port):
+                raise LinkError("the other node sent no valid address and port")
+            command = [word.replace("{port}", port).replace("{address}", address) for word in words]
+            sys.stderr.write(f"$ {' '.join(command)}\n")
+            with programs.running(command) as (process, output):
+                reason = programs.failure(process, self.limit_s)
                 text = programs.text_of(output)
-            sys.stderr.write(f"{text}\n{why or 'exit code 0'}\n")
-            self.tell(f"{name}/{attempt}/done", "no" if why else "yes")
-            if not why:
+            sys.stderr.write(f"{text}\n{reason or 'exit code 0'}\n")
+            self.tell(f"{name}/{attempt}/done", "no" if reason else "yes")
+            if not reason:
                 return text
-        raise LinkError(f"{words[0]}: {why}")
+        raise LinkError(f"{words[0]}: {reason}")
 
 
-def _is_place(address: str, port: str) -> bool:
-    """Whether the other node's word is an address and a port, and so no option of the program that is given it."""
+def _is_endpoint(address: str, port: str) -> bool:
+    """Return whether the other node sent an address and a port, and no option of the program."""
     try:
         return bool(ipaddress.ip_address(address)) and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16
     except ValueError:
@@ -101,8 +103,7 @@ def _free_port() -> int:
 
 
 def _listens(process: subprocess.Popen[bytes], port: int, limit_s: float) -> bool:
-    """Whether somebody listens on a port, as soon as it is so. By the kernel's table: a connection to try would be the
-    server's first client."""
+    """Wait until a process listens on a port, by the kernel's table: a test connection would be the first client."""
     until = time.monotonic() + limit_s
     while time.monotonic() < until and process.poll() is None:
         for table in _SOCKETS:

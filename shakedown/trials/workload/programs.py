@@ -1,5 +1,4 @@
-"""Programs of somebody else's: found where they are installed, with a bound to what they may print, and ended with all
-that they started."""
+"""External programs: where they are installed, with bounded output, and ended with all their processes."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-OUTPUT = 16 << 20  # bytes of a program's output that are kept; one that prints more is ended
+OUTPUT = 16 << 20  # bytes of output that are kept; a program that prints more is ended
 PLACES = ("/opt/rocm/bin", "/opt/rccl-tests/build", "/usr/local/bin", "/workspace/rccl-tests/build")
 
 
 class Failed(RuntimeError):
-    """A program did not do what it was started for; the text says why."""
+    """A program failed; the text has the reason."""
 
 
-def found(program: str) -> str | None:
-    """Where a program is installed; None: nowhere."""
+def find(program: str) -> str | None:
+    """Return the path of a program; None: it is not installed."""
     return shutil.which(program) or shutil.which(program, path=os.pathsep.join(PLACES))
 
 
 @contextlib.contextmanager
 def running(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A program, with its output in a file that cannot grow beyond what is kept."""
+    """Run a program with its output in a file of bounded size."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "output"
         with output.open("wb") as file:
@@ -44,16 +43,19 @@ def running(words: Sequence[str]) -> Iterator[tuple[subprocess.Popen[bytes], Pat
 
 
 def text_of(output: Path) -> str:
-    """What a program has printed."""
+    """Read the output of a program."""
     return output.read_bytes()[:OUTPUT].decode("utf-8", "replace")
 
 
-def ended(process: subprocess.Popen[bytes], limit_s: float | None = None) -> str:
-    """Why a program came to no good end; empty: it did. `limit_s`: None where whoever started this process has one."""
+def failure(process: subprocess.Popen[bytes], limit_s: float | None = None) -> str:
+    """Wait for a program, and return why it failed; empty: it succeeded.
+
+    `limit_s`: None where the process that started this one has a limit.
+    """
     try:
         code = process.wait(limit_s)
     except subprocess.TimeoutExpired:
-        return f"not through after {limit_s:g} s"
+        return f"not finished after {limit_s:g} s"
     if code == -signal.SIGXFSZ:
         return f"it printed more than {OUTPUT >> 20} MiB"
     return f"exit code {code}" if code else ""

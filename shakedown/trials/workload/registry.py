@@ -1,12 +1,12 @@
-"""What a trial is, and which there are.
+"""The registry of trials.
 
     @trial(on="device", figures={"*": "TFLOPS"}, seconds=2)
     def gemm(place: Place) -> Iterator[Measured]:
-        \"\"\"What is measured, in a sentence.\"\"\"
+        \"\"\"Measure this part, in a sentence.\"\"\"
 
-The function's name is the trial's. It runs in a process of its own on each part that it is `on`, once for each
-repetition, and yields one figure after the other. This module and those of `measures` are read on the controller too,
-which has no torch: they import it inside their functions.
+The trial has the function's name. It runs in a process of its own on each part that it is `on`, once for each
+repetition, and yields its figures. The controller imports this module and those of `measures` too, without torch: they
+import torch inside their functions.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ DEVICE = "device"  # each GPU; the CPU where there is none
 HOST = "host"  # each NUMA node, with its own cores and memory
 NODE = "node"  # all devices of a node together
 PAIRS = "pairs"  # two nodes at a time
-TOOL = "tool"  # a program of somebody else's over a whole node; only where it is asked for by name
+TOOL = "tool"  # an external program over a whole node; it runs only on request by name
 PLACES = (DEVICE, HOST, NODE, TOOL, PAIRS)
 
 MARK = "trial "  # in front of a reading in the job's log, which the controller collects over SSH
 OK, WRONG, ABSENT, TIMEOUT, CRASHED = STATES = ("ok", "wrong", "absent", "timeout", "crashed")
 
 LOWER = frozenset({"us", "ms", "s"})
-"""Units of which less is better; of all others more is."""
+"""Units of which less is better; of all other units more is better."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One figure of one repetition. `wrong`: how many results were not what they had to be; None: none was checked.
-    `part`: of a tool that measures several, which one it is. `missed`: the tool says that it is too little."""
+    """One figure of one repetition. `wrong`: the number of wrong results; None: no result was checked. `part`: for a
+    tool that measures several parts. `missed`: the tool reports a missed target."""
 
     figure: str
     value: float
@@ -53,11 +53,11 @@ class Measured:
 
 
 def reading(trial: str, part: str, repetition: int, figure: str = "", state: str = OK, **more: Any) -> dict[str, Any]:
-    """Return one reading as it stands in the log. Of a part that gave none, `figure` is empty and `state` says why."""
+    """Return one reading as it stands in the log. Without a figure, `figure` is empty and `state` has the reason."""
     value = more.pop("value", None)
-    known = value if value is not None and math.isfinite(value) else None
-    found = {"trial": trial, "part": part, "repetition": repetition, "figure": figure, "state": state, "value": known}
-    return {**found, **{name: each for name, each in more.items() if each not in (None, "")}}
+    finite = value if value is not None and math.isfinite(value) else None
+    entry = {"trial": trial, "part": part, "repetition": repetition, "figure": figure, "state": state, "value": finite}
+    return {**entry, **{name: value for name, value in more.items() if value not in (None, "")}}
 
 
 @dataclass
@@ -72,28 +72,30 @@ class Place:
     numa: dict[str, list[int]] = field(default_factory=dict)  # NUMA node -> its CPUs
     gpus: int = 0  # of the whole node, for a tool
     model: str = ""  # of its GPUs, as profiles name them
-    link: Link | None = None  # of two nodes that measure with a program of somebody else's
+    link: Link | None = None  # of two nodes that measure with an external program
 
     @property
     def kind(self) -> str:
-        """cuda (which ROCm's torch says too) or cpu."""
+        """Return cuda (ROCm's torch uses this name too) or cpu."""
         return "cpu" if self.device is None else self.device.type
 
     @property
     def on_gpu(self) -> bool:
-        """Else on the CPU."""
+        """Return whether the device is a GPU."""
         return self.kind == "cuda"
 
     def wait(self) -> None:
-        """Until the device has done what it was given."""
+        """Wait until the device has finished its work."""
         import torch
 
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
     def time_of(self, call: Callable[[], Any], least: int = 2) -> float:
-        """Seconds of one call, over as many as fit into the time: the first, which loads kernels and fills caches, is
-        not counted, the second says how many there are to be."""
+        """Measure the seconds of one call, as the mean over as many calls as fit into the time.
+
+        The first call loads kernels and fills caches, and does not count. The second call decides the number of calls.
+        """
         call()
         self.wait()
         began = time.perf_counter()
@@ -121,16 +123,16 @@ class Trial:
 
     @property
     def by_name(self) -> bool:
-        """Whether it runs only where it is asked for by name: somebody else's program, some of which take minutes."""
+        """Return whether the trial runs only on request by name: external programs can take minutes."""
         return self.on == TOOL or not self.needs_torch
 
     @property
     def doc(self) -> str:
-        """The first paragraph of the function's documentation, on one line."""
+        """Return the first paragraph of the function's documentation, on one line."""
         return " ".join((inspect.getdoc(self.function) or "").partition("\n\n")[0].split())
 
     def unit(self, figure: str) -> str | None:
-        """The unit of a figure; None: the trial has no such figure."""
+        """Return the unit of a figure; None: the trial has no such figure."""
         return self.figures.get(figure, self.figures.get("*"))
 
 
@@ -141,13 +143,15 @@ _loaded: list[str] = []
 def trial(
     *, on: str, figures: Mapping[str, str], seconds: float = 2.0, needs_gpu: bool = False, needs_torch: bool = True
 ) -> Callable[[Callable[[Place], Iterator[Measured]]], Callable[[Place], Iterator[Measured]]]:
-    """Register a trial under its function's name. `needs_torch`: not so one of a program that is installed. Raises
-    ValueError for what cannot be one."""
+    """Register a trial under its function's name. Raises ValueError for an incomplete one.
+
+    `needs_torch`: False for a trial that only starts an installed program.
+    """
 
     def register(function: Callable[[Place], Iterator[Measured]]) -> Callable[[Place], Iterator[Measured]]:
         name = function.__name__
         if on not in PLACES or not figures or not inspect.getdoc(function):
-            raise ValueError(f"trial {name}: it says on what ({', '.join(PLACES)}), its figures' units, and what it is")
+            raise ValueError(f"trial {name}: `on` ({', '.join(PLACES)}), `figures` and a docstring are needed")
         if name in TRIALS:
             raise ValueError(f"two trials are named {name}")
         TRIALS[name] = Trial(name, on, dict(figures), seconds, needs_gpu, needs_torch, function)
@@ -157,10 +161,11 @@ def trial(
 
 
 def trials() -> dict[str, Trial]:
-    """Every trial, by name, in the order in which they run: by what they are on, then by name."""
+    """Return every trial by name, in the order of the runs: by part, then by name."""
     if not _loaded:
         package = importlib.import_module(f"{__package__}.measures")
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{package.__name__}.{module.name}")
         _loaded.append(package.__name__)
-    return {each.name: each for each in sorted(TRIALS.values(), key=lambda each: (PLACES.index(each.on), each.name))}
+    ordered = sorted(TRIALS.values(), key=lambda trial: (PLACES.index(trial.on), trial.name))
+    return {trial.name: trial for trial in ordered}

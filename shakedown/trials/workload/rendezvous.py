@@ -1,9 +1,9 @@
 """The rendezvous of a trial's nodes: PyTorch's TCPStore on the first node, as torchrun keeps one there.
 
-    rendezvous.py ADDRESS PORT COUNT SECONDS    keep the store until COUNT times a node is through, or the time is over
+    rendezvous.py ADDRESS PORT COUNT SECONDS    keep the store until COUNT nodes have finished, or the time is over
 
-Nodes find each other here, and wait for each other; no figure goes through the store. It asks no client for a secret:
-docs/security.md says what that means on a training network.
+Nodes find each other here, and wait for each other; no figure goes through the store. The store asks no client for a
+secret: docs/security.md describes the consequences on a training network.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def join(address: str, port: int, seconds: float) -> TCPStore:
 
 
 def barrier(store: Store, name: str, nodes: int, seconds: float) -> None:
-    """Wait for so many nodes, but no longer than `seconds` for one that is missing."""
+    """Wait for so many nodes, but no longer than `seconds`."""
     if store.add(name, 1) >= nodes:
         store.set(f"{name}/all", "here")
     with contextlib.suppress(RuntimeError):
@@ -33,7 +33,7 @@ def barrier(store: Store, name: str, nodes: int, seconds: float) -> None:
 
 
 def keep(address: str, port: int, count: int, seconds: float) -> None:
-    """Keep the store for the others."""
+    """Keep the store for the other nodes."""
     until = time.monotonic() + seconds
     store = TCPStore(address, port, is_master=True, wait_for_workers=False)
     while store.add(THROUGH, 0) < count and time.monotonic() < until:

@@ -1,8 +1,8 @@
-"""A node's trials: run.py REQUEST.json. Starts one process on each part, and says what they measured.
+"""A node's trials: run.py REQUEST.json. It starts one process on each part, and reports their measurements.
 
-Nothing here imports torch: what hangs is another process, which is ended when it has said nothing for its time, and
-costs its own figures only. The exit code is 0 when every process was started and waited for, whatever came of it: what
-a figure is worth, and that one is missing, is for the controller to judge.
+This module does not import torch: a hang is in another process, which is ended after its silence limit and loses only
+its own figures. The exit code is 0 when every process was started and waited for, whatever its result: the controller
+judges the figures, and the missing ones.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ FOLDER = Path(__file__).resolve().parent
 LINE_LIMIT = 4096
 _NUMA = Path("/sys/devices/system/node")
 _NOTHING: dict[str, Any] = {"begins": "", "repetition": 1}
-_saying = threading.Lock()
+_output = threading.Lock()
 
 
 def say(document: dict[str, Any]) -> None:
-    """A reading, in the job's log."""
-    with _saying:
+    """Write a reading to the job's log."""
+    with _output:
         sys.stdout.write(f"{MARK}{json.dumps(document)}\n")
         sys.stdout.flush()
 
 
 def cpus_of(text: str) -> list[int]:
-    """The kernel's notation of CPUs: 0-3,8."""
+    """Read the kernel's notation of CPUs: 0-3,8."""
     found: list[int] = []
     for part in text.strip().split(","):
         low, _, high = part.partition("-")
@@ -54,7 +54,7 @@ def cpus_of(text: str) -> list[int]:
 
 
 def numa_nodes() -> dict[str, list[int]]:
-    """NUMA node -> its CPUs, as far as this process may use them; one of all where the kernel tells none."""
+    """Return NUMA node -> its CPUs that this process may use; all in numa0 where the kernel lists no nodes."""
     usable = os.sched_getaffinity(0)
     found = {}
     for folder in sorted(_NUMA.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
@@ -65,7 +65,7 @@ def numa_nodes() -> dict[str, list[int]]:
 
 
 class Process:
-    """A process of this job, with a limit to its silence. `begun`: what it is at."""
+    """A process of this job, with a limit to its silence. `begun`: its current trial."""
 
     def __init__(self, words: list[str], log: Path, limit_s: float, start_s: float) -> None:
         self._limit_s, self.begun = limit_s, _NOTHING
@@ -85,7 +85,7 @@ class Process:
         self._lines.put(None)
 
     def watch(self, tell: Callable[[dict[str, Any]], None]) -> int:
-        """Hand on what it says until its end. Returns the exit code."""
+        """Pass on the readings of the process until its end. Returns the exit code."""
         limit = self._start_s
         while True:
             try:
@@ -112,7 +112,7 @@ class Process:
         return self.end()
 
     def end(self) -> int:
-        """Its exit code; ended with all that it started where it has not."""
+        """Return the exit code; a process that has not finished is killed with all its children."""
         if not self.ended:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -121,33 +121,36 @@ class Process:
         return code
 
 
-def on_part(part: str, names: list[str], request: dict[str, Any], told: bool = True, **more: Any) -> None:
-    """Run trials in a process on a part, and say what becomes of them. `told`: this process tells what is missing."""
-    asked = {"trials": names, "repetitions": request["repetitions"], "seconds": request["seconds"], **more}
+def on_part(part: str, names: list[str], request: dict[str, Any], reports_missing: bool = True, **more: Any) -> None:
+    """Run trials in a process on a part, and report the readings.
+
+    `reports_missing`: whether this process reports figures that are missing.
+    """
+    wanted = {"trials": names, "repetitions": request["repetitions"], "seconds": request["seconds"], **more}
     log = logs() / f"{part}{more.get('rank', '')}.log"
-    process = Process([str(FOLDER / "child.py"), part, json.dumps(asked)], log, request["limit_s"], request["start_s"])
+    process = Process([str(FOLDER / "child.py"), part, json.dumps(wanted)], log, request["limit_s"], request["start_s"])
     code = process.watch(say)
-    if process.ended or not told:
+    if process.ended or not reports_missing:
         return
     state = TIMEOUT if process.timed_out else CRASHED
     at = process.begun["begins"]
     note = f"nothing for {request['limit_s']:g} s" if process.timed_out else f"exit code {code}"
     for name in names[names.index(at) :] if at in names else names:
         if name == at or not at:
-            say(reading(name, part, process.begun["repetition"], state=state, note=f"{note}: see its log {log.name}"))
+            say(reading(name, part, process.begun["repetition"], state=state, note=f"{note}: see the log {log.name}"))
         elif process.begun["repetition"] == 1:
-            say(reading(name, part, 1, state=state, note=f"{at} before it gave {note}"))
+            say(reading(name, part, 1, state=state, note=f"the trial {at} before it: {note}"))
 
 
 def logs() -> Path:
-    """Where each process has its log; the run's folder is the one above this one."""
+    """Return the folder of the processes' logs, beside this one in the run's folder."""
     folder = FOLDER.parent / "logs"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 def gather(kept: int = 1 << 14) -> None:
-    """The end of what each process said, in one log: how many there are depends on the node."""
+    """Join the ends of the processes' logs in one log: the number of processes depends on the node."""
     with (logs() / "parts.log").open("wb") as gathered:
         for path in sorted(logs().glob("*.log")):
             text = path.read_bytes()[-kept:] if path.name != "parts.log" else b""
@@ -156,7 +159,7 @@ def gather(kept: int = 1 << 14) -> None:
 
 
 def together(jobs: list[Callable[[], None]]) -> None:
-    """All at once."""
+    """Run jobs at the same time, and wait for them."""
     threads = [threading.Thread(target=job) for job in jobs]
     for thread in threads:
         thread.start()
@@ -164,10 +167,10 @@ def together(jobs: list[Callable[[], None]]) -> None:
         thread.join()
 
 
-def by_itself(request: dict[str, Any]) -> None:
-    """The trials of this node by itself: devices, then the host, then all devices together."""
-    chosen = [each for each in trials().values() if each.name in request["trials"]]
-    names = {on: [each.name for each in chosen if each.on == on] for on in (DEVICE, HOST, NODE, TOOL)}
+def alone(request: dict[str, Any]) -> None:
+    """Run the trials of this node alone: devices, then the host, then all devices together."""
+    chosen = [trial for trial in trials().values() if trial.name in request["trials"]]
+    names = {on: [trial.name for trial in chosen if trial.on == on] for on in (DEVICE, HOST, NODE, TOOL)}
     gpus, numa = range(request["gpus"]), numa_nodes()
     if names[DEVICE]:
         parts: dict[str, dict[str, Any]] = {f"gpu{gpu}": {"gpu": gpu, "numa": numa} for gpu in gpus} or {"cpu": {}}
@@ -185,8 +188,10 @@ def by_itself(request: dict[str, Any]) -> None:
 
 
 def between(request: dict[str, Any]) -> None:
-    """This node's part in the rounds of each trial. A process that is silent for too long is ended, and another one
-    takes the rounds that are left."""
+    """Take this node's part in the rounds of each trial.
+
+    A process that is silent for too long is ended, and another process takes the rounds that are left.
+    """
     keeper, passes = None, [(name, rail) for name in request["trials"] for rail in rails_of(request, name)]
     if request["place"] == 0:
         words = [str(FOLDER / "rendezvous.py"), request["own"], str(request["port"])]
@@ -199,22 +204,24 @@ def between(request: dict[str, Any]) -> None:
         if rail["device"]:
             os.environ["NCCL_IB_HCA"] = rail["device"]
         at = 0
-        while at <= len(request["rounds"]):  # behind the last round a process only says that this node is through
+        while at <= len(request["rounds"]):  # after the last round a process only reports that this node has finished
             at = _rounds_from(at, {**request, **more}, rail["name"])
     if keeper is not None:
         keeper.watch(lambda _document: None)
 
 
 def rails_of(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The rails that a trial is taken over, as many on each node: torch's is held to devices where GPUs are, a tool of
-    the RDMA devices always. One without a device where there are none."""
+    """Return the rails of a trial; one rail without a device where there are none.
+
+    A trial in torch uses devices only where the nodes have GPUs; a tool of the RDMA devices always uses them.
+    """
     devices = request["rails"] if request["gpus"] or not trials()[name].needs_torch else []
-    numbered = [{"number": n, "device": each, "name": f"rail{n}"} for n, each in enumerate(devices)]
+    numbered = [{"number": n, "device": device, "name": f"rail{n}"} for n, device in enumerate(devices)]
     return numbered or [{"number": 0, "device": None, "name": None}]
 
 
 def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
-    """Take the rounds from the first one on. Returns the first that is left."""
+    """Take the rounds from the first one on. Returns the first round that is left."""
     done = [first]
 
     def tell(document: dict[str, Any]) -> None:
@@ -225,7 +232,7 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
 
     words = [str(FOLDER / "between.py"), json.dumps({**request, "from": first})]
     known = trials()[request["trial"]]
-    # For the others, for the measurement itself, and for some slack; a tool has a limit for each of its runs.
+    # For the other nodes, for the measurement, and for some slack; a tool has a limit for each of its runs.
     limit_s = (3 if known.needs_torch else 12) * request["limit_s"]
     process = Process(words, logs() / "between.log", limit_s, request["start_s"])
     code = process.watch(tell)
@@ -236,20 +243,20 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
     lost = request["rounds"][done[0]] if done[0] < len(request["rounds"]) else []
     for pair in lost:
         if request["place"] in pair:
-            other = next(each for each in pair if each != request["place"])
+            other = next(node for node in pair if node != request["place"])
             part = f"{request['place']}>{other}"
             say(reading(known.name, part, request["repetitions"][done[0]], state=state, note=note, rail=rail))
     return done[0] + 1
 
 
 def main(path: str) -> int:
-    """The exit code."""
+    """Run the trials of a request. Returns the exit code."""
     request = json.loads(Path(path).read_text())
     began = time.monotonic()
     if "rounds" in request:
         between(request)
     else:
-        by_itself(request)
+        alone(request)
     gather()
     print(f"trials: over after {time.monotonic() - began:.1f} s", flush=True)
     return 0

@@ -1,4 +1,4 @@
-"""ROCm Validation Suite: which configuration a module has for a GPU model, and what its output says.
+"""ROCm Validation Suite: the configuration of a module for a GPU model, and the figures in its output.
 
 The forms are those of RVS' own guide (ROCm/ROCmValidationSuite, docs/ug1main.md, RVS 1.6.75 on MI355X, 2026-08-20) and
 of AMD's acceptance page (ROCm/system-acceptance-docs, docs/common/system-validation.md, MI300X, 2026-07-10).
@@ -17,8 +17,8 @@ _KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 
 
 class Stress(NamedTuple):
-    """A figure of one action on one GPU, by RVS' own number of it. `missed`: what it was asked for and did not do, as
-    RVS says."""
+    """A figure of one action on one GPU, with RVS' own number of the GPU. `missed`: the target that RVS reports as
+    missed."""
 
     action: str
     gpu: str
@@ -27,7 +27,7 @@ class Stress(NamedTuple):
 
 
 def configuration(module: str, model: str, folder: Path = CONF) -> Path | None:
-    """The file for a module, that of the GPU model first; None: there is none. Its short form before the long one."""
+    """Find the configuration of a module; None: there is none. The GPU model's comes first, the short form first."""
     for place in (folder / model.upper(), folder):
         for name in (f"{module}_single.conf", f"{module}.conf", f"{module}_stress.conf"):
             if (place / name).is_file():
@@ -36,7 +36,7 @@ def configuration(module: str, model: str, folder: Path = CONF) -> Path | None:
 
 
 def gpu_numbers(nodes: Path = _KFD) -> dict[str, str]:
-    """RVS' number of a GPU -> gpuN, as everything else counts them: in the order of the kernel's nodes."""
+    """Map RVS' number of a GPU to gpuN, in the order of the kernel's nodes."""
     found = []
     for node in sorted(nodes.glob("[0-9]*"), key=lambda path: int(path.name)):
         try:
@@ -68,35 +68,35 @@ _P2P = re.compile(
 
 
 def gst(text: str) -> list[Stress]:
-    """TFLOPS: the last word of each action on each GPU; what comes before are intervals. A target of 0 is none."""
-    last = {(each["action"], each["gpu"]): each for each in _GST.finditer(text)}
+    """Read TFLOPS: the last line of an action on a GPU; earlier lines are intervals."""
+    last = {(match["action"], match["gpu"]): match for match in _GST.finditer(text)}
     return [
         Stress(
             action,
             gpu,
-            float(each["value"]) / 1000,
-            "" if each["met"] == "TRUE" else f"{float(each['target']) / 1000:g} TFLOPS",
+            float(match["value"]) / 1000,
+            "" if match["met"] == "TRUE" else f"{float(match['target']) / 1000:g} TFLOPS",
         )
-        for (action, gpu), each in last.items()
+        for (action, gpu), match in last.items()
     ]
 
 
 def iet(text: str) -> list[Stress]:
-    """Watts: the most that each GPU drew, which is what the action's target is about."""
+    """Read watts: the highest power of each GPU, since the action's target is about it."""
     most: dict[tuple[str, str], float] = {}
-    for each in _POWER.finditer(text):
-        key = each["action"], each["gpu"]
-        most[key] = max(most.get(key, 0.0), float(each["value"]))
-    failed = {(each["action"], each["gpu"]) for each in _PASS.finditer(text) if each["passes"] == "FALSE"}
+    for match in _POWER.finditer(text):
+        key = match["action"], match["gpu"]
+        most[key] = max(most.get(key, 0.0), float(match["value"]))
+    failed = {(match["action"], match["gpu"]) for match in _PASS.finditer(text) if match["passes"] == "FALSE"}
     return [Stress(*key, value, "the target of its power" if key in failed else "") for key, value in most.items()]
 
 
 def pebb(text: str) -> list[Stress]:
-    """GB/s between each GPU and the memory of the CPU that is nearest to it, and of the others."""
-    distances = {(each["cpu"], each["gpu"]): int(each["distance"]) for each in _DISTANCE.finditer(text)}
+    """Read GB/s between each GPU and the memory of the nearest CPU, and of the other CPUs."""
+    distances = {(match["cpu"], match["gpu"]): int(match["distance"]) for match in _DISTANCE.finditer(text)}
     nearest = {gpu: min(way for (_, own), way in distances.items() if own == gpu) for _, gpu in distances}
     rates: dict[tuple[str, str], float] = {}
-    last = {(each["action"], each["cpu"], each["gpu"]): float(each["value"]) for each in _PCIE.finditer(text)}
+    last = {(match["action"], match["cpu"], match["gpu"]): float(match["value"]) for match in _PCIE.finditer(text)}
     for (action, cpu, gpu), value in last.items():
         if (cpu, gpu) not in distances:
             continue
@@ -106,12 +106,12 @@ def pebb(text: str) -> list[Stress]:
 
 
 def pbqt(text: str) -> list[Stress]:
-    """GB/s from each GPU to the other one that it reaches worst."""
-    last = {(each["action"], each["gpu"], each["other"]): float(each["value"]) for each in _P2P.finditer(text)}
+    """Read GB/s from each GPU to the GPU that it reaches most slowly."""
+    last = {(match["action"], match["gpu"], match["other"]): float(match["value"]) for match in _P2P.finditer(text)}
     cut: dict[tuple[str, str], str] = {}
-    for each in _PEERS.finditer(text):
-        if each["peers"] == "false":
-            cut[each["action"], each["gpu"]] = each["other"]
+    for match in _PEERS.finditer(text):
+        if match["peers"] == "false":
+            cut[match["action"], match["gpu"]] = match["other"]
     lowest: dict[tuple[str, str], float] = {}
     for (action, gpu, _), value in last.items():
         lowest[action, gpu] = min(value, lowest.get((action, gpu), value))
@@ -121,7 +121,7 @@ def pbqt(text: str) -> list[Stress]:
 
 
 def babel(text: str) -> list[Stress]:
-    """GB/s of each kernel, as the average of its runs: the column that BabelStream is named for holds the best."""
+    """Read GB/s of each kernel, as the average of its runs: BabelStream's own column holds the best run."""
     return list(_babel(text))
 
 

@@ -1,8 +1,8 @@
-"""The field's own tools: their command lines, and what their output says.
+"""The field's own tools: their command lines, and the figures in their output.
 
 Columns are found by the names in the header, never by number: rccl-tests alone has had three forms of its table. The
-formats were read in public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, BabelStream 3.2
-to 5.0; tests/data/trials has samples. RVS has a module of its own.
+formats come from public logs (2026-11) of rccl-tests, perftest 4.5 to 6.2, TransferBench 1.5x, BabelStream 3.2 to 5.0;
+tests/data/trials has samples. RVS has a module of its own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A row of a table, by the names of its columns; a name that the header has twice stands as name and name.2."""
+    """A row of a table, by the names of its columns; a name that the header has twice becomes name and name.2."""
 
     cells: dict[str, str]
 
     def number(self, name: str) -> float:
-        """NaN where the column is not there or holds no number."""
+        """Return a column's number; NaN where the column is absent or holds no number."""
         try:
             return float(self.cells.get(name, "nan"))
         except ValueError:
@@ -34,12 +34,15 @@ COMMANDS: dict[str, list[list[str]]] = {
     "transferbench": [["TransferBench", "p2p"], ["TransferBench", "a2a"]],
     "babelstream": [["hip-stream", "-n", "50", "-s", "268435456", "--device", "{gpu}"]],
 }
-"""As AMD's acceptance pages have them (ROCm/system-acceptance-docs, docs/common/system-validation.md, 2026-07-10)."""
+"""As on AMD's acceptance pages (ROCm/system-acceptance-docs, docs/common/system-validation.md, 2026-07-10)."""
 
 
 def table(text: str, names: str, first: str) -> Iterator[Row]:
-    """The rows below a header. `names`: what a name in the header looks like, as a regular expression; `first`: the
-    name of its first column, which holds a number in each row."""
+    """Yield the rows below a header.
+
+    `names`: a regular expression for the names in the header; `first`: the name of the first column, a number in each
+    row.
+    """
     header: list[str] = []
     for line in text.splitlines():
         words = [word.strip() for word in re.findall(names, line)]
@@ -54,20 +57,22 @@ def table(text: str, names: str, first: str) -> Iterator[Row]:
 
 
 def rccl(text: str) -> tuple[float, int]:
-    """Bus bandwidth in GB/s at the largest message, in place, and how many results of all messages were wrong. The
-    average that is printed at the end is over all sizes, and says nothing."""
+    """Read the bus bandwidth in GB/s at the largest message, in place, and the number of wrong results.
+
+    The average at the end is over all sizes, and is not used.
+    """
     rows = list(table(text.replace("#wrong", " wrong"), r"[a-z]+", "size"))
     wrong = [row.number(name) for row in rows for name in ("wrong", "wrong.2")]
     last = max(rows, key=lambda row: row.number("size"), default=Row({}))
     in_place = "busbw.2" if "busbw.2" in last.cells else "busbw"
-    return last.number(in_place), int(sum(each for each in wrong if each == each))
+    return last.number(in_place), int(sum(number for number in wrong if number == number))
 
 
 _PERFTEST = r"#\w+|(?:BW \w+|MsgRate|t_\w+|[\d.]+% percentile)\[[^\]]+\]"
 
 
 def ib_bandwidth(text: str) -> float:
-    """Gb/s of ib_write_bw and its kin, the average at the largest message, whichever unit was asked for."""
+    """Read Gb/s of ib_write_bw and its kin: the average at the largest message, from any unit."""
     last = max(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
     for unit, factor in (("Gb/sec", 1.0), ("MB/sec", 8 * 1.048576 / 1000), ("MiB/sec", 8 * 1.048576 / 1000)):
         if f"BW average[{unit}]" in last.cells:
@@ -76,13 +81,13 @@ def ib_bandwidth(text: str) -> float:
 
 
 def ib_latency(text: str) -> float:
-    """Microseconds of ib_read_lat and its kin: the typical one, at the smallest message."""
+    """Read microseconds of ib_read_lat and its kin: the typical latency at the smallest message."""
     first = min(table(text, _PERFTEST, "#bytes"), key=lambda row: row.number("#bytes"), default=Row({}))
     return first.number("t_typical[usec]")
 
 
 def babelstream(text: str) -> tuple[dict[str, float], int]:
-    """GB/s of each function, and how many of its sums were wrong."""
+    """Read GB/s of each function, and the number of wrong sums."""
     rates: dict[str, float] = {}
     factor = math.nan
     for line in text.splitlines():
@@ -99,7 +104,7 @@ def babelstream(text: str) -> tuple[dict[str, float], int]:
 
 
 def transferbench(text: str) -> dict[str, float]:
-    """GB/s from GPU to GPU: of p2p the averages of either direction, of a2a the average of all."""
+    """Read GB/s from GPU to GPU: the averages of either direction for p2p, the average of all for a2a."""
     names = {"UniDir": "p2p.unidirectional", "BiDir": "p2p.bidirectional"}
     rates: dict[str, float] = {}
     header: list[str] = []
@@ -108,8 +113,7 @@ def transferbench(text: str) -> dict[str, float]:
             header = kinds
         averages = re.match(r"\s*Averages \(During\s+(\w+)\):\s*(.*)", line)
         if averages and averages[1] in names:
-            found_here = dict(zip(header, averages[2].split()))  # noqa: B905
-            value = found_here.get("GPU->GPU", "N/A")
+            value = dict(zip(header, averages[2].split())).get("GPU->GPU", "N/A")  # noqa: B905
             if re.fullmatch(r"[\d.]+", value):
                 rates[names[averages[1]]] = float(value)
         if average := re.match(r"\s*Average bandwidth[^:]*:\s*([\d.]+)\s*GB/s", line):

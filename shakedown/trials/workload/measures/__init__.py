@@ -1,1 +1,1 @@
-"""One module for each trial: what is measured, in which unit, on what."""
+"""One module for each trial: its measurement, unit and part."""

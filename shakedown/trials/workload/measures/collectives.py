@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..registry import Measured, Place, trial
 
@@ -11,7 +13,8 @@ SIZES = {"cuda": {"1M": 1 << 20, "64M": 1 << 26, "1G": 1 << 30}, "cpu": {"64K": 
 
 @trial(on="node", figures={"*": "GB/s"}, seconds=3)
 def collectives(place: Place) -> Iterator[Measured]:
-    """All-reduce and all-to-all over all devices of a node, for small, middle and large messages, with checked results.
+    """Measure all-reduce and all-to-all over all devices of a node, for small, middle and large messages, and check
+    the results.
 
     Bus bandwidth as nccl-tests define it (PERFORMANCE.md): 2(n-1)/n of the message in the time of an all-reduce,
     (n-1)/n in that of an all-to-all.
@@ -37,14 +40,11 @@ def collectives(place: Place) -> Iterator[Measured]:
         yield Measured(f"all_to_all.{name}", 4 * count * (n - 1) / n / seconds / 1e9, wrong)
 
 
-def _time_of(place: Place, call: object) -> float:
-    """As `Place.time_of`, with one number of calls for all ranks: each counting for itself would never end."""
-    import time
-
+def _time_of(place: Place, call: Callable[[], Any]) -> float:
+    """Measure as `Place.time_of`, with one number of calls for all ranks: with different numbers ranks would hang."""
     import torch
     import torch.distributed as dist
 
-    assert callable(call)
     call()
     place.wait()
     began = time.perf_counter()

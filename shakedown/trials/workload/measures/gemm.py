@@ -10,15 +10,15 @@ from ..registry import Measured, Place, trial
 if TYPE_CHECKING:
     import torch
 
-# Square products. 8192 is what AMD's own preflight takes on a GPU (Primus, node_smoke/per_gpu.py, 2026-08); a CPU gets
-# one that its caches hold, so that it says something about the cores and not about the memory.
+# Square products. 8192 is the size of AMD's own preflight on a GPU (Primus, node_smoke/per_gpu.py, 2026-08). A CPU's
+# size fits its caches, so that the figure shows the cores and not the memory.
 SIZE = {"cuda": 8192, "cpu": 512}
 TYPES = {"cuda": ("fp32", "bf16", "fp16", "fp8"), "cpu": ("fp32", "bf16")}
 
 
 @trial(on="device", figures={"*": "TFLOPS"}, seconds=2.5)
 def gemm(place: Place) -> Iterator[Measured]:
-    """Matrix products of each data type, with a result that is known beforehand, bit for bit."""
+    """Multiply matrices of each data type, and compare with a result that is known beforehand, bit for bit."""
     for name in TYPES[place.kind]:
         yield _of_type(place, name, SIZE[place.kind])
 
@@ -47,7 +47,7 @@ def _multiply(place: Place, name: str) -> tuple[Callable[..., Any] | None, Any]:
         return torch.matmul, {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
     one = torch.ones((), device=place.device)
     # CDNA3 has the "fnuz" encoding of FP8, CDNA4 the one of the Open Compute Project: only its own multiplies.
-    for dtype in (getattr(torch, each, None) for each in ("float8_e4m3fnuz", "float8_e4m3fn")):
+    for dtype in (getattr(torch, encoding, None) for encoding in ("float8_e4m3fnuz", "float8_e4m3fn")):
         if dtype is None:
             continue
 
@@ -64,7 +64,7 @@ def _multiply(place: Place, name: str) -> tuple[Callable[..., Any] | None, Any]:
 
 
 def wrong_rows(place: Place, multiply: Callable[..., Any], dtype: Any, size: int, columns: bool = False) -> int:
-    """Rows of a product that are not what they have to be.
+    """Count the wrong rows of a product.
 
     The factors hold -1, 0 and 1 alone, one in eight of the first is not 0: every sum stays below 256, which each of the
     data types holds exactly, so whatever the order of the additions there is one right result. It is compared on the
@@ -77,7 +77,7 @@ def wrong_rows(place: Place, multiply: Callable[..., Any], dtype: Any, size: int
     left *= torch.randint(0, 8, (size, size), generator=random, dtype=torch.int8) == 0
     right = torch.randint(-1, 2, (size, size), generator=random, dtype=torch.int8)
     vectors = torch.randint(0, 2, (size, 2), generator=random, dtype=torch.int8).float() * 2 - 1
-    factors = [each.to(place.device).to(torch.float32).to(dtype) for each in (left, right)]
+    factors = [matrix.to(place.device).to(torch.float32).to(dtype) for matrix in (left, right)]
     if columns:
         factors[1] = factors[1].t().contiguous().t()
     found = multiply(*factors).float().cpu() @ vectors

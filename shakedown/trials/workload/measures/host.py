@@ -13,7 +13,7 @@ BYTES = 1 << 28  # of an array: beyond the last cache of a socket with stacked c
 
 @trial(on="host", figures={"fp32": "TFLOPS", "copy": "GB/s"}, seconds=1.5)
 def host(place: Place) -> Iterator[Measured]:
-    """Cores and memory of each NUMA node, with its own cores on its own memory: FP32 products, and copies."""
+    """Measure the cores and the memory of each NUMA node: FP32 products, and copies by its cores in its memory."""
     import torch
 
     left, right = (torch.randn(SIZE, SIZE) for _ in range(2))

@@ -1,5 +1,5 @@
-"""The field's own tools, where they are installed on the node or in the image. They run where they are asked for by
-name: some take minutes."""
+"""The field's own tools, where they are installed on the node or in the image. They run on request by name, since some
+take minutes."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from ..registry import Measured, Place, trial
 
 
 def _outputs(place: Place, name: str) -> Iterator[tuple[str, str]]:
-    """What each command of a tool said, by its first words; nothing where it is not installed. All of it goes to the
-    log of this process as well."""
+    """Run the commands of a tool that are installed: yields program and output. The output also goes to the log."""
     for words in tools.COMMANDS[name]:
-        program = programs.found(words[0])
+        program = programs.find(words[0])
         if program is None:
             continue
-        given = [program, *(word.replace("{gpus}", str(place.gpus)) for word in words[1:])]
-        yield words[0], _run([given])[0]
+        command = [program, *(word.replace("{gpus}", str(place.gpus)) for word in words[1:])]
+        yield words[0], _run([command])[0]
 
 
 def _run(commands: Sequence[Sequence[str]]) -> list[str]:
-    """Commands at the same time, and what each said. Raises Failed."""
+    """Run commands at the same time, and return their output. Raises Failed."""
     with ExitStack() as stack:
         started = [(words, *stack.enter_context(programs.running(words))) for words in commands]
         texts = []
         for words, process, output in started:
-            why = programs.ended(process)
+            reason = programs.failure(process)
             texts.append(programs.text_of(output))
-            sys.stderr.write(f"$ {' '.join(words)}\n{texts[-1]}\n{why or 'exit code 0'}\n")
-            if why:
-                raise programs.Failed(f"{words[0]}: {why}")
+            sys.stderr.write(f"$ {' '.join(words)}\n{texts[-1]}\n{reason or 'exit code 0'}\n")
+            if reason:
+                raise programs.Failed(f"{words[0]}: {reason}")
     return texts
 
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True, needs_torch=False)
 def rccl_tests(place: Place) -> Iterator[Measured]:
-    """rccl-tests over the GPUs of a node: bus bandwidth at the largest message, in place, and its wrong results."""
+    """Run rccl-tests over the GPUs of a node: bus bandwidth at the largest message, in place, and wrong results."""
     for program, text in _outputs(place, "rccl_tests"):
         busbw, wrong = tools.rccl(text)
         yield Measured(f"{program.removesuffix('_perf')}.busbw", busbw, wrong)
@@ -47,7 +46,7 @@ def rccl_tests(place: Place) -> Iterator[Measured]:
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=60, needs_gpu=True, needs_torch=False)
 def transferbench(place: Place) -> Iterator[Measured]:
-    """TransferBench's p2p and a2a between the GPUs of a node: averages."""
+    """Run TransferBench's p2p and a2a between the GPUs of a node: averages."""
     for _program, text in _outputs(place, "transferbench"):
         for figure, value in tools.transferbench(text).items():
             yield Measured(figure, value)
@@ -55,9 +54,9 @@ def transferbench(place: Place) -> Iterator[Measured]:
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=30, needs_gpu=True, needs_torch=False)
 def babelstream(place: Place) -> Iterator[Measured]:
-    """BabelStream on every GPU at the same time, with the sums that it checks itself."""
+    """Run BabelStream on every GPU at the same time; the tool checks its own sums."""
     (words,) = tools.COMMANDS["babelstream"]
-    program = programs.found(words[0])
+    program = programs.find(words[0])
     if program is None:
         return
     commands = [[program, *(word.replace("{gpu}", str(gpu)) for word in words[1:])] for gpu in range(place.gpus)]
@@ -70,45 +69,45 @@ def babelstream(place: Place) -> Iterator[Measured]:
 
 
 def _rvs(place: Place, module: str, *options: str) -> Iterator[Measured]:
-    program, configuration = programs.found("rvs"), rvs.configuration(module, place.model)
+    program, configuration = programs.find("rvs"), rvs.configuration(module, place.model)
     if program is None or configuration is None:
         return
     (text,) = _run([[program, "-c", str(configuration), *options]])
-    known, found = rvs.gpu_numbers(), rvs.MODULES[module](text)
-    if not found:
+    numbers, figures = rvs.gpu_numbers(), rvs.MODULES[module](text)
+    if not figures:
         raise programs.Failed(f"rvs -c {configuration}: its output has no figure of {module}")
-    for each in found:
-        part = known.get(each.gpu, f"gpu{each.gpu}")
-        note = f"RVS asks for {each.missed}" if each.missed else ""
-        figure = re.sub(r"[^A-Za-z0-9_.-]", "-", each.action)[:60]
-        yield Measured(figure, each.value, note=note, part=part, missed=bool(each.missed))
+    for stress in figures:
+        part = numbers.get(stress.gpu, f"gpu{stress.gpu}")
+        note = f"RVS asks for {stress.missed}" if stress.missed else ""
+        figure = re.sub(r"[^A-Za-z0-9_.-]", "-", stress.action)[:60]
+        yield Measured(figure, stress.value, note=note, part=part, missed=bool(stress.missed))
 
 
 @trial(on="tool", figures={"*": "TFLOPS"}, seconds=300, needs_gpu=True, needs_torch=False)
 def rvs_gst(place: Place) -> Iterator[Measured]:
-    """RVS' GPU stress test on all GPUs at the same time: products of each data type, against its own targets."""
+    """Run RVS' GPU stress test on all GPUs at the same time: products of each data type, against RVS' own targets."""
     yield from _rvs(place, "gst", "-p", "true")
 
 
 @trial(on="tool", figures={"*": "W"}, seconds=700, needs_gpu=True, needs_torch=False)
 def rvs_iet(place: Place) -> Iterator[Measured]:
-    """RVS' power test: the most that each GPU draws, against its own target."""
+    """Run RVS' power test: the highest power of each GPU, against RVS' own target."""
     yield from _rvs(place, "iet")
 
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
 def rvs_babel(place: Place) -> Iterator[Measured]:
-    """RVS' BabelStream: the average of each kernel on each GPU."""
+    """Run RVS' BabelStream: the average of each kernel on each GPU."""
     yield from _rvs(place, "babel")
 
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=300, needs_gpu=True, needs_torch=False)
 def rvs_pebb(place: Place) -> Iterator[Measured]:
-    """RVS' PCIe bandwidth: each GPU with the nearest CPU's memory, and with the others'."""
+    """Run RVS' PCIe bandwidth: each GPU with the memory of the nearest CPU, and of the other CPUs."""
     yield from _rvs(place, "pebb")
 
 
 @trial(on="tool", figures={"*": "GB/s"}, seconds=500, needs_gpu=True, needs_torch=False)
 def rvs_pbqt(place: Place) -> Iterator[Measured]:
-    """RVS' transfers between GPUs: each GPU to the one that it reaches worst."""
+    """Run RVS' transfers between GPUs: each GPU to the GPU that it reaches most slowly."""
     yield from _rvs(place, "pbqt")

@@ -12,7 +12,7 @@ BYTES = {"cuda": 1 << 30, "cpu": 1 << 27}
 
 @trial(on="device", figures={"*": "GB/s"}, seconds=1.5)
 def memory(place: Place) -> Iterator[Measured]:
-    """Bandwidth of the device's memory: copy and triad as STREAM counts them, with the copy compared."""
+    """Measure the bandwidth of the device's memory: copy and triad as STREAM counts them, with checked results."""
     import torch
 
     count = BYTES[place.kind] // 4

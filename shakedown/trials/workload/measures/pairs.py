@@ -18,9 +18,9 @@ MOST = 64  # messages of one measurement
 
 @trial(on="pairs", figures={"bandwidth": "GB/s", "latency": "us"}, seconds=1.5)
 def pairs(place: Place) -> Iterator[Measured]:
-    """Latency and bandwidth between two nodes, in each direction, with checked messages.
+    """Measure latency and bandwidth between two nodes, in each direction, with checked messages.
 
-    Each of the two measures what it sends: so many messages, and the answer that all have come.
+    A node measures its own sends: a number of messages, and the answer that all have arrived.
     """
     import torch
 
@@ -55,7 +55,7 @@ def _give(place: Place, data: torch.Tensor, sends: bool) -> None:
 
 
 def _ping(place: Place, token: torch.Tensor, count: int) -> float:
-    """Seconds of one way, as half of there and back: the median of so many, since a busy host delays some."""
+    """Measure the seconds of one way, as half of a round trip: the median, since a busy host delays some messages."""
     taken = []
     for _ in range(count):
         began = time.perf_counter()
@@ -73,11 +73,11 @@ def _stream(place: Place, message: torch.Tensor, token: torch.Tensor, count: int
             dist.send(message, 1 - place.rank)
         else:
             dist.recv(message, 1 - place.rank)
-    _give(place, token, not sends)  # that all have come
+    _give(place, token, not sends)  # all have arrived
 
 
 def _once(place: Place, message: torch.Tensor, token: torch.Tensor, sends: bool) -> int:
-    """A message with known content; how many of its numbers came otherwise."""
+    """Send a message with known content, and count the numbers that arrive wrong."""
     import torch
 
     wanted = torch.arange(message.numel(), device=message.device, dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""perftest between two nodes: what the RDMA devices give, without a library above them."""
+"""perftest between two nodes: the figures of the RDMA devices, without a library above them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .. import programs, tools
 from ..link import Link, LinkError
 from ..registry import Measured, Place, trial
 
-FIRST = 20  # messages of the run that says how many there are to be; perftest wants at least five
+FIRST = 20  # messages of the first run, which decides the number of the next; perftest wants at least five
 BYTES = 65536  # perftest's own default, of a write
 MOST = {"ib_write_bw": 20_000, "ib_read_lat": 1000}
 SECONDS = 1.0
@@ -19,13 +19,13 @@ READ: dict[str, Callable[[str], float]] = {"ib_write_bw": tools.ib_bandwidth, "i
 
 @trial(on="pairs", figures={"ib_write_bw": "Gb/s", "ib_read_lat": "us"}, seconds=4, needs_torch=False)
 def perftest(place: Place) -> Iterator[Measured]:
-    """ib_write_bw and ib_read_lat between each two nodes' RDMA devices, rail by rail: one writes to the other, and
+    """Run ib_write_bw and ib_read_lat between two nodes' RDMA devices, rail by rail: a node writes to the other, and
     reads from it."""
     link = place.link
     if link is None or link.device is None:
         yield Measured("", math.nan, note="no RDMA device")
         return
-    paths = {name: programs.found(name) for name in READ}
+    paths = {name: programs.find(name) for name in READ}
     own = "" if all(paths.values()) else f"{', '.join(n for n, path in paths.items() if not path)} not installed"
     link.tell(f"{link.rank}/lacks", own)
     other = link.hear(f"{1 - link.rank}/lacks")
@@ -40,8 +40,10 @@ def perftest(place: Place) -> Iterator[Measured]:
 
 
 def _measure(link: Link, name: str, path: str, is_client: bool) -> float | None:
-    """One program in one direction: a short run where nobody knows yet how fast this is, then the one that counts. None
-    on the server's end. Raises LinkError."""
+    """Run one program in one direction. Returns None on the server's end. Raises LinkError.
+
+    Where the rate is still unknown a short run comes first.
+    """
     common = [path, "-d", str(link.device), "-F", "-p", "{port}"]
     common += ["-x", str(link.gid_index)] if link.gid_index is not None else []
     key = f"{link.rank if is_client else 1 - link.rank}/{name}"
@@ -75,7 +77,7 @@ def _as_client(link: Link, name: str, key: str, common: list[str]) -> float:
 
 
 def _options(name: str, count: int) -> list[str]:
-    """As many messages under way as a short run can fill: software devices lose what comes all at once."""
+    """Choose the options of a run: software devices lose messages where too many are under way."""
     if name == "ib_read_lat":
         return ["-n", str(count)]
     depth = min(128, max(16, count // 8))
@@ -83,6 +85,6 @@ def _options(name: str, count: int) -> list[str]:
 
 
 def _count(name: str, value: float) -> int:
-    """How many messages fill the time, by what was measured: bandwidth in Gb/s, latency in us."""
+    """Return how many messages fill the time, by the measured bandwidth in Gb/s or latency in us."""
     fitting = SECONDS * value * 1e9 / (8 * BYTES) if name == "ib_write_bw" else SECONDS * 1e6 / (2 * value)
     return min(max(int(fitting), FIRST), MOST[name])

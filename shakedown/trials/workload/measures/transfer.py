@@ -12,13 +12,13 @@ BYTES = 1 << 28
 
 @trial(on="device", figures={"*": "GB/s"}, seconds=2, needs_gpu=True)
 def transfer(place: Place) -> Iterator[Measured]:
-    """Copies between pinned memory of each NUMA node and the GPU, there and back, compared."""
+    """Copy between pinned memory of each NUMA node and the GPU, there and back, with checked results."""
     import torch
 
     all_cpus = os.sched_getaffinity(0)
     pattern = torch.arange(BYTES // 4, dtype=torch.int32)
     for node, cpus in place.numa.items():
-        os.sched_setaffinity(0, cpus)  # memory is taken from the node whose core writes it first
+        os.sched_setaffinity(0, cpus)  # the kernel takes memory from the node whose core writes it first
         try:
             there, back = pattern.pin_memory(), torch.zeros_like(pattern).pin_memory()
             device = torch.empty(BYTES // 4, dtype=torch.int32, device=place.device)
