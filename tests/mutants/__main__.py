@@ -3,7 +3,7 @@
     python -m tests.mutants [--area gates] [--count 200] [--seed N] [--all]        # `make mutants`
 
 cosmic-ray finds the places (a comparison, `and` or `or`, a sign, a branch) and makes the change, one at a time, in a
-copy of the tree; the area's own tests (areas.toml) then run and have to fail. What survives is shown as a diff. A
+copy of the tree; the tests that name the module and the area's own (areas.toml) then run and have to fail. What survives is shown as a diff. A
 change that no test can notice, since the program does the same with it, stands in equivalent.toml with the reason.
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -47,13 +50,22 @@ TIMEOUT_S = 300  # a change that makes a loop endless is noticed too
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One change: the `occurrence`-th place of an operator in a module."""
+class Place:
+    """Where a change can be made: the `occurrence`-th place of an operator in a module."""
 
     area: str
     module: str
     operator: str
     occurrence: int
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change, made."""
+
+    area: str
+    module: str
+    operator: str
     diff: str
     code: str
 
@@ -88,17 +100,46 @@ def modules() -> dict[str, list[str]]:
     return found
 
 
-def mutants(area: str, modules: Sequence[str]) -> Iterator[Mutant]:
-    """Every change of an area."""
+def places(area: str, modules: Sequence[str]) -> Iterator[Place]:
+    """Yield every place of an area. The changes are made for those alone that are drawn: that is most of the work."""
     for module in modules:
-        code = (PROJECT / module).read_text("utf-8")
+        nodes = list(ast_nodes(get_ast((PROJECT / module).read_text("utf-8"))))
         for name in OPERATORS:
             operator = get_operator(name)()
-            places = sum(1 for node in ast_nodes(get_ast(code)) for _ in operator.mutation_positions(node))
-            for occurrence in range(places):
-                changed = mutate_code(code, operator, occurrence)
-                if changed and changed != code:
-                    yield Mutant(area, module, name, occurrence, _diff(code, changed), changed)
+            count = sum(1 for node in nodes for _ in operator.mutation_positions(node))
+            yield from (Place(area, module, name, occurrence) for occurrence in range(count))
+
+
+def change(place: Place) -> Mutant | None:
+    """Make the change of a place; None where it changes nothing, or where no test could notice it."""
+    code = (PROJECT / place.module).read_text("utf-8")
+    changed = mutate_code(code, get_operator(place.operator)(), place.occurrence)
+    if not changed or changed == code:
+        return None
+    mutant = Mutant(place.area, place.module, place.operator, _diff(code, changed), changed)
+    return None if is_equivalent(mutant) else mutant
+
+
+def draw(every: Sequence[Place], count: int, seed: int) -> list[Mutant]:
+    """Return as many changes as are wanted, of places in random order."""
+    shuffled = random.Random(seed).sample(every, len(every))
+    made = (mutant for place in shuffled if (mutant := change(place)) is not None)
+    return list(itertools.islice(made, count))
+
+
+def tests_of(module: str, area: Sequence[str]) -> list[str]:
+    """Return every test that names the module, and then the area's: most changes are noticed by the first ones."""
+    dotted = module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    dotted = dotted if dotted.startswith("shakedown.") else f"shakedown.{dotted}"
+    package, _, name = dotted.rpartition(".")
+    naming = re.compile(rf"{re.escape(dotted)}\b|from {re.escape(package)} import .*\b{name}\b|/{name}\.py\b")
+    first = [test for test in files(["tests/unit/test_*.py", "tests/property/test_*.py"]) if naming.search(_text(test))]
+    return list(dict.fromkeys([*first, *area]))
+
+
+@cache
+def _text(test: str) -> str:
+    return (PROJECT / test).read_text("utf-8")
 
 
 def _diff(before: str, after: str) -> str:
@@ -125,7 +166,7 @@ def copy(folder: Path) -> Path:
     for name in listed.splitlines():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PROJECT / name, target)
+        shutil.copy(PROJECT / name, target, follow_symlinks=False)
     return folder
 
 
@@ -170,11 +211,9 @@ def main() -> int:
     given = parser.parse_args()
     chosen = {name: area for name, area in areas().items() if not given.area or name in given.area}
     tests = {name: files(area["tests"]) for name, area in chosen.items()}
-    every = [mutant for name in chosen for mutant in mutants(name, modules()[name])]
-    drawn = [mutant for mutant in every if not is_equivalent(mutant)]
-    if not given.all:
-        drawn = random.Random(given.seed).sample(drawn, min(given.count, len(drawn)))
-    print(f"{len(every)} changes in {len(chosen)} areas; {len(drawn)} to try, seed {given.seed}", flush=True)
+    every = [place for name in chosen for place in places(name, modules()[name])]
+    drawn = draw(every, len(every) if given.all else given.count, given.seed)
+    print(f"{len(every)} places in {len(chosen)} areas; {len(drawn)} changes to try, seed {given.seed}", flush=True)
     with tempfile.TemporaryDirectory() as place:
         free: Queue[Path] = Queue()
         for index in range(os.cpu_count() or 1):
@@ -191,7 +230,7 @@ def main() -> int:
         def attempt(mutant: Mutant) -> bool:
             folder = free.get()
             try:
-                lives = survives(mutant, folder, tests[mutant.area])
+                lives = survives(mutant, folder, tests_of(mutant.module, tests[mutant.area]))
             finally:
                 free.put(folder)
             if lives:
