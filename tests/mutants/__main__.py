@@ -3,8 +3,9 @@
     python -m tests.mutants [--area gates] [--count 200] [--seed N] [--all]        # `make mutants`
 
 cosmic-ray finds the places (a comparison, `and` or `or`, a sign, a branch) and makes the change, one at a time, in a
-copy of the tree; the tests that name the module and the area's own (areas.toml) then run and have to fail. What survives is shown as a diff. A
-change that no test can notice, since the program does the same with it, stands in equivalent.toml with the reason.
+copy of the tree. The tests that name the module and the area's own (areas.toml) then run and have to fail. What
+survives is shown as a diff. A change that no test can notice, since the program does the same with it, stands in
+equivalent.toml with the reason.
 """
 
 from __future__ import annotations
