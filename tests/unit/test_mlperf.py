@@ -73,7 +73,7 @@ def test_a_result_that_did_not_reach_it_does_not(change: Callable[[list[str]], l
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.25])
 def test_the_value_that_fails_a_result_is_quoted_and_no_good_one(bad: float) -> None:
     gate = judged(result(accuracy=[0.38, bad]))["mlperf_run"]
-    assert gate.verdict is FAIL and gate.evidence.startswith(f"eval_accuracy {bad} is no number"), gate
+    assert gate.verdict is FAIL and gate.evidence.startswith(f"eval_accuracy {bad} is not a number"), gate
 
 
 @pytest.mark.parametrize("what", ["eval_accuracy", "throughput"])
