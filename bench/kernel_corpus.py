@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.corpus import CORPUS, Incident, incidents, wilson
 from shakedown.catalogue.kernel import matcher
 from shakedown.catalogue.lines import records
-from shakedown.node.kernel_events import Events
+from shakedown.node.kernel_verdict import Events
 
 FILES = sorted((CORPUS / "kernel").glob("*.toml"))
 

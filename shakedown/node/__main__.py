@@ -26,7 +26,6 @@ from . import (
     interfaces,
     kernel_log,
     kfd,
-    listening,
     modules,
     rdma,
     smi,
@@ -157,7 +156,7 @@ def node_state(
         found["containers"] = attempt(containers.read, tree)
     _collect(tree, state, dict({"smi": library}, **found))
     if whole:
-        state["listening"] = attempt(listening.read, tree)
+        state["listening"] = attempt(interfaces.read_listening, tree)
     else:
         del state["counters"]  # the rest of them: whoever asked for one would take it for all
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from .tree import Part, Tree, attempt, pick
+from .tree import Part, Tree, attempt, attempt_or, pick
 
 GROUPS = ("render", "video", "docker")
 _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
@@ -49,14 +49,12 @@ def effective_limits(lines: list[str], user: str, groups: list[str]) -> dict[str
     return {item: value for item, (_, value) in best.items()}
 
 
-def _rows(tree: Tree, path: str) -> list[list[str]]:
-    rows = attempt(lambda: parse_table(tree.lines(path)))
-    return rows if isinstance(rows, list) else []
+def rows(tree: Tree, path: str) -> list[list[str]]:
+    return parse_table(attempt_or([], tree.lines, path))
 
 
-def user_name(tree: Tree, uid: int) -> str:
-    names = [row[0] for row in _rows(tree, "/etc/passwd") if row[2] == str(uid)]
-    return names[0] if names else os.environ.get("USER", str(uid))
+def user_name(users: list[list[str]], uid: int) -> str:
+    return next((row[0] for row in users if row[2] == str(uid)), os.environ.get("USER", str(uid)))
 
 
 def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
@@ -67,18 +65,23 @@ def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
 
 
 def read(tree: Tree) -> Part:
-    rows = _rows(tree, "/etc/group")
-    user = user_name(tree, os.geteuid())
-    by_gid = {row[2]: row[0] for row in rows}
+    users, groups = rows(tree, "/etc/passwd"), rows(tree, "/etc/group")
+    user = user_name(users, os.geteuid())
+    by_gid = {row[2]: row[0] for row in groups}
     session = [str(gid) for gid in sorted({os.getegid(), *os.getgroups()})]
-    primary = [row[3] for row in _rows(tree, "/etc/passwd") if row[0] == user]
     return {
         "user": user,
-        "home": home_of(_rows(tree, "/etc/passwd"), user, os.environ.get("HOME", "")),
+        "home": home_of(users, user, os.environ.get("HOME", "")),
         "groups": [by_gid.get(gid, gid) for gid in session],
-        "at_login": [row[0] for row in rows if row[2] in primary or user in row[3].split(",")],
-        "members": {row[0]: [name for name in row[3].split(",") if name] for row in rows if row[0] in GROUPS},
+        "at_login": groups_at_login(users, groups, user),
+        "members": {row[0]: [name for name in row[3].split(",") if name] for row in groups if row[0] in GROUPS},
     }
+
+
+def groups_at_login(users: list[list[str]], groups: list[list[str]], user: str) -> list[str]:
+    """Return the groups that a new session of a user gets, the primary one included."""
+    primary = [row[3] for row in users if row[0] == user]
+    return [row[0] for row in groups if row[2] in primary or user in row[3].split(",")]
 
 
 def limits_lines(tree: Tree) -> list[str]:

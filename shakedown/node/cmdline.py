@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Optional
 
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)(\+?)=(.*)$")
@@ -89,8 +89,8 @@ def _persisted(tree: Tree, loader: str, kernel: str) -> list[str]:
     if loader == "grubby":
         return _loader_entries(tree, kernel)
     generated = tree.first("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
-    lines = attempt(tree.lines, generated) if generated else None
-    return parse_grub_cfg(lines) if isinstance(lines, list) else _grub_defaults(tree)
+    lines = attempt_or(None, tree.lines, generated) if generated else None
+    return _grub_defaults(tree) if lines is None else parse_grub_cfg(lines)
 
 
 def read(tree: Tree, family: str, kernel: str) -> Part:

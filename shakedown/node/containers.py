@@ -11,7 +11,7 @@ import socket
 from typing import Any
 
 from .children import run_tool
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, pick
 
 _DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock")
 
@@ -111,7 +111,7 @@ def _podman(tree: Tree, tool: str) -> Part:
 
 
 def is_there(tree: Tree) -> bool:
-    return bool(tree.first(*_DOCKER_SOCKETS)) or not is_unreadable(attempt(tree.tool, "podman"))
+    return bool(tree.first(*_DOCKER_SOCKETS)) or bool(attempt_or("", tree.tool, "podman"))
 
 
 def read(tree: Tree) -> Part:
@@ -119,8 +119,8 @@ def read(tree: Tree) -> Part:
     path = tree.first(*_DOCKER_SOCKETS)
     if path:
         return _docker(tree, path)
-    podman = attempt(tree.tool, "podman")
-    if isinstance(podman, str):
+    podman = attempt_or(None, tree.tool, "podman")
+    if podman:
         return _podman(tree, podman)
     if not tree.live:
         return dict(tree.recorded("containers"))

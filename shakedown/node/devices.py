@@ -7,8 +7,8 @@ import stat
 from typing import Any, Dict, Set
 
 from . import kfd
-from .account import parse_table, user_name
-from .tree import Part, Tree, attempt
+from .account import rows, user_name
+from .tree import Part, Tree, Unreadable, attempt, attempt_or
 from .udev import devices
 
 # As the operations of operations/devices.py are called. `patterns` are shell patterns of paths,
@@ -58,7 +58,7 @@ def _one(tree: Tree, path: str, groups: dict[str, str]) -> Part:
         "major": os.major(info.st_rdev),
         "minor": os.minor(info.st_rdev),
         "mode": "{:04o}".format(stat.S_IMODE(info.st_mode)),
-        "owner": user_name(tree, info.st_uid) if info.st_uid else "root",
+        "owner": user_name(rows(tree, "/etc/passwd"), info.st_uid) if info.st_uid else "root",
         "group": groups.get(str(info.st_gid), str(info.st_gid)),
         "openable": attempt(_openable, tree, path),
     }
@@ -79,8 +79,7 @@ def _unconfigured(tree: Tree) -> set[str]:
     compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each
     time ("amdgpu: renderD153 partition 1 not valid!": ROCm/ROCm issue 5720, on amd-smi), so none is.
     """
-    used = attempt(kfd.render_minors, tree)
-    minors = {"renderD{}".format(minor) for minor in used} if isinstance(used, set) else set()
+    minors = {"renderD{}".format(minor) for minor in attempt_or([], kfd.render_minors, tree)}
     found: Set[str] = set()
     for device in devices(tree, "drm", "renderD*"):
         if device.parent.startswith("amdgpu_xcp") and device.name not in minors:
@@ -89,16 +88,12 @@ def _unconfigured(tree: Tree) -> set[str]:
 
 
 def read(tree: Tree) -> Part:
-    table = attempt(lambda: parse_table(tree.lines("/etc/group")))
-    groups = {row[2]: row[0] for row in table} if isinstance(table, list) else {}
-    majors: Any = attempt(lambda: parse_majors(tree.lines("/proc/devices")))
+    groups = {row[2]: row[0] for row in rows(tree, "/etc/group")}
+    majors = attempt(lambda: parse_majors(tree.lines("/proc/devices")))
+    no_major = Unreadable("missing", "kfd in /proc/devices").as_part()
     return {
         "kfd": attempt(_one, tree, "/dev/kfd", groups),
-        "kfd_major": attempt(lambda: majors["kfd"]) if "kfd" in majors else _missing("kfd in /proc/devices"),
+        "kfd_major": majors.get("kfd", no_major),
         "dri": attempt(lambda: _folder(tree, "/dev/dri", groups, _unconfigured(tree))),
         "infiniband": attempt(_folder, tree, "/dev/infiniband", groups, set()),
     }
-
-
-def _missing(what: str) -> Part:
-    return {"unreadable": "missing", "detail": what}

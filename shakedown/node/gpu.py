@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import pci, smi
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 from .udev import Device, devices
 
 _AMD = "0x1002"
@@ -48,10 +48,8 @@ def ras_total(tree: Tree, folder: str, kind: str) -> int:
 
 def _driver(tree: Tree) -> str:
     """Return the driver's version. A kernel's own amdgpu has none, and is known by the digest of its source."""
-    version = attempt(tree.text, "/sys/module/amdgpu/version")
-    if isinstance(version, str):
-        return version
-    return "the kernel's own, source " + tree.text("/sys/module/amdgpu/srcversion")
+    version = attempt_or("", tree.text, "/sys/module/amdgpu/version")
+    return str(version or "the kernel's own, source " + tree.text("/sys/module/amdgpu/srcversion"))
 
 
 def _model(tree: Tree, folder: str, properties: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Network interfaces and routes."""
+"""Network interfaces, routes, and the TCP ports that are in use."""
 
 from __future__ import annotations
 
@@ -57,6 +57,19 @@ def parse_routes(lines: list[str]) -> list[Part]:
 
 def read_routes(tree: Tree) -> list[Part]:
     return parse_routes(tree.lines("/proc/net/route"))
+
+
+def parse_listening(lines: list[str]) -> list[int]:
+    """Return local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
+    rows = (line.split() for line in lines[1:])
+    return [int(row[1].rsplit(":", 1)[1], 16) for row in rows if len(row) > 3 and row[3] == "0A"]
+
+
+def read_listening(tree: Tree) -> list[int]:
+    """Return the ports. psutil.net_connections would look for the owner of each socket among the open files of all
+    processes: 240 ms with 3,000 of them. A kernel without IPv6 has no tcp6."""
+    files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)]
+    return sorted({port for path in files or ["/proc/net/tcp"] for port in parse_listening(tree.lines(path))})
 
 
 def _links(tree: Tree) -> dict[str, Link]:

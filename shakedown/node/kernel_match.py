@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
+Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
 
-    Entry = Dict[str, Any]  # as shakedown/catalogue/kernel.py compiles it
-
-_COMPILED: Dict[str, Any] = {}
 LONGEST = 2000  # characters of a message that are looked at; the kernel writes at most 1,024
 
 
@@ -56,7 +53,7 @@ _VALID, _UNCORRECTED, _CORRUPT, _TASK_CORRUPT, _DEFERRED, _POISON = 63, 61, 57, 
 
 def bank_status(message: str) -> Optional[int]:
     """Return the status register of an error bank that a message holds; None where there is none."""
-    found = _search_for(_STATUS, message)
+    found = _search(_STATUS, message)
     return int(found.group(1), 16) if found else None
 
 
@@ -79,10 +76,10 @@ def bank_severity(status: int, bank: str) -> str:
 
 def link_device(message: str) -> str:
     """Return which device a line about a link speaks of: as much of the line as the lines of that device share."""
-    named = _search_for(r"for (?:active |backup )?interface ([\w.-]{1,20})", message)
+    named = _search(r"for (?:active |backup )?interface ([\w.-]{1,20})", message)
     if named:
         return str(named.group(1))
-    address = _search_for(r"\b(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", message)
+    address = _search(r"\b(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", message)
     return str(address.group(0)) if address else message[: message.lower().find("link")].strip(" :")
 
 
@@ -131,17 +128,9 @@ def _allows(entry: Entry, message: str, priority: Optional[int]) -> bool:
     if entry["level"] is not None and priority is not None and priority > entry["level"]:
         return False
     pattern, unless = entry["pattern"], entry["unless"]
-    return (pattern is None or _found(pattern, message)) and (unless is None or not _found(unless, message))
+    return (pattern is None or bool(_search(pattern, message))) and (unless is None or _search(unless, message) is None)
 
 
-def _found(pattern: str, message: str) -> bool:
-    return _search_for(pattern, message) is not None
-
-
-def _search_for(pattern: str, message: str) -> Any:
+def _search(pattern: str, message: str) -> Optional[re.Match[str]]:
     """Return the match of a regular expression, in upper or lower case."""
-    if pattern not in _COMPILED:
-        import re  # 8 ms of CPU: most messages need none
-
-        _COMPILED[pattern] = re.compile(pattern, re.IGNORECASE)
-    return _COMPILED[pattern].search(message)
+    return re.search(pattern, message, re.IGNORECASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .smi import rocm_home
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, attempt_or
 
 _KFD = "/sys/class/kfd/kfd"
 
@@ -52,14 +52,9 @@ def read_processes(tree: Tree) -> list[Part]:
     for pid in tree.names(_KFD + "/proc"):
         folder = "{}/proc/{}".format(_KFD, pid)
         files = [name for name in tree.names(folder) if name.startswith("vram_")]
-        name = attempt(lambda number: tree.psutil.Process(number).name(), int(pid))
-        found.append(
-            {
-                "pid": int(pid),
-                "name": name if isinstance(name, str) else "?",
-                "vram_bytes": attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files),
-            }
-        )
+        name = attempt_or("?", lambda number: tree.psutil.Process(number).name(), int(pid))
+        vram = attempt(lambda f, ns: sum(tree.number(f + "/" + n) for n in ns), folder, files)
+        found.append({"pid": int(pid), "name": name, "vram_bytes": vram})
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cmdline import argument
-from .tree import Part, Tree, attempt
+from .tree import Part, Tree, attempt, attempt_or
 
 _LOAD = ("/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d")
 _PROBE = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
@@ -35,25 +35,24 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
     seen = set()
     for folder in folders:
         for name in tree.names_if_permitted(folder):
-            content = attempt(tree.lines, folder + "/" + name) if name.endswith(".conf") and name not in seen else []
+            if name.endswith(".conf") and name not in seen:
+                lines += attempt_or([], tree.lines, folder + "/" + name)
             seen.add(name)
-            lines += content if isinstance(content, list) else []
     return lines
 
 
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
     """In the kernel's list, or with a folder in /sys/module although not loaded: any that a site may ask for."""
-    content = attempt(tree.lines, "/lib/modules/{}/modules.builtin".format(kernel))
-    listed = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in content] if isinstance(content, list) else []
-    folders = attempt(tree.names, "/sys/module")
-    present = listed + (folders if isinstance(folders, list) else [])
+    lines = attempt_or([], tree.lines, "/lib/modules/{}/modules.builtin".format(kernel))
+    present = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in lines] + attempt_or(
+        [], tree.names, "/sys/module"
+    )
     return sorted({kernel_name(name) for name in present} - set(loaded))
 
 
 def at_boot(tree: Tree) -> list[str]:
     """Return the modules that modules-load.d and Debian's /etc/modules load."""
-    etc_modules = attempt(lambda: parse_list(tree.lines("/etc/modules")))
-    return parse_list(_conf_lines(tree, _LOAD)) + (etc_modules if isinstance(etc_modules, list) else [])
+    return parse_list(_conf_lines(tree, _LOAD)) + parse_list(attempt_or([], tree.lines, "/etc/modules"))
 
 
 def read(tree: Tree, kernel: str, cmdline: Part) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from .bootunit import setting_at_boot
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 
 _NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
 _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
@@ -52,8 +52,7 @@ class Persisted:
         self._take(tree, "/etc/sysconfig/network-scripts", ".device", (".mtu",))
         folder = "/etc/network/interfaces.d"
         for path in ["/etc/network/interfaces"] + [folder + "/" + name for name in tree.names_if_permitted(folder)]:
-            lines = attempt(tree.lines, path)
-            for name, value in parse_ifupdown(lines if isinstance(lines, list) else []).items():
+            for name, value in parse_ifupdown(attempt_or([], tree.lines, path)).items():
                 self.known.setdefault(name, value)
 
     def _take(self, tree: Tree, folder: str, name_key: str, mtu_keys: tuple[str, ...]) -> None:

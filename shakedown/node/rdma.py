@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Any, Optional
 
@@ -11,7 +10,7 @@ from .tree import Part, Tree, Unreadable, attempt
 from .udev import Device, devices
 
 CLASS = "/sys/class/infiniband"
-_EMPTY_GID = b"0000:0000:0000:0000:0000:0000:0000:0000"
+_EMPTY_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 # Names that the drivers of the three NIC families give to faults (tests/data/machines/counters.toml). Not among them:
 # what a queue pair flushed when it ended, since the cause has a counter of its own; packets out of sequence, which
 # adaptive routing makes; congestion notifications.
@@ -43,39 +42,23 @@ def mapped_ipv4(gid: str) -> Optional[str]:
 def gids(tree: Tree, port: str) -> list[Part]:
     """Return the filled entries of a port's table of up to 1024. Only those are asked for type and interface: asking an
     empty entry for its type is an error."""
+    folder = port + "/gids"
+    names = tree.names(folder, in_order=False)
+    if not names:
+        raise Unreadable("missing", folder)
     found = []
-    for index, gid in _filled(tree, port + "/gids"):
-        found.append(
-            {
-                "index": index,
-                "gid": gid,
-                "type": attempt(tree.text, "{}/gid_attrs/types/{}".format(port, index)),
-                "netdev": attempt(tree.text, "{}/gid_attrs/ndevs/{}".format(port, index)),
-                "ipv4": mapped_ipv4(gid),
-            }
-        )
-    return found
-
-
-def _filled(tree: Tree, path: str) -> list[tuple[int, str]]:
-    """Return the entries of a table that are not empty. Eight tables of 256 are most of the files that are read on a
-    node, so each is opened in its folder and compared as it comes: half the CPU of `Tree.text`."""
-    found = []
-    folder = os.open(tree.path(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for index in sorted(map(int, os.listdir(folder))):
-            handle = os.open(str(index), os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-            try:
-                gid = os.read(handle, 256)
-            finally:
-                os.close(handle)
-            if not gid.startswith(_EMPTY_GID) and gid.strip():
-                found.append((index, gid.decode("utf-8", "replace").strip()))
-    except OSError as error:
-        error.filename = "{}/{}".format(path, error.filename) if error.filename else path
-        raise
-    finally:
-        os.close(folder)
+    for index in sorted(map(int, names)):
+        gid = tree.text("{}/{}".format(folder, index))
+        if gid not in ("", _EMPTY_GID):
+            found.append(
+                {
+                    "index": index,
+                    "gid": gid,
+                    "type": attempt(tree.text, "{}/gid_attrs/types/{}".format(port, index)),
+                    "netdev": attempt(tree.text, "{}/gid_attrs/ndevs/{}".format(port, index)),
+                    "ipv4": mapped_ipv4(gid),
+                }
+            )
     return found
 
 

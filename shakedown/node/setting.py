@@ -13,7 +13,7 @@ import subprocess
 from typing import Any, Dict, List, Optional, Protocol, Tuple, Type, TypeVar
 
 from .pci import put, registers
-from .tree import Tree, Unreadable, attempt, is_unreadable
+from .tree import Tree, Unreadable, attempt, attempt_or, is_unreadable
 
 
 class NextBoot(Protocol):
@@ -165,8 +165,7 @@ class FileSetting(Setting):
 
     def put(self, tree: Tree, path: str, raw: str) -> bool:
         """Write what differs; False where the file does not take it."""
-        now = attempt(tree.text, path)
-        if isinstance(now, str) and chosen(now) == raw:
+        if attempt_or(None, lambda: chosen(tree.text(path))) == raw:
             return True
         return not is_unreadable(attempt(write, tree, path, raw))
 
@@ -254,10 +253,8 @@ def proc_path(key: str) -> str:
 
 def online_cpus(tree: Tree) -> List[int]:
     """Return the CPUs that are online; all CPUs where the kernel does not list them."""
-    listed = attempt(lambda: parse_cpu_list(tree.text(CPUS + "/online")))
-    if isinstance(listed, list):
-        return listed
-    return sorted(int(name[3:]) for name in tree.names(CPUS) if name[:3] == "cpu" and name[3:].isdigit())
+    listed: List[int] = attempt_or([], lambda: parse_cpu_list(tree.text(CPUS + "/online")))
+    return listed or sorted(int(name[3:]) for name in tree.names(CPUS) if name[:3] == "cpu" and name[3:].isdigit())
 
 
 def parse_cpu_list(text: str) -> List[int]:

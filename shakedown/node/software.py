@@ -8,7 +8,7 @@ import re
 from typing import Optional
 
 from .smi import rocm_home
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, attempt_or
 
 # PATH's folders, those of RHEL's openmpi and mpich packages, and where MPI is put that was built for ROCm.
 _MPI = ["/usr/bin", "/usr/local/bin", "/usr/lib64/openmpi/bin", "/usr/lib64/mpich/bin", "/opt/ompi/bin"]
@@ -41,8 +41,7 @@ def rccl(tree: Tree) -> str:
     if path is None:
         raise Unreadable("missing", _RCCL)
     header = tree.first(*(home + name for name in ("/include/rccl/rccl.h", "/include/rccl.h"))) if home else None
-    lines = attempt(tree.lines, header) if header else []
-    version = parse_version(lines) if isinstance(lines, list) else None
+    version = parse_version(attempt_or([], tree.lines, header) if header else [])
     version = version or os.path.basename(os.path.realpath(tree.path(path))).partition(".so.")[2]
     return "{} ({})".format(version, path)
 

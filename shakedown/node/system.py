@@ -6,7 +6,7 @@ import os
 import time
 
 from .setting import online_cpus
-from .tree import Part, Tree, Unreadable, attempt, is_unreadable, pick
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 
 _FAMILIES = {
     "debian": {"debian", "ubuntu"},
@@ -35,7 +35,7 @@ def read(tree: Tree) -> Part:
     now = time.time()
     release = attempt(lambda: parse_os_release(tree.lines(tree.first("/etc/os-release") or "/usr/lib/os-release")))
     return {
-        "hostname": attempt_text(tree, "/proc/sys/kernel/hostname") or names.nodename,
+        "hostname": attempt_or("", tree.text, "/proc/sys/kernel/hostname") or names.nodename,
         "boot_id": attempt(tree.text, "/proc/sys/kernel/random/boot_id"),
         "taken_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)),
         "epoch_s": now,
@@ -43,7 +43,7 @@ def read(tree: Tree) -> Part:
         "os_version": release if is_unreadable(release) else release.get("VERSION_ID", release.get("BUILD_ID", "")),
         "os_name": attempt(pick, release, "PRETTY_NAME"),
         "family": family_of({} if is_unreadable(release) else release),
-        "kernel": attempt_text(tree, "/proc/sys/kernel/osrelease") or names.release,
+        "kernel": attempt_or("", tree.text, "/proc/sys/kernel/osrelease") or names.release,
         "arch": names.machine,
         "bios_version": attempt(tree.text, "/sys/class/dmi/id/bios_version"),
         "product": attempt(tree.text, "/sys/class/dmi/id/product_name"),
@@ -58,11 +58,6 @@ def _host_key(tree: Tree) -> str:
     """Return the public key of sshd that a client is offered first: type and key, without the comment."""
     paths = ["/etc/ssh/ssh_host_{}_key.pub".format(kind) for kind in ("ed25519", "ecdsa", "rsa")]
     return " ".join(tree.text(tree.first(*paths) or paths[0]).split()[:2])
-
-
-def attempt_text(tree: Tree, path: str) -> str:
-    value = attempt(tree.text, path)
-    return value if isinstance(value, str) else ""
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:

@@ -54,6 +54,14 @@ def attempt(reading: Callable[..., Any], *arguments: Any) -> Any:
         return explain(error).as_part()
 
 
+def attempt_or(default: Any, reading: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the value of `reading(*arguments)`; the default where it cannot be taken and no reason is needed."""
+    try:
+        return reading(*arguments)
+    except Exception:
+        return default
+
+
 def is_unreadable(value: Any) -> bool:
     return isinstance(value, dict) and "unreadable" in value
 

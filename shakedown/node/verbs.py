@@ -7,7 +7,7 @@ import os
 import re
 from typing import Optional
 
-from .tree import Part, Tree, Unreadable, attempt
+from .tree import Part, Tree, Unreadable, attempt, attempt_or
 
 _LIBRARY_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/lib/x86_64-linux-gnu", "/usr/lib64", "/lib64", "/usr/lib")
 _PROVIDER_FOLDERS = (
@@ -73,8 +73,8 @@ def _drivers(tree: Tree) -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in _DRIVER_FOLDERS:
         for name in tree.names_if_permitted(folder):
-            driver = attempt(lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
-            if isinstance(driver, str):
+            driver = attempt_or(None, lambda p: parse_driver(tree.lines(p)), folder + "/" + name)
+            if driver:
                 found[folder + "/" + name] = driver
     return found
 

@@ -17,8 +17,7 @@ from shakedown.agent.compile import compiled, text
 from shakedown.common.prometheus_names import LABELS, NAMES
 from shakedown.desired import DesiredState
 from shakedown.node import safe_files
-from shakedown.node.agent.run import BUSY
-from shakedown.node.agent.session import as_login
+from shakedown.node.agent.run import BUSY, as_login
 from shakedown.node.tree import Tree
 from shakedown.state.node import Account
 from tests.agents import PYTHON, unpacked

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 OUR_READER = "import json, sys; from shakedown.node import dcb; print(json.dumps(dcb.ask('lo')))"
 OUR_SAMPLER = (
     "import json; from shakedown.node.tree import Tree\n"
-    "from shakedown.node.telemetry.congestion import Congestion\n"
+    "from shakedown.node.telemetry.network import Congestion\n"
     "source = Congestion(Tree('/'), ['lo']); print(json.dumps([source.names, source.read()]))"
 )
 

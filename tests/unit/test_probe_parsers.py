@@ -24,7 +24,6 @@ from shakedown.node import (
     ethtool,
     interfaces,
     kernel_log,
-    listening,
     modules,
     mtu,
     pci,
@@ -295,7 +294,7 @@ def test_routes_and_masks() -> None:
         {"destination": "10.0.0.0/8", "gateway": None, "interface": "eth0", "metric": 0},
     ]
     assert [interfaces.prefix_length(mask) for mask in ("255.255.252.0", "ffff:ffff:ffff:ffff::", "::")] == [22, 64, 0]
-    assert listening.parse(["h", "0: 0100007F:1770 0:0 0A", "1: 0100007F:0016 0:0 01"]) == [6000]
+    assert interfaces.parse_listening(["h", "0: 0100007F:1770 0:0 0A", "1: 0100007F:0016 0:0 01"]) == [6000]
 
 
 def test_kernel_log_faults(tree: Tree, write: Write) -> None:

@@ -15,17 +15,18 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from .. import account
 from ..__main__ import node_state
 from ..safe_files import Busy, Unsafe, locks, sound
-from ..tree import Tree
+from ..tree import Part, Tree, is_unreadable
 from . import models, tell
 from .remedies import put_back, reason
-from .session import as_login
 
 CONFIG = "/etc/shakedown/agent.json"
 LIMIT = 1 << 20  # bytes of what is compiled for a node
 BUSY = 75  # EX_TEMPFAIL of sysexits(3)
 SCHEMA_VERSION = 1
+NOT_SAID = "not set in limits.d"
 Evaluate = Callable[[Any, Any, str], List[Any]]
 Worst = Callable[[Sequence[Any]], str]
 
@@ -50,6 +51,37 @@ def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List
     as_login(tree, state, document["user"])
     found = evaluate(models.view(document["desired"]), models.view(state), document["node"])
     return found, state
+
+
+def as_login(tree: Tree, state: Part, user: str) -> None:
+    """Put into a state, which was read as root, the groups and limits of a new session of that user, and which device
+    files their modes let them open (an access list that gives more is not looked at). A timer has no session of the
+    user who runs jobs."""
+    known, users = state["account"], account.rows(tree, "/etc/passwd")
+    groups = account.groups_at_login(users, account.rows(tree, "/etc/group"), user)
+    known.update(user=user, home=account.home_of(users, user, ""), groups=groups, at_login=list(groups))
+    for limit, setting in account.read_limits(tree, known).items():
+        at_login = setting["persisted"]
+        state["limits"][limit] = {"running": NOT_SAID if at_login is None else at_login, "persisted": at_login}
+    for device in device_files(state["devices"]) if user != "root" else []:
+        device["openable"] = may_open(device, user, groups)
+
+
+def device_files(devices: Part) -> List[Part]:
+    files = [devices["kfd"]] + [
+        device for name in ("dri", "infiniband") if not is_unreadable(devices[name]) for device in devices[name]
+    ]
+    return [device for device in files if not is_unreadable(device)]
+
+
+def may_open(device: Part, user: str, groups: List[str]) -> bool:
+    """For reading and writing, by owner, group and mode as the kernel looks at them: the first that fits decides."""
+    mode = int(device["mode"], 8)
+    if device["owner"] == user:
+        return mode & 0o600 == 0o600
+    if device["group"] in groups:
+        return mode & 0o060 == 0o060
+    return mode & 0o006 == 0o006
 
 
 def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str, began: float) -> Dict[str, Any]:

@@ -6,6 +6,7 @@ structure itself: the package's own function takes it apart into hundreds of val
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ from . import priority
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h: the kernel kills the process when its parent dies
 # Channel -> fields of amdsmi_gpu_metrics_t, the first one that has a value. MI300 has the current ones, MI200 averages.
 _FIELDS = {
     "power_w": ("current_socket_power", "average_socket_power"),
@@ -108,7 +110,7 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
     other_end.close()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the sampler ends it, and asks for a last sample before
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    priority.end_with_parent()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -138,8 +140,6 @@ def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
 
 def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
     """Return what one GPU reports now. Of the throttling these are raw counts: the sampler sees them grow."""
-    import ctypes
-
     wrapper = module.amdsmi_interface.amdsmi_wrapper
     metrics = wrapper.amdsmi_gpu_metrics_t()
     status = wrapper.amdsmi_get_gpu_metrics_info(handle, ctypes.byref(metrics))
@@ -171,8 +171,6 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
 def _field(metrics: Any, name: str) -> Any:
     """Return a field; None where this library's structure has none of it, or the driver sets all its bits: no value. Of
     several XCDs' clocks the mean."""
-    import ctypes
-
     value = getattr(metrics, name, None)
     if value is None:
         return None

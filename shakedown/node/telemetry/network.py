@@ -1,12 +1,12 @@
-"""RDMA devices and network interfaces: bytes, and errors."""
+"""RDMA devices and network interfaces: bytes, errors, and signs of congestion."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from .. import rdma
-from ..tree import Tree, Unreadable
+from .. import dcb, rdma
+from ..tree import Tree, Unreadable, attempt, is_unreadable
 from ..udev import devices
 from .reading import Reading, Source, Values, attempted
 
@@ -14,6 +14,13 @@ _WORDS = 4  # bytes: the unit of port_rcv_data and port_xmit_data (InfiniBand sp
 # Counter -> psutil's name of it. Carrier errors are among the errors, and frames that were missed among those dropped
 # (Linux, Documentation/networking/statistics.rst).
 _NET_ERRORS = {"rx_errors": "errin", "tx_errors": "errout", "rx_dropped": "dropin", "tx_dropped": "dropout"}
+# Of port 1: the first of each is mlx5's and bnxt_re's, the second ionic's (tests/data/machines/counters.toml
+# has the drivers' whole lists).
+COUNTERS = {
+    "cnp_sent": ("np_cnp_sent", "tx_rdma_cnp_pkts"),
+    "cnp_received": ("rp_cnp_handled", "rx_rdma_cnp_pkts"),
+    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_rdma_ecn_pkts"),
+}
 RISEN = 500  # changes of a counter that are told
 
 
@@ -115,3 +122,36 @@ class Errors(Source):
         if known:
             return sum(known.values())
         return next(iter(values.values()), Unreadable("missing", device + ": it has no error counter"))
+
+
+class Congestion(Source):
+    """Counts of each RDMA device that has them, and of each interface whose driver tells its priority flow control."""
+
+    every = 5
+
+    def __init__(self, tree: Tree, interfaces: List[str]) -> None:
+        super().__init__()
+        self._counters: Dict[str, Callable[[], int]] = {}
+        for device in (found.name for found in devices(tree, "infiniband")):
+            folder = "%s/%s/ports/1/hw_counters" % (rdma.CLASS, device)
+            there = tree.names_if_permitted(folder)
+            for what, names in COUNTERS.items():
+                for name in names:
+                    if name in there:
+                        self._counters["rdma/%s/%s" % (device, what)] = partial(tree.number, folder + "/" + name)
+        self._paused = [name for name in interfaces if tree.live and not is_unreadable(attempt(_pauses, name))]
+        self.names = list(self._counters)
+        self.names += ["net/%s/pauses_%s" % (name, way) for name in self._paused for way in ("rx", "tx")]
+
+    def read(self) -> Values:
+        values = {name: attempted(reading) for name, reading in self._counters.items()}
+        for name in self._paused:
+            found = attempted(partial(_pauses, name))
+            for way in ("rx", "tx"):
+                values["net/%s/pauses_%s" % (name, way)] = found[way] if isinstance(found, dict) else found
+        return values
+
+
+def _pauses(interface: str) -> Dict[str, int]:
+    """Frames of all priorities together, since the interface is up."""
+    return {way: sum(counts) for way, counts in dcb.ask(interface)["pauses"].items()}

@@ -18,9 +18,8 @@ import time
 import traceback
 from typing import Any, Dict, List, Optional
 
-from ..tree import Tree, Unreadable
+from ..tree import Tree, Unreadable, attempt_or
 from . import network, priority
-from .congestion import Congestion
 from .gpus import Gpus
 from .kernel import KernelLog
 from .machine import Machine
@@ -50,7 +49,7 @@ class Sampler:
             self._gpus,
             network.Rates(tree, interface),
             self._errors,
-            Congestion(tree, network.interfaces(tree, interface)),
+            network.Congestion(tree, network.interfaces(tree, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
         self._told: Dict[str, str] = {}
@@ -70,7 +69,7 @@ class Sampler:
                 "schema": SCHEMA,
                 "t": round(time.monotonic(), 3),
                 "wall": round(time.time(), 3),
-                "boot_id": _boot_id(),
+                "boot_id": attempt_or("", self._tree.text, "/proc/sys/kernel/random/boot_id"),
                 "interval_s": self._interval,
                 "cpus": os.cpu_count() or 1,
                 "channels": self._channels,
@@ -148,14 +147,6 @@ class Sampler:
         )
         self._output.close()
         self._gpus.library.close()
-
-
-def _boot_id() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def add_carried_packages() -> None:
