@@ -4,45 +4,32 @@ Reads one JSON object from standard input: folder, files (url, name, and optiona
 timeout_s (for all of it), room_bytes (to be left free). Progress goes to standard output as plain lines. A failure is
 one line `kind: words` on standard error, exit code 1.
 
-A file grows as `.NAME.part-NODE-UID`, which nobody else may write, and gets its name when it has been read and found
-right. What was checked is recorded away from the folder (shakedown/node/data.py). Of nodes that share the folder, one
-is at work there and the others wait; each has a part of its own, so none can spoil another's.
+A file grows beside its place (part.py). What was checked is recorded away from the folder (shakedown/node/data.py). Of
+nodes that share the folder, one is at work there and the others wait.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
-import socket
-import stat
 import sys
 import time
 import urllib.error
 import urllib.request
 from functools import partial
 from http.client import HTTPException
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Optional
 
 from shakedown.node.assets.lease import take
+from shakedown.node.assets.part import BLOCK, DownloadError, Wanted
 from shakedown.node.assets.words import clean, say
-from shakedown.node.data import key_of, record, recorded
+from shakedown.node.data import key_of
 from shakedown.node.inward import why_not
-from shakedown.node.owners import trusted
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
-BLOCK = 1 << 20
 EVERY_S = 10.0
 LOCK = ".shakedown.lock"
-
-
-class DownloadError(Exception):
-    """`kind` is one of: space, other (not the file that was asked for), refused, transport, busy, folder, time."""
-
-    def __init__(self, kind: str, words: str) -> None:
-        super().__init__(words)
-        self.kind = kind
 
 
 class Broken(Exception):
@@ -67,128 +54,6 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         if why:
             raise DownloadError("refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), why))
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-class Wanted:
-    """One file, and what is there of it."""
-
-    def __init__(self, folder: Folder, file: Dict[str, Any]) -> None:
-        self.folder = folder
-        self.url: str = file["url"]
-        self.name: str = file["name"]
-        self.sha256: Optional[str] = file.get("sha256")
-        self.size: Optional[int] = file.get("size")
-        self.parts = ".{}.part".format(self.name)
-        node = "".join(letter if letter.isalnum() or letter in ".-" else "_" for letter in socket.gethostname())
-        self.part = "{}-{}-{}".format(self.parts, node[:60], os.geteuid())
-
-    def open_part(self) -> int:
-        """Open the part, which no other user has ever been able to write; make a new one where there is none of that
-        kind."""
-        try:
-            fd = self.folder.open(self.part, os.O_RDWR)
-            found = os.fstat(fd)
-            if found.st_uid == os.geteuid() and found.st_nlink == 1 and not found.st_mode & 0o077:
-                return fd
-            os.close(fd)
-        except (FileNotFoundError, Unsafe):
-            pass
-        self.discard()
-        fd = self.folder.open(self.part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        if os.fstat(fd).st_uid != os.geteuid():
-            os.close(fd)
-            self.discard()
-            words = "{} gives root's files to another (root_squash): connect as the folder's owner"
-            raise DownloadError("folder", words.format(self.folder.path))
-        return fd
-
-    def have(self) -> int:
-        found = self.folder.look(self.part)
-        return found.st_size if found is not None and stat.S_ISREG(found.st_mode) else 0
-
-    def discard(self) -> None:
-        self.folder.remove_tree(self.part)
-
-    def recorded(self) -> bool:
-        """Return whether the file was checked before, and not touched since."""
-        result = recorded(self.folder, self.name)
-        return result is not None and self.sha256 in (None, result["sha256"]) and self.size in (None, result["size"])
-
-    def check(self, fd: int) -> str:
-        """Return the SHA-256 of a whole file. DownloadError where it is not the requested one."""
-        size = os.fstat(fd).st_size
-        if self.size is not None and size != self.size:
-            raise DownloadError("other", "{} has {} bytes, not {}".format(self.name, size, self.size))
-        digest = hashlib.sha256()
-        os.lseek(fd, 0, os.SEEK_SET)
-        for block in iter(lambda: os.read(fd, BLOCK), b""):
-            digest.update(block)
-        found = digest.hexdigest()
-        if self.sha256 not in (None, found):
-            raise DownloadError("other", "{} has sha256 {}, not {}".format(self.name, found, self.sha256))
-        return found
-
-    def keep(self, fd: int, digest: str) -> None:
-        """Record what was read through `fd`, if that is what has the name."""
-        found, named = os.fstat(fd), self.folder.look(self.name)
-        if named is None or (named.st_ino, named.st_dev) != (found.st_ino, found.st_dev):
-            raise DownloadError("other", "{} was exchanged while it was looked at".format(self.name))
-        record(self.folder, self.name, named, digest, self.url)
-        known = "as wanted" if self.sha256 else "nothing to compare it with: give it to the desired state"
-        say("{}: {} bytes, sha256 {} ({})".format(self.name, found.st_size, digest, known))
-
-    def looked_at(self) -> bool:
-        """Check a file that another process put there; it is never overwritten. False where there is none."""
-        if self.folder.look(self.name) is None:
-            return False
-        fd = self.folder.open(self.name, os.O_RDONLY)
-        try:
-            self.keep(fd, self.check(fd))
-        finally:
-            os.close(fd)
-        return True
-
-    def finish(self) -> None:
-        """Read the part, and give its name to what was read."""
-        fd = self.open_part()
-        try:
-            try:
-                digest = self.check(fd)
-            except DownloadError:
-                self.discard()
-                raise
-            os.fchmod(fd, 0o666 & ~umask())
-            os.fsync(fd)
-            self.give_name(fd)
-            self.folder.sync()
-            self.keep(fd, digest)
-        finally:
-            os.close(fd)
-
-    def give_name(self, fd: int) -> None:
-        """Never over a file that came there meanwhile."""
-        into = {"src_dir_fd": self.folder.fd, "dst_dir_fd": self.folder.fd}
-        try:
-            os.link(self.part, self.name, follow_symlinks=False, **into)
-        except FileExistsError:
-            raise DownloadError("other", "{} was put there by another process".format(self.name)) from None
-        except OSError:  # a file system without hard links
-            os.rename(self.part, self.name, **into)
-        found, named = os.fstat(fd), self.folder.look(self.name)
-        if named is None or named.st_ino != found.st_ino:
-            raise DownloadError("other", "{} was exchanged while it was named".format(self.part))
-        self.folder.remove(self.part)
-
-    def left_by_others(self) -> List[str]:
-        """By this user's (or root's) runs on other nodes: to remove another user's could take for ever."""
-        names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
-        return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]
-
-
-def umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class Clock:
