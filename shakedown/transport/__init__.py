@@ -1,3 +1,2 @@
-"""How what runs on a node gets there: the probe as an archive that the node keeps (bundle.py), all else as the text of
-one program (program.py), and one search for an interpreter that is new enough. What travels stands in
-shakedown/node."""
+"""Brings to a node what runs there: the probe as an archive that the node keeps (bundle.py), all else as the text of
+one program (program.py). All that travels stands in shakedown/node, but for the relay of the Slurm scheduler."""

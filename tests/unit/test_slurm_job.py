@@ -19,9 +19,9 @@ import pytest
 
 from shakedown.desired.models import Slurm
 from shakedown.jobs.job import Job
-from shakedown.node import relay
 from shakedown.operations.smoke import carry_out
 from shakedown.schedulers.slurm import job as jobs
+from shakedown.schedulers.slurm import relay
 from shakedown.schedulers.slurm import step as steps
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.schedulers.slurm.job import Allocation, Request

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import printable
-from shakedown.node import relay
-from shakedown.schedulers.slurm import commands, nodes
+from shakedown.schedulers.slurm import commands, nodes, relay
 from shakedown.schedulers.slurm.commands import Absent, SlurmError
 from shakedown.schedulers.slurm.nodes import Node
 from shakedown.schedulers.slurm.step import Step

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import incoming, load_json, printable
-from shakedown.node import relay
 from shakedown.schedulers.interface import Commands
-from shakedown.schedulers.slurm import commands
+from shakedown.schedulers.slurm import commands, relay
 from shakedown.schedulers.slurm.commands import SlurmError
 from shakedown.transport.program import command, program
 
