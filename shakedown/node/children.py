@@ -52,7 +52,7 @@ class Child:
         if late:
             why, words = "timed out", "no answer in {:g} s".format(self.seconds)
         elif output:
-            words = "its answer is cut short"
+            words = "the answer is cut short"
         return {
             name: Unreadable(why, "{}: {}".format(what, words)).as_part() for name, (what, *_) in self.readings.items()
         }

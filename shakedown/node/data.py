@@ -83,9 +83,9 @@ def prepared(path: str) -> str:
     if not folder.names():
         return "absent"
     if folder.look(MARK) is None:
-        return "is there and was not prepared from here: name it as it is, or another folder"
+        return "exists, and Shakedown did not prepare it: use it as it is, or name another folder"
     if folder.problem:
-        return "has a mark that proves nothing: " + folder.problem
+        return "has a mark that another user could have written: " + folder.problem
     try:
         mark = json.loads((folder.read_own(MARK, 64 << 20) or b"").decode())
         files = mark["files"]
@@ -94,7 +94,7 @@ def prepared(path: str) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return "has a mark that cannot be read: remove the folder and prepare it again"
     if files != listing(folder):
-        return "is not as it was prepared: its files differ from its mark; remove it and prepare it again"
+        return "has changed since it was prepared (its files differ from its mark): remove it and prepare it again"
     return "prepared"
 
 

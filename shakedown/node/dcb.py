@@ -51,7 +51,7 @@ def parse(answer: bytes) -> dict[str, Any]:
         number = -struct.unpack_from("=i", answer, 16)[0]
         raise OSError(number, os.strerror(number))
     if kind != _GETDCB or length > len(answer):
-        raise ValueError("no answer to a question about DCB: kind {}, {} octets".format(kind, length))
+        raise ValueError("the kernel answers something else than DCB: kind {}, {} octets".format(kind, length))
     found: dict[str, Any] = {"pfc": None, "pauses": None, "dscp": {}, "trust": None}
     for outer, nested in _attributes(answer[20:length]):
         for inner, value in _attributes(nested) if outer == _IEEE else ():

@@ -57,7 +57,7 @@ def read(tree: Tree) -> List[Part]:
     found = answers(start(readings))
     for mount, (_, kind) in table.items():
         if kind == _WHEN_NEEDED:  # asking would mount it
-            words = mount + " is mounted when it is needed, and is not now"
+            words = mount + " is mounted on demand and is not mounted now"
             found[mount] = Unreadable("missing", words).as_part()
         elif mount not in found:
             found[mount] = attempt(room, mount) if tree.live else attempt(lambda at: tree.recorded("disks")[at], mount)

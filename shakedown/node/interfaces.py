@@ -94,7 +94,7 @@ def _links(tree: Tree) -> dict[str, Link]:
 
 
 def _one(name: str, link: Link, parent: str, mtus: mtu.Persisted) -> Part:
-    unknown = Unreadable("missing", "{}: its link is down, or its driver tells no speed".format(name)).as_part()
+    unknown = Unreadable("missing", "{}: its link is down, or its driver reports no speed".format(name)).as_part()
     return {
         "name": name,
         "mac": link.mac,

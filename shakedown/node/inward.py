@@ -35,7 +35,7 @@ def why_not(here: str, there: str) -> Optional[str]:
         if address.is_loopback and not (sources and all(source.is_loopback for source in sources)):
             return "{} is {}, this node itself".format(after, address)
         if _is_inner(address) and not (sources and all(map(_is_inner, sources))):
-            return "{} is {}, an address of the site's own".format(after, address)
+            return "{} is {}, an internal address of the site".format(after, address)
     return None
 
 

@@ -57,5 +57,5 @@ def read(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
     else:
         settings = {name: bridging[name] for name in ("pfc", "dscp", "trust")}
         if settings["pfc"] is None:
-            settings["pfc"] = Unreadable("missing", "DCB of {}: its driver tells no PFC".format(interface)).as_part()
+            settings["pfc"] = Unreadable("missing", "DCB of {}: its driver reports no PFC".format(interface)).as_part()
     return dict(settings, congestion=attempt(_congestion, tree, device, bdf))

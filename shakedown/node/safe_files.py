@@ -66,7 +66,7 @@ class Folder:
         return fd
 
     def no_file(self, name: str, found: os.stat_result) -> str:
-        return "{}/{} is a {} of {}, no file: remove it".format(
+        return "{}/{} is a {} of {}, not a file: remove it".format(
             self.path.rstrip("/"), name, kind(found.st_mode), who(found.st_uid)
         )
 
@@ -76,7 +76,9 @@ class Folder:
         found = os.fstat(fd)
         if not closed(found) or found.st_nlink != 1:
             os.close(fd)
-            words = "{}/{} belongs to {}, has mode {:04o} and {} name(s), so it proves nothing: remove it"
+            words = (
+                "{}/{} belongs to {}, has mode {:04o} and {} name(s), so another user could have written it: remove it"
+            )
             path, mode = self.path.rstrip("/"), stat.S_IMODE(found.st_mode)
             raise Unsafe(words.format(path, name, who(found.st_uid), mode, found.st_nlink))
         return fd
@@ -202,7 +204,7 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
     folder. `problem` says that other users can write on the way; with `strict` it is Unsafe, and nothing is made.
     """
     if not path.startswith("/"):
-        raise Unsafe("{!r} is no absolute path".format(path))
+        raise Unsafe("{!r} is not an absolute path".format(path))
     rest, links, problem = parts(path), 0, ""
     fd, here = os.open("/", FOLDER), "/"
     try:

@@ -127,5 +127,5 @@ def test_prepared_data_gets_its_name_when_it_is_whole(rack: RackMaker, tmp_path:
     assert node.read("/data/wiki/wiki.idx") == "MMIDIDX\n"
     assert "No changes" in prepare(whole).text
     node.exec("rm /data/wiki/.shakedown-prepared")
-    assert "was not prepared from here" in prepare(whole).text
+    assert "Shakedown did not prepare it" in prepare(whole).text
     assert node.exec("docker ps --all --quiet").stdout == ""

@@ -120,7 +120,7 @@ def test_a_controller_that_dies_leaves_nothing_running(lab: Rack, product: Produ
         assert re.search(still, ran.err), ran.err
         left = f"/root/.cache/shakedown/runs/{record['run_id']}"
         assert node.read(f"{left}/leader.log"), "nowhere else are its logs"
-        assert "no word from the controller" in node.read(f"{left}/.launcher/status.json")
+        assert "the controller was silent" in node.read(f"{left}/.launcher/status.json")
     assert "still has" in product.run("shakedown", "report", "runs/latest").out
 
 

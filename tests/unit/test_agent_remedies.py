@@ -101,7 +101,7 @@ def test_where_nobody_knows_how_often_nothing_is_put_back_and_the_check_counts(n
     (node.state / tell.REMEDIED).write_text(content)
     (node.tree / NUMA).write_text("1\n")
     ((name, did, left),) = node.put_back()
-    assert (name, did) == ("numa_balancing", "") and left.endswith("remedied.json makes no sense: remove it")
+    assert (name, did) == ("numa_balancing", "") and left.endswith("remedied.json is damaged: remove it")
     assert node.finding("numa_balancing")["verdict"] == "drift" and (node.tree / NUMA).read_text().strip() == "1"
 
 
@@ -158,7 +158,7 @@ def test_only_what_the_operations_call_safe_is(node: Tuned) -> None:
 
 def test_a_value_that_none_may_have_or_that_jobs_notice_is_never_written(node: Tuned) -> None:
     for key, value in (("numa_balancing", "7"), ("mtu.ens1", "9000")):
-        with pytest.raises(Failed, match="is not put back by the agent"):
+        with pytest.raises(Failed, match="the agent does not put"):
             remedies.differing(Tree(str(node.tree)), key, value)
 
 

@@ -208,7 +208,7 @@ def test_a_node_that_is_not_heard_of_ends_the_job_and_says_why(make: MakeNode, n
     folder = nodes.run_dir("n", RUN)
     until((folder / "cleaned").exists)
     known = json.loads((folder / ".launcher/status.json").read_text())
-    assert known["ending"] == "no word from the controller for 1 s"
+    assert known["ending"] == "the controller was silent for 1 s"
 
 
 def test_polls_keep_a_job_alive_longer_than_its_lease(make: MakeNode) -> None:
@@ -331,7 +331,7 @@ def test_a_watchdog_that_hangs_is_killed_and_its_run_ended(make: MakeNode, nodes
             os.kill(pid, signal.SIGSTOP)
     until((nodes.run_dir("n", RUN) / "cleaned").exists)
     assert marked(RUN, "n") == []
-    ending = "its watchdog was killed, or showed no sign of life for 6 s"
+    ending = "the watchdog was killed or did not answer for 6 s"
     until(lambda: node.poll(0).ending == ending)
 
 
@@ -477,7 +477,7 @@ def test_no_link_that_the_job_has_laid_is_followed(make: MakeNode, nodes: LocalN
     node = make(["sh", "-c", LINKS], environment=variables, cleanup=[["echo", "* * * * * root evil"]])
     status = run_to_end(node)
     assert status.log == b"", "leader.log was exchanged, and is not read"
-    assert "a link is on the way" in status.cleanup_errors[0]
+    assert "a link is in the path" in status.cleanup_errors[0]
     assert not target.exists()
     assert node.fetch("{run_dir}/logs/done", 0).data == b"done\n"
     outside = ["secret", "folder/secret", "{run_dir}/logs/secret", str(tmp_path / "secret"), "../../../../../secret"]

@@ -421,7 +421,7 @@ def test_a_visit_believes_only_the_process_that_the_run_folder_names(requests: c
 
     with subprocess.Popen(SLEEP) as other:
         try:
-            with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in its place"):
+            with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in place of the watchdog"):
                 control.ask(place(requests, process=processes.identity(other.pid)), {})
         finally:
             other.kill()
@@ -463,7 +463,7 @@ def test_a_forged_watchdog_of_another_user_is_not_believed(nodes: LocalNodes, pr
     code = f"s = socket.socket(socket.AF_UNIX); s.bind('{forged}/control'); s.listen(9)"
     with other_user(code):
         (forged / "control").rename(control_socket)
-        with pytest.raises(NoAnswer, match=r"of nobody \(uid 65534\) listens in its place"):
+        with pytest.raises(NoAnswer, match=r"of nobody \(uid 65534\) listens in place of the watchdog"):
             node.poll(0)
     forged.rmdir()
     watchdog = where["process"][0]  # type: ignore[index]

@@ -170,7 +170,7 @@ ENDINGS: dict[str, Script] = {
     "a rank is killed": Script(says=[STARTED, (3.0, TORCHRUN)], exits=(60, 1)),
     "the job's leader is killed": Script(says=[STARTED], exits=(3.0, -9)),
     "the node reboots": Script(says=[STARTED], more=after(3.0, watchdog=False, rebooted=True)),
-    "the node's watchdog ends the job": Script(says=[STARTED], more=after(3.0, ending="no word from the controller")),
+    "the node's watchdog ends the job": Script(says=[STARTED], more=after(3.0, ending="the controller was silent")),
     "the node falls silent": Script(says=[STARTED], lost=[(3.0, 1e9)]),
 }
 

@@ -494,7 +494,7 @@ def test_a_token_that_another_user_laid_is_neither_written_nor_waited_for(place:
 def test_the_walk_says_what_is_not_sound(place: Path) -> None:
     assert sound(str(place)).problem == ""
     assert "nobody" in walk(str(place / "theirs")).problem
-    with pytest.raises(Unsafe, match="no absolute path"):
+    with pytest.raises(Unsafe, match="not an absolute path"):
         walk("relative")
 
 

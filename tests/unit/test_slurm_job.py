@@ -173,7 +173,7 @@ def test_commands_run_on_their_nodes(step):
 
 def test_a_command_ends_within_its_limit(step, monkeypatch):
     monkeypatch.setattr(steps, "SLACK_S", 60)
-    assert step("a", ["sleep", "600"], None, 0.5) == (False, [], ["no end within 0.5 s"])
+    assert step("a", ["sleep", "600"], None, 0.5) == (False, [], ["the command did not end within 0.5 s"])
 
 
 def test_what_others_print_is_no_answer(step):

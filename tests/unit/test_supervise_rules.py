@@ -148,7 +148,7 @@ def test_an_answer_of_no_node_starts_nothing(play: Play) -> None:
         ({"disk_free_bytes": 0}, "disk full"),
         ({"watchdog": False}, "watchdog"),
         ({"watchdog": False, "rebooted": True}, "rebooted"),
-        ({"ending": "no word from the controller"}, "watchdog"),
+        ({"ending": "the controller was silent"}, "watchdog"),
         ({"setup_error": "no image"}, None),
     ],
 )

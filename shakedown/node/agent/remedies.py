@@ -74,7 +74,7 @@ def _repairs(document: Did, tree: Tree, wanted: List[Any], builtin: List[str], s
             if not before:
                 continue  # it runs: what differs is what the next boot has
             if len(done) >= document["agent"]["remedies_per_day"]:
-                left = "put back {} times within a day, so it is left for a person".format(len(done))
+                left = "the agent put it back {} times within a day and leaves it for a person".format(len(done))
                 yield {"finding": finding.name, "did": "", "left": left}
                 continue
             done.append(now)
@@ -102,7 +102,7 @@ def past(state: str, now: float) -> Dict[str, List[float]]:
         record = json.loads((content or b"{}").decode())
         return {name: [at for at in dates if now - DAY_S < at <= now] for name, dates in record.items()}
     except (ValueError, TypeError, AttributeError):
-        raise Failed("{}/{} makes no sense: remove it".format(state, tell.REMEDIED)) from None
+        raise Failed("{}/{} is damaged: remove it".format(state, tell.REMEDIED)) from None
 
 
 class Change:
@@ -135,7 +135,7 @@ def pairs(remedy: Any, builtin: List[str]) -> List[Tuple[str, str]]:
 def differing(tree: Tree, key: str, value: str) -> List[Change]:
     setting, detail = find(key)
     if not setting.accepts(value) or setting.risk != "safe":
-        raise Failed("{} is not put back by the agent: {}".format(key, value))
+        raise Failed("the agent does not put {} back: {}".format(key, value))
     found = setting.read(tree, detail)
     wrong = sorted({raw for raw in found.values() if raw and raw != setting.raw(value)})
     if not wrong:

@@ -36,7 +36,7 @@ def read_config(path: str) -> Dict[str, Any]:
     folder, _, name = path.rpartition("/")
     content = sound(folder or "/").read_own(name, LIMIT)
     if content is None:
-        raise FileNotFoundError(2, "nothing was compiled for this node", path)
+        raise FileNotFoundError(2, "no desired state was compiled for this node", path)
     document = json.loads(content.decode("utf-8"))
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         raise ValueError("made by another version of shakedown: run deploy/agent.py again")

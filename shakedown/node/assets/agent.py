@@ -92,7 +92,7 @@ def put(folder: Folder, name: str, data: bytes) -> None:
     *above, last = name.split("/")
     for part in above:
         if part in ("", ".", ".."):
-            raise Unsafe("{!r} is no path in the program".format(name))
+            raise Unsafe("{!r} is not a path in the program".format(name))
         if folder.look(part) is None:
             os.mkdir(part, 0o755, dir_fd=folder.fd)
         folder = folder.down(part)

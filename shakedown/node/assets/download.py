@@ -67,7 +67,7 @@ class Clock:
 
     def check(self, name: str) -> None:
         if self.left() <= 0:
-            raise DownloadError("time", "{}: not done in {:.0f} s".format(name, self.seconds))
+            raise DownloadError("time", "{}: the download did not end within {:.0f} s".format(name, self.seconds))
 
 
 def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> Any:
@@ -83,7 +83,7 @@ def ask(file: Wanted, begin: int, validator: Optional[str], stall_s: float) -> A
         if error.code in (408, 416, 425, 429) or error.code >= 500:
             if error.code == 416:  # the part is not of this file
                 file.discard()
-            raise Broken("the server says {} {}".format(error.code, error.reason)) from None
+            raise Broken("the server answers {} {}".format(error.code, error.reason)) from None
         raise DownloadError("refused", "{}: {} {}".format(public(file.url), error.code, error.reason)) from None
     except (OSError, HTTPException) as error:
         raise Broken(str(getattr(error, "reason", error)) or type(error).__name__) from None
@@ -103,7 +103,7 @@ def begins_at(answer: Any, begin: int) -> int:
     span = str(answer.headers.get("Content-Range", "")).split()[-1:]
     if span and span[0].partition("-")[0] == str(begin):
         return begin
-    raise Broken("the server goes on elsewhere than was asked for")
+    raise Broken("the server answers with another part of the file than requested")
 
 
 def origin_name(file: Wanted) -> str:
@@ -152,7 +152,7 @@ def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
             os.fsync(fd)
         have = os.fstat(fd).st_size
     if wanted is not None and have < wanted:
-        raise Broken("it ended after {} of {} bytes".format(have, wanted))
+        raise Broken("the connection ended after {} of {} bytes".format(have, wanted))
 
 
 def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Optional[int], room: int) -> None:
@@ -171,7 +171,7 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
         if wanted is not None and handle.tell() > wanted:
             raise DownloadError("other", "{}: more than {} bytes came".format(file.name, wanted))
         if wanted is None and free(file.folder) < room:
-            raise DownloadError("space", "{}: of no known length, and the room is gone".format(file.name))
+            raise DownloadError("space", "{}: its length is unknown and the disk is full".format(file.name))
         if time.monotonic() - shown > EVERY_S:
             shown = time.monotonic()
             say("{}: {} of {} bytes".format(file.name, handle.tell(), wanted or "?"))
@@ -230,7 +230,11 @@ def work(job: Dict[str, Any], folder: Folder, clock: Clock) -> None:
     for file in missing:
         left = file.left_by_others()
         if left:
-            say("{}: others have left {}: removed when it is whole".format(file.name, ", ".join(left)))
+            say(
+                "{}: runs on other nodes have left {}, removed when the file is whole".format(
+                    file.name, ", ".join(left)
+                )
+            )
         persist(file, partial(fetch, file, stall_s, clock, spare), tries, clock)
         file.finish()
         for name in left:

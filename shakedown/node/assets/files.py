@@ -38,7 +38,7 @@ def split(path: str, make: int = 0o755) -> Any:
     """Return the folder of a path, safe and present, and the name in it."""
     folder, _, name = path.rpartition("/")
     if name in ("", ".", "..") or not path.startswith("/"):
-        raise Unsafe("{!r} is no path of a file".format(path))
+        raise Unsafe("{!r} is not the path of a file".format(path))
     return sound(folder or "/", make), name
 
 
@@ -137,7 +137,7 @@ def folder(job: Dict[str, Any]) -> None:
 def token(job: Dict[str, Any]) -> None:
     inside = walk(job["folder"], 0o777)
     if inside.look(job["name"]) is not None:
-        raise Unsafe("{}/{} is there already, and not from this run".format(job["folder"], job["name"]))
+        raise Unsafe("{}/{} exists already and is not of this run".format(job["folder"], job["name"]))
     fd = inside.open(job["name"], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     with os.fdopen(fd, "w") as handle:
         handle.write(job["content"] + "\n")
@@ -154,7 +154,7 @@ def see(job: Dict[str, Any]) -> None:
         except FileNotFoundError:
             pass
         if time.monotonic() > deadline:
-            raise FileNotFoundError(2, "not seen in {:g} s".format(job["patience_s"]), job["name"])
+            raise FileNotFoundError(2, "not visible after {:g} s".format(job["patience_s"]), job["name"])
         time.sleep(0.5)
 
 

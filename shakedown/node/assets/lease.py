@@ -106,7 +106,7 @@ def take(folder: Folder, name: str, patience_s: float, tell: Callable[[str], Any
             record = read(folder, name)
         late = time.monotonic() > deadline
         if record is None and late:
-            raise Busy("{}/{} is created and removed again and again".format(folder.path, name))
+            raise Busy("another process creates and removes {}/{} repeatedly".format(folder.path, name))
         if record is None:
             continue
         if record != seen:

@@ -91,9 +91,9 @@ class Wanted:
         """Record what was read through `fd`, if that is what has the name."""
         found, named = os.fstat(fd), self.folder.look(self.name)
         if named is None or (named.st_ino, named.st_dev) != (found.st_ino, found.st_dev):
-            raise DownloadError("other", "{} was exchanged while it was looked at".format(self.name))
+            raise DownloadError("other", "{} changed while it was read".format(self.name))
         record(self.folder, self.name, named, digest, self.url)
-        known = "as wanted" if self.sha256 else "nothing to compare it with: give it to the desired state"
+        known = "as wanted" if self.sha256 else "the desired state names no checksum to compare with"
         say("{}: {} bytes, sha256 {} ({})".format(self.name, found.st_size, digest, known))
 
     def looked_at(self) -> bool:
@@ -130,12 +130,12 @@ class Wanted:
         try:
             os.link(self.part, self.name, follow_symlinks=False, **into)
         except FileExistsError:
-            raise DownloadError("other", "{} was put there by another process".format(self.name)) from None
+            raise DownloadError("other", "another process made {} meanwhile".format(self.name)) from None
         except OSError:  # a file system without hard links
             os.rename(self.part, self.name, **into)
         found, named = os.fstat(fd), self.folder.look(self.name)
         if named is None or named.st_ino != found.st_ino:
-            raise DownloadError("other", "{} was exchanged while it was named".format(self.part))
+            raise DownloadError("other", "{} changed while it got its name".format(self.part))
         self.folder.remove(self.part)
 
     def left_by_others(self) -> List[str]:

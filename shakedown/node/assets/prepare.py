@@ -90,11 +90,11 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
                 raise PrepareError("the program was stopped after {:.0f} s: raise timeout_s".format(now - begun))
             if lease.lost:
                 raise PrepareError(
-                    "another node has taken over, after this one did not renew its lock: look at its disk"
+                    "another node took over because this node did not renew its lock: check this node's disk"
                 )
             if output.gone or now - shown > EVERY_S:
                 shown = now
-                say("{}: at work for {:.0f} s".format(job["folder"], now - begun))
+                say("{}: preparing for {:.0f} s".format(job["folder"], now - begun))
     finally:
         if child.poll() is None:
             child.kill()
@@ -103,7 +103,7 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
     output.thread.join(5)
     if child.returncode:
         words = "the program ended with exit code {}: {}"
-        raise PrepareError(words.format(child.returncode, " | ".join(output.last) or "it said nothing"))
+        raise PrepareError(words.format(child.returncode, " | ".join(output.last) or "no output"))
 
 
 def remove_container(job: Dict[str, Any], name: str) -> None:
@@ -162,7 +162,7 @@ def work(job: Dict[str, Any], parent: Folder, name: str, lease: Lease, deadline:
         mark = {"run": job["run_id"], "node": socket.gethostname(), "image": job["image"], "command": job["command"]}
         inner.write(MARK, json.dumps({**mark, "files": listing(inner)}).encode(), 0o644)
         if not lease.is_held():
-            raise PrepareError("another node has taken over, after this one did not renew its lock")
+            raise PrepareError("another node took over because this node did not renew its lock")
         found = parent.look(name)
         if found is not None and stat.S_ISDIR(found.st_mode):
             os.rmdir(name, dir_fd=parent.fd)  # an empty one
@@ -191,7 +191,7 @@ def main() -> int:
     deadline = time.monotonic() + job["timeout_s"]
     above, _, name = job["folder"].rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
-        raise PrepareError("no path of a folder")
+        raise PrepareError("the path of the folder ends without a name")
     parent = sound(above or "/", 0o755, or_sticky=True)
 
     def waiting(holder: str) -> None:

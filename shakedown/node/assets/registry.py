@@ -137,7 +137,7 @@ class Registry:
         announced = headers.get("Docker-Content-Digest")
         for other, by in ((reference if ":" in reference else None, "asked for"), (announced, "announced")):
             if other and other != digest:
-                raise Refused("digest", "the manifest that came is {}, {} was {}".format(digest, by, other))
+                raise Refused("digest", "the manifest is {}, but {} was {}".format(digest, by, other))
         return mapping(body), digest
 
     def let_in(self, challenge: str) -> Optional[str]:
@@ -170,9 +170,9 @@ def mapping(body: bytes) -> Dict[str, Any]:
     try:
         found = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
-        raise Refused("answer", "no JSON: {}".format(error)) from None
+        raise Refused("answer", "the answer is not JSON: {}".format(error)) from None
     if not isinstance(found, dict):
-        raise Refused("answer", "no JSON object")
+        raise Refused("answer", "the answer is not a JSON object")
     return found
 
 
@@ -180,7 +180,7 @@ def rows(document: Dict[str, Any], key: str) -> Any:
     """Return a list of objects in a manifest."""
     found = document.get(key) or []
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
-        raise Refused("answer", "no list of {}".format(key))
+        raise Refused("answer", "{} is not a list of objects".format(key))
     return found
 
 
@@ -210,11 +210,11 @@ def ask(job: Dict[str, Any]) -> Dict[str, Any]:
             return {"error": "unknown", "detail": "the image is not built for " + own["architecture"]}
         part = str(fitting[0].get("digest"))
         if not DIGEST.fullmatch(part):
-            raise Refused("answer", "no digest of a manifest: {}".format(part[:80]))
+            raise Refused("answer", "not the digest of a manifest: {}".format(part[:80]))
         document, _ = registry.manifest(part)
     sizes = [row.get("size") for row in rows(document, "layers")]
     if not all(type(size) is int and 0 <= size < 1 << 50 for size in sizes):
-        raise Refused("answer", "a layer of no size")
+        raise Refused("answer", "a layer without a size")
     answer = {"digest": digest, "compressed_bytes": sum(sizes)}
     return {**answer, "token_server": registry.token_server} if registry.token_server else answer
 
@@ -241,7 +241,7 @@ def explain(error: BaseException) -> Dict[str, Any]:
 
 
 def overdue(*_: Any) -> None:
-    raise TimeoutError("the registry was not done in {} s".format(ALL_S))
+    raise TimeoutError("the registry did not finish within {} s".format(ALL_S))
 
 
 def main() -> None:

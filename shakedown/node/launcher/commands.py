@@ -77,7 +77,7 @@ def _guard(child: int, signs: int, run_id: str, lease_s: float) -> None:
         os.kill(child, signal.SIGCONT)
         continued = True
     if os.path.isdir(path):
-        _Visit(path).stop("its watchdog was killed, or showed no sign of life for %.0f s" % patience_s)
+        _Visit(path).stop("the watchdog was killed or did not answer for %.0f s" % patience_s)
     control.sweep()
 
 

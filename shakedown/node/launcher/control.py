@@ -220,10 +220,10 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = CONNECT
     (pid and start time), `boot_id`. Returns its answer. Raises Silent, and Dead where it is gone."""
     path, process, boot = place.get("socket"), place.get("process"), place.get("boot_id")
     if not isinstance(path, str) or boot != processes.boot_id():
-        raise Dead("no watchdog of this boot of the node")
+        raise Dead("the node has booted since, so its watchdog is gone")
     alive = processes.named(process)
     if not alive:
-        raise Dead("no watchdog: it has ended")
+        raise Dead("the watchdog has ended")
     until = time.monotonic() + timeout
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -235,12 +235,12 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = CONNECT
             os.close(claim)
         pid, uid = lock.peer(connection)
         if pid != alive[0].pid or uid not in (0, os.geteuid()):
-            raise ValueError("process %d of %s listens in its place" % (pid, lock.user_name(uid)))
+            raise ValueError("process %d of %s listens in place of the watchdog" % (pid, lock.user_name(uid)))
         connection.sendall(json.dumps(request).encode() + b"\n")
         return _receive(connection, until)
     except (OSError, ValueError) as error:
         if _ends(alive[0]):
-            raise Dead("no watchdog: it has just ended") from None
+            raise Dead("the watchdog has just ended") from None
         raise Silent("the watchdog (pid %d) does not answer: %s" % (alive[0].pid, error)) from None
     finally:
         connection.close()
@@ -260,10 +260,10 @@ def _receive(connection: socket.socket, until: float) -> Dict[str, Any]:
     while not data.endswith(b"\n"):
         left = until - time.monotonic()
         if left <= 0 or len(data) > ANSWER_LIMIT:
-            raise ValueError("no whole answer in time")
+            raise ValueError("the answer did not arrive in time")
         connection.settimeout(left)
         chunk = connection.recv(65536)
         if not chunk:
-            raise ValueError("it closed the connection")
+            raise ValueError("the watchdog closed the connection")
         data += chunk
     return loads(data)

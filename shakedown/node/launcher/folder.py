@@ -193,7 +193,7 @@ def _folder_of(path: str, name: str) -> Tuple[int, str]:
 
 def _plainly(error: OSError) -> OSError:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return PermissionError("a link is on the way, which is not followed")
+        return PermissionError("a link is in the path, and links are not followed")
     return error
 
 
@@ -204,7 +204,7 @@ def open_log(path: str, name: str) -> int:
     about = os.fstat(descriptor)
     if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
         os.close(descriptor)
-        raise PermissionError("%s is not a file of its own" % name)
+        raise PermissionError("%s is a link, or not a regular file" % name)
     return descriptor
 
 

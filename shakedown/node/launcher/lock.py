@@ -128,7 +128,7 @@ def make_roots_folder() -> str:
         raise folder.Unusable("cannot make %s: %s" % (ROOTS, error.strerror)) from None
     about = os.lstat(ROOTS)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != 0 or about.st_mode & 0o022:
-        raise folder.Unusable("%s is not a folder that only root can write: look who made it, and remove it" % ROOTS)
+        raise folder.Unusable("%s is not a folder that only root can write: find out who made it and remove it" % ROOTS)
     return ROOTS
 
 

@@ -212,7 +212,7 @@ class Watchdog:
         self._lock.drain()
         self._mark_growth()
         if self._lease_is_over():
-            self._end("no word from the controller for %d s" % self._job["lease_s"])
+            self._end("the controller was silent for %d s" % self._job["lease_s"])
 
     def _show_life(self) -> None:
         """Tell the guardian that the watchdog runs."""

@@ -103,7 +103,7 @@ class Gpus(Source):
     def _why(self, answer: Values) -> Unreadable:
         if "unreadable" in answer:
             return Unreadable(answer["unreadable"]["unreadable"], answer["unreadable"]["detail"])
-        return self.library.why or Unreadable("missing", "amdsmi does not say what limits this GPU")
+        return self.library.why or Unreadable("missing", "amdsmi does not report what limits this GPU")
 
 
 def _scaled(tree: Tree, path: str, unit: float) -> float:

@@ -107,7 +107,7 @@ class Relay:
                     None if parts is None else "".join([p if isinstance(p, str) else self._texts[p[0]] for p in parts])
                 )
             except KeyError:
-                self._say(request["id"], {"code": 125, "out": "", "err": "a part of the request is not here"})
+                self._say(request["id"], {"code": 125, "out": "", "err": "the relay lacks a part of the request"})
                 return
             threading.Thread(target=self._carry_out, args=(request, given), daemon=True).start()
 
@@ -135,7 +135,7 @@ class Relay:
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            late = "no end within %g s" % limit
+            late = "the command did not end within %g s" % limit
             _kill(child)
         texts = [taken.text() for taken in (out, err)]
         return (124, texts[0], texts[1] + late) if late else (child.returncode, texts[0], texts[1])
