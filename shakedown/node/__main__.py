@@ -63,8 +63,7 @@ def _gpus(tree: Tree, boot: NextBoot) -> list[Any]:
 
 
 def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) -> list[Readings]:
-    """All that may wait for a device or a daemon, in groups that share a child: together what is quick unless a device
-    hangs, alone what takes long."""
+    """Group what may wait for a device or a daemon: quick readings share a child, slow ones have their own."""
     devices_: Readings = {
         "pci": ("PCI devices", 8, _gpus, (tree, boot)),
         "rdma": ("RDMA devices", 8, rdma.read, (tree, whole)),
@@ -81,8 +80,7 @@ def _waiting(tree: Tree, boot: NextBoot, unit: Part, whole: bool, library: Any) 
 
 
 def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, keys: list[str]) -> Part:
-    """Read what comes from the kernel's memory and small files. `keys`: of sysctl, besides those that are always
-    read."""
+    """Read what comes from the kernel's memory and small files. `keys`: of sysctl, besides the usual ones."""
     person = account.read(tree)
     state = {
         "system": about,

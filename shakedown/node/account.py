@@ -12,12 +12,12 @@ _LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files"}
 
 
 def parse_table(lines: list[str]) -> list[list[str]]:
-    """Rows of passwd(5) or group(5)."""
+    """Return the rows of passwd(5) or group(5)."""
     return [line.split(":") for line in lines if line.count(":") >= 3 and not line.startswith(("#", "+", "-"))]
 
 
 def parse_limits(lines: list[str]) -> dict[str, str]:
-    """Soft values of /proc/self/limits by item; memlock in kilobytes."""
+    """Return the soft values of /proc/self/limits by item; memlock in kilobytes."""
     found: dict[str, str] = {}
     for item, label in _LIMITS.items():
         for line in lines:
@@ -58,8 +58,7 @@ def user_name(users: list[list[str]], uid: int) -> str:
 
 
 def home_of(rows: list[list[str]], user: str, inherited: str) -> Optional[str]:
-    """Return a user's home by passwd(5), else (a directory server's user) the one that sshd has set; None where neither
-    names a home."""
+    """Return a user's home by passwd(5), else the one that sshd has set (a directory server's user), else None."""
     homes = [row[5] for row in rows if row[0] == user and len(row) > 5]
     return next((home for home in [*homes, inherited] if home.startswith("/")), None)
 
@@ -85,7 +84,7 @@ def groups_at_login(users: list[list[str]], groups: list[list[str]], user: str) 
 
 
 def limits_lines(tree: Tree) -> list[str]:
-    """All that pam_limits reads, in its order: limits.conf, then limits.d by name."""
+    """Return all that pam_limits reads, in its order: limits.conf, then limits.d by name."""
     paths = ["/etc/security/limits.conf"] if tree.exists("/etc/security/limits.conf") else []
     paths += [
         "/etc/security/limits.d/" + name for name in tree.names("/etc/security/limits.d") if name.endswith(".conf")

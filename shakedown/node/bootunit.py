@@ -11,7 +11,7 @@ CONFIG = "/etc/shakedown/boot.conf"
 
 
 def parse_settings(lines: list[str]) -> dict[str, str]:
-    """`key=value` lines; header and comment lines start with #."""
+    """Parse `key=value` lines; header and comment lines start with #."""
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
     return {key.strip(): value.strip() for key, value in pairs}
 

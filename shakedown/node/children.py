@@ -58,7 +58,7 @@ class Child:
         }
 
     def _output(self) -> Tuple[bytes, bool]:
-        """All that the child writes, and whether its time was up before its end."""
+        """Return all that the child writes, and whether its time was up before its end."""
         output, chunk = bytearray(), b""
         with os.fdopen(self.pipe, "rb", buffering=0) as pipe:
             while select.select([pipe], [], [], max(0.0, self.deadline - time.monotonic()))[0]:
@@ -91,8 +91,7 @@ def answers(children: List[Child], most: float = 60.0) -> Dict[str, Any]:
 
 
 def _serve(write_end: int, readings: Readings) -> None:
-    """Live the child's whole life. Its standard streams are closed: a library may print, and the document may not
-    suffer."""
+    """Live the child's whole life, with closed standard streams: a library that prints must not spoil the document."""
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
@@ -125,8 +124,7 @@ def _reap(pid: int, patience: float) -> int:
 
 
 def run_tool(argv: List[str], seconds: float) -> str:
-    """Return what a program prints, as text; raise Unreadable where it is missing, fails, or does not answer in
-    time."""
+    """Return what a program prints; raise Unreadable where it is missing, fails, or does not answer in time."""
     answer = answers([Child({"tool": (argv[0], seconds, _run_here, (argv,))})])["tool"]
     if "unreadable" in answer:
         raise Unreadable(answer["unreadable"], answer["detail"])

@@ -26,12 +26,12 @@ def parse_timex(block: bytes) -> tuple[bool, float]:
 
 
 def parse_chrony(line: str) -> float:
-    """Seconds that the clock is off, by `chronyc -c tracking`: field 5 of its comma-separated line."""
+    """Return the clock's offset in seconds by `chronyc -c tracking`: field 5 of its comma-separated line."""
     return float(line.split(",")[4])
 
 
 def _timex() -> tuple[bool, float]:
-    """adjtimex with nothing to set only reads, and needs no rights. timedatectl shows the same bit."""
+    """Call adjtimex with nothing to set: it only reads, without rights. timedatectl shows the same bit."""
     block = ctypes.create_string_buffer(256)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.adjtimex(block) < 0:

@@ -14,12 +14,12 @@ _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
 def parse_words(text: str) -> list[str]:
-    """Arguments of a command line; a quoted value stays one word, with its quotes."""
+    """Return the arguments of a command line; a quoted value stays one word, with its quotes."""
     return _WORD.findall(text)
 
 
 def parse_grub_defaults(lines: list[str], values: Optional[dict[str, str]] = None) -> dict[str, str]:
-    """GRUB_CMDLINE_LINUX and .._DEFAULT after the shell assignments of one file, on top of `values`."""
+    """Return GRUB_CMDLINE_LINUX and .._DEFAULT after the shell assignments of one file, on top of `values`."""
     values = dict(values or {})
     for assignment in filter(None, map(_ASSIGNMENT.match, lines)):
         name, append, raw = assignment.groups()
@@ -38,7 +38,7 @@ def _filled_in(text: str, values: dict[str, str]) -> str:
 
 
 def parse_grub_cfg(lines: list[str]) -> list[str]:
-    """Arguments of the first kernel that a grub.cfg boots, without the kernel's own path."""
+    """Return the arguments of the first kernel that a grub.cfg boots, without the kernel's own path."""
     for line in lines:
         words = line.split(None, 2)
         if words and words[0] in ("linux", "linux16", "linuxefi") and len(words) > 1:
@@ -47,7 +47,7 @@ def parse_grub_cfg(lines: list[str]) -> list[str]:
 
 
 def parse_loader_entry(lines: list[str], environment: dict[str, str]) -> list[str]:
-    """Arguments of one boot loader specification entry, with GRUB's environment filled in."""
+    """Return the arguments of one boot loader specification entry, with GRUB's environment filled in."""
     options = [line.split(None, 1)[1] for line in lines if line.startswith("options ")]
     return parse_words(_filled_in(" ".join(options), environment))
 

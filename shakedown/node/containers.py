@@ -39,7 +39,7 @@ def parse_docker_images(entries: list[dict[str, Any]]) -> list[Part]:
 
 
 def parse_podman_images(entries: list[dict[str, Any]]) -> list[Part]:
-    """podman's `images --format json`: ids lack their algorithm's name."""
+    """Parse podman's `images --format json`: ids lack their algorithm's name."""
     return [
         {
             "id": entry["Id"] if ":" in entry["Id"] else "sha256:" + entry["Id"],
@@ -88,7 +88,8 @@ def _docker(tree: Tree, path: str) -> Part:
 
 
 def _storage_exists(tree: Tree) -> bool:
-    """Whether podman has stored anything: its command line would create its folders, and the probe changes nothing."""
+    """Return whether podman has stored anything: its command line would create its folders, and the probe changes
+    nothing."""
     home = os.path.expanduser("~")
     if not tree.live or os.geteuid() == 0:
         return tree.exists("/var/lib/containers/storage")
@@ -115,7 +116,7 @@ def is_there(tree: Tree) -> bool:
 
 
 def read(tree: Tree) -> Part:
-    """Docker where its socket is, else podman where its program is."""
+    """Read docker where its socket is, else podman where its program is."""
     path = tree.first(*_DOCKER_SOCKETS)
     if path:
         return _docker(tree, path)

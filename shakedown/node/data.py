@@ -56,7 +56,7 @@ def record(folder: Folder, name: str, found: os.stat_result, sha256: str, url: s
 
 
 def listing(folder: Folder, below: str = "") -> Dict[str, int]:
-    """Each file of a folder by its path there, with its size."""
+    """Return each file of a folder by its path there, with its size."""
     found: Dict[str, int] = {}
     for name in sorted(folder.names()):
         info = folder.look(name)
@@ -73,7 +73,7 @@ def listing(folder: Folder, below: str = "") -> Dict[str, int]:
 
 
 def prepared(path: str) -> str:
-    """absent, prepared (by us, whole), or why it is neither."""
+    """Return "absent", "prepared" (by Shakedown, whole), or why the folder is neither."""
     try:
         folder = walk(path)
     except FileNotFoundError:

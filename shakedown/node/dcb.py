@@ -43,9 +43,10 @@ def request(interface: str) -> bytes:
 
 
 def parse(answer: bytes) -> dict[str, Any]:
-    """{"pfc": priorities with priority flow control, or None where the driver tells none; "pauses": {"rx": [8], "tx":
-    [8]} frames since the interface is up; "dscp": {"26": 3}; "trust": ["dscp"], or None where the kernel or the driver
-    does not tell it (it does since Linux 6.3, for few drivers)}. Raises OSError with the kernel's errno, ValueError."""
+    """Return {"pfc": priorities with priority flow control, or None where the driver reports none; "pauses": {"rx":
+    [8], "tx": [8]} frames since the interface is up; "dscp": {"26": 3}; "trust": ["dscp"], or None where the kernel or
+    the driver does not report it (it does since Linux 6.3, for few drivers)}. Raises OSError with the kernel's errno,
+    ValueError."""
     length, kind = struct.unpack_from("=IH", answer)
     if kind == _ERROR:
         number = -struct.unpack_from("=i", answer, 16)[0]
@@ -77,7 +78,7 @@ def _flow_control(value: bytes) -> dict[str, Any]:
 
 
 def _dscps(table: bytes) -> dict[str, int]:
-    """DSCP -> priority; where a DSCP stands twice the kernel takes the highest."""
+    """Map each DSCP to its priority; of a DSCP that stands twice the kernel takes the highest."""
     found: dict[int, int] = {}
     for kind, entry in _attributes(table):
         if kind != _APP or len(entry) < 4:
@@ -89,8 +90,7 @@ def _dscps(table: bytes) -> dict[str, int]:
 
 
 def ask(interface: str) -> dict[str, Any]:
-    """Return what the kernel reports of one interface (`parse`). Raises Unreadable where its driver knows nothing of
-    DCB."""
+    """Ask the kernel about one interface (`parse`). Raises Unreadable where its driver knows nothing of DCB."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE) as link:
         link.settimeout(_SECONDS)
         link.bind((0, 0))

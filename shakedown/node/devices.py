@@ -26,7 +26,7 @@ ACCESS: Dict[str, Dict[str, Any]] = {
 
 
 def parse_majors(lines: list[str]) -> dict[str, int]:
-    """Character devices of /proc/devices: name -> major."""
+    """Map names of character devices in /proc/devices to their major."""
     majors: dict[str, int] = {}
     for line in lines:
         words = line.split()
@@ -38,8 +38,8 @@ def parse_majors(lines: list[str]) -> dict[str, int]:
 
 
 def _openable(tree: Tree, path: str) -> bool:
-    """By opening it, as a job would: modes do not tell what a container's device policy forbids. An issm file is only
-    asked for its mode, since opening one makes the port a subnet manager's."""
+    """Open it, as a job would: modes do not show what a container's device policy forbids. An issm file is only asked
+    for its mode, since opening one makes the port a subnet manager's."""
     if path.rsplit("/", 1)[-1].startswith("issm"):
         return os.access(tree.path(path), os.R_OK | os.W_OK)
     try:
@@ -73,7 +73,7 @@ def _folder(tree: Tree, folder: str, groups: dict[str, str], without: set[str]) 
 
 
 def _unconfigured(tree: Tree) -> set[str]:
-    """Names under /dev/dri of partitions that their GPU is not divided into.
+    """Return names under /dev/dri of partitions that their GPU is not divided into.
 
     amdgpu makes device files for eight partitions of each GPU whatever it is divided into. Those in use stand in the
     compute driver's topology. To open another is refused, and the driver writes an error into the kernel's log each

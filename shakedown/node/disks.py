@@ -27,7 +27,7 @@ _SECONDS = 2.0
 
 
 def mounts(tree: Tree) -> Dict[str, Tuple[str, str]]:
-    """Mount point -> device and type, of what holds files. What was mounted later on the same point covers the rest."""
+    """Map mount points that hold files to device and type. What was mounted later on the same point covers the rest."""
     table = {
         partition.mountpoint: (partition.device, partition.fstype)
         for partition in tree.psutil.disk_partitions(all=True)
@@ -36,8 +36,8 @@ def mounts(tree: Tree) -> Dict[str, Tuple[str, str]]:
 
 
 def room(path: str) -> Optional[Tuple[int, int]]:
-    """(total, free to an ordinary user), bytes. None where no file system of its own is: another mount covers it, or
-    it is a folder that is mounted a second time within its own file system."""
+    """Return (total, free to an ordinary user), bytes. None where no file system of its own is: another mount covers
+    it, or it is a folder that is mounted a second time within its own file system."""
     if not os.path.ismount(path):
         return None
     usage = psutil.disk_usage(path)
@@ -45,8 +45,8 @@ def room(path: str) -> Optional[Tuple[int, int]]:
 
 
 def read(tree: Tree) -> List[Part]:
-    """One part per file system. What may be a server's is asked in a child of its own, with what is mounted below it: a
-    server that is gone blocks whoever asks, in the kernel."""
+    """Return one part per file system. A child of its own asks what may be a server's, with what is mounted below it: a
+    server that is gone blocks the asking process in the kernel."""
     table = mounts(tree)
     waits = [mount for mount, (_, kind) in table.items() if kind not in _LOCAL and kind != _WHEN_NEEDED]
     readings = [
@@ -77,7 +77,7 @@ def _part(mount: str, device: str, kind: str, answer: Any) -> Part:
 
 
 def controllers(tree: Tree) -> List[Part]:
-    """NVMe controllers by name."""
+    """Return NVMe controllers by name."""
     return [
         {
             "name": device.name,

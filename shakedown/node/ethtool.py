@@ -21,7 +21,7 @@ _QUEUE = re.compile(r"^\[\d+\]:?\s*|(?<=rx)[-_]?(?:queue[-_])?\d+|(?<=tx)[-_]?(?
 
 
 def parse_names(block: bytes) -> list[str]:
-    """Names of ETHTOOL_GSTRINGS: 32 bytes each, ended by NUL."""
+    """Return the names of ETHTOOL_GSTRINGS: 32 bytes for one, ended by NUL."""
     rows = (block[at : at + _NAME_LENGTH] for at in range(0, len(block), _NAME_LENGTH))
     return [row.split(b"\0", 1)[0].decode("ascii", "replace").strip() for row in rows]
 
@@ -43,7 +43,7 @@ def _call(handle: Any, interface: str, command: array.array[int]) -> None:
 
 
 def statistics(interface: str) -> dict[str, int]:
-    """Error counters of one interface."""
+    """Return the error counters of one interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         size = array.array("B", struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_STATS, 0))
         _call(handle, interface, size)
@@ -59,8 +59,7 @@ def statistics(interface: str) -> dict[str, int]:
 
 
 def counters(interface: str) -> dict[str, Any]:
-    """Return the same with the keys of state.py: "ethtool/<interface>/<counter>"; none for a driver without
-    statistics."""
+    """Return them by the keys of state.py, "ethtool/<interface>/<counter>"; none where the driver has none."""
     try:
         return {"ethtool/{}/{}".format(interface, name): value for name, value in statistics(interface).items()}
     except Exception as error:

@@ -13,13 +13,12 @@ _OF_THE_DRIVER = {"bdf", "pci_id", "numa_node", "link"}  # all else the library 
 
 
 def functions(tree: Tree) -> list[Device]:
-    """AMD's accelerators and display controllers, in PCI order."""
+    """Return AMD's accelerators and display controllers, in PCI order."""
     return [device for device in devices(tree, "pci", vendor=_AMD) if _is_gpu(device.properties)]
 
 
 def _is_gpu(properties: dict[str, str]) -> bool:
-    """Return whether a function is a GPU. A VGA function counts only under amdgpu: servers' management controllers
-    carry old ATI ones."""
+    """Return whether a function is a GPU. VGA counts only under amdgpu: management controllers carry old ATI ones."""
     kind = int(properties.get("PCI_CLASS", "0"), 16) >> 8
     return kind in (0x1200, 0x0380) or (kind == 0x0300 and properties.get("DRIVER") == "amdgpu")
 
@@ -39,7 +38,7 @@ def _hwmon(tree: Tree, folder: str, names: list[str]) -> int:
 
 
 def ras_total(tree: Tree, folder: str, kind: str) -> int:
-    """Errors of all RAS blocks of a GPU: "ce" those that were corrected, "ue" those that were not."""
+    """Add up the errors of all RAS blocks of a GPU: "ce" corrected ones, "ue" uncorrected ones."""
     files = [name for name in tree.names(folder + "/ras") if name.endswith("_err_count")]
     if not files:
         raise Unreadable("missing", folder + "/ras")
@@ -53,7 +52,7 @@ def _driver(tree: Tree) -> str:
 
 
 def _model(tree: Tree, folder: str, properties: dict[str, str]) -> str:
-    """As the driver has it, or udev's hardware database; AMD's library knows it better than both."""
+    """Return the model by the driver, or by udev's hardware database; AMD's library knows it better than both."""
     try:
         return tree.text(folder + "/product_name")
     except OSError:
@@ -87,7 +86,7 @@ def _one(tree: Tree, device: Device) -> Part:
 
 
 def read(tree: Tree) -> list[Part]:
-    """GPUs in PCI order."""
+    """Return GPUs in PCI order."""
     return [_one(tree, device) for device in functions(tree)]
 
 

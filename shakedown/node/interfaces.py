@@ -26,13 +26,13 @@ class Link(NamedTuple):
 
 
 def prefix_length(netmask: str) -> int:
-    """ "255.255.255.0" -> 24, "ffff:ffff::" -> 32."""
+    """Return 24 for "255.255.255.0", 32 for "ffff:ffff::"."""
     base, parts = (16, netmask.split(":")) if ":" in netmask else (10, netmask.split("."))
     return sum(bin(int(part, base)).count("1") for part in parts if part)
 
 
 def parse_routes(lines: list[str]) -> list[Part]:
-    """/proc/net/route: the main table, addresses as hexadecimal words in the machine's byte order."""
+    """Parse /proc/net/route: the main table, addresses as hexadecimal words in the machine's byte order."""
 
     def address(word: str) -> str:
         number = int(word, 16)
@@ -108,7 +108,7 @@ def _one(name: str, link: Link, parent: str, mtus: mtu.Persisted) -> Part:
 
 
 def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
-    """Interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
+    """Return interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
     parents = {device.name: device.parent for device in devices(tree, "net")}
     mtus = mtu.Persisted(tree, unit)
     parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(_links(tree).items())]

@@ -59,7 +59,7 @@ def read_processes(tree: Tree) -> list[Part]:
 
 
 def rocm_version(tree: Tree) -> str:
-    """ROCm's version by either layout of its files."""
+    """Return ROCm's version by either layout of its files."""
     home = rocm_home(tree)
     if home is None:
         raise Unreadable("missing", "/opt/rocm")

@@ -28,7 +28,7 @@ def sha256(data: bytes) -> str:
 
 
 def contents(folder: str) -> List[Tuple[str, str]]:
-    """(relative path, sha256) of every file below a folder but the seal."""
+    """Return (relative path, sha256) of every file below a folder but the seal."""
     paths: List[str] = []
     for base, _, names in os.walk(folder):
         paths.extend(os.path.join(base, name)[len(folder) + 1 :] for name in names)
@@ -41,13 +41,12 @@ def read(folder: str, path: str) -> bytes:
 
 
 def files_digest(files: List[Tuple[str, str]]) -> str:
-    """Return the digest of files: sha256 over a line for each file, as sha256sum(1) prints them, in the paths'
-    order."""
+    """Return sha256 over a line for each file, as sha256sum(1) prints them, in the paths' order."""
     return sha256("".join("{}  {}\n".format(digest, path) for path, digest in sorted(files)).encode())
 
 
 def home() -> str:
-    """Of whom the password database says we are: under sudo, HOME may be another's."""
+    """Return the home by the password database: under sudo, HOME may be another user's."""
     return pwd.getpwuid(os.geteuid()).pw_dir
 
 
@@ -56,8 +55,8 @@ def cache_folder() -> str:
 
 
 def is_whole(folder: str) -> bool:
-    """Writable by this user alone, so that nobody else can put another there, with the very sources of DIGEST, and
-    with the byte code that was compiled from them here."""
+    """Return whether a folder has the sources of DIGEST and the byte code that was compiled from them here, and is
+    writable by this user alone, so that no other user can exchange it."""
     try:
         info = os.lstat(place(folder))
         if info.st_uid != os.geteuid() or info.st_mode & 0o170077 != 0o040000:

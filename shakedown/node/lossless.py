@@ -19,7 +19,7 @@ PARAMETERS = (
 
 
 def folders(device: str, bdf: str) -> tuple[str, ...]:
-    """Where a driver shows its congestion control, by RDMA device and PCI function."""
+    """Return where a driver shows its congestion control, by RDMA device and PCI function."""
     return (
         "/sys/kernel/debug/bnxt_re/{}/cc_config".format(bdf),
         "/sys/kernel/config/bnxt_re/{}/ports/1/cc".format(device),
@@ -50,7 +50,7 @@ def _bridging(tree: Tree, interface: Any) -> Part:
 
 
 def read(tree: Tree, device: str, bdf: str, interface: Any) -> Part:
-    """`interface`: the device's network interface, or the unreadable part that says why none is known."""
+    """Read a port. `interface`: the device's network interface, or the unreadable part that has the reason."""
     bridging = attempt(_bridging, tree, interface)
     if "unreadable" in bridging:
         settings = dict.fromkeys(("pfc", "dscp", "trust"), bridging)

@@ -20,7 +20,7 @@ def parse_list(lines: list[str]) -> list[str]:
 
 
 def parse_blacklist(lines: list[str]) -> list[str]:
-    """Modules that modprobe.d keeps from loading: `blacklist NAME`, or `install NAME /bin/false`."""
+    """Return the modules that modprobe.d keeps from loading: `blacklist NAME`, or `install NAME /bin/false`."""
     names: list[str] = []
     for line in lines:
         words = line.split()
@@ -42,7 +42,7 @@ def _conf_lines(tree: Tree, folders: tuple[str, ...]) -> list[str]:
 
 
 def _builtin(tree: Tree, kernel: str, loaded: list[str]) -> list[str]:
-    """In the kernel's list, or with a folder in /sys/module although not loaded: any that a site may ask for."""
+    """Return modules in the kernel's list, or with a folder in /sys/module although not loaded."""
     lines = attempt_or([], tree.lines, "/lib/modules/{}/modules.builtin".format(kernel))
     present = [line.rsplit("/", 1)[-1].partition(".ko")[0] for line in lines] + attempt_or(
         [], tree.names, "/sys/module"

@@ -12,7 +12,7 @@ _MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/syste
 
 
 def parse_ini(lines: list[str]) -> dict[str, str]:
-    """`section.key` -> value of an INI-like file, in lower case; a repeated key keeps its last value."""
+    """Map `section.key` to the value of an INI-like file, in lower case; a repeated key keeps its last value."""
     found: dict[str, str] = {}
     section = ""
     for line in lines:
@@ -26,7 +26,7 @@ def parse_ini(lines: list[str]) -> dict[str, str]:
 
 
 def parse_ifupdown(lines: list[str]) -> dict[str, str]:
-    """interface -> MTU of interfaces(5): `mtu N` inside an `iface` paragraph."""
+    """Map interfaces to the MTU of interfaces(5): `mtu N` inside an `iface` paragraph."""
     found: dict[str, str] = {}
     name = ""
     for line in lines:

@@ -21,7 +21,7 @@ class NextBoot:
         return setting_at_boot(self._unit, key)
 
     def parameter(self, name: str) -> Optional[str]:
-        """Of a boot loader that cannot be read nothing is known, as of one that says nothing of the parameter."""
+        """Return a parameter's value. A boot loader that cannot be read counts as one without the parameter."""
         return argument(self._parameters, name)
 
     def sysctl(self, key: str) -> Optional[str]:

@@ -9,12 +9,12 @@ STAFF = 50  # may write below /usr/local, and stands for root, on Debian (Debian
 
 
 def trusted(uid: int) -> bool:
-    """Root and ourselves."""
+    """Return whether a user is root or this user."""
     return uid in (0, os.geteuid())
 
 
 def harmless(gid: int, uid: int) -> bool:
-    """Whether a group that may write adds nobody: root's, the user's own of that name, Debian's staff."""
+    """Return whether a group that may write adds no user: root's, the user's own of that name, Debian's staff."""
     if gid in (0, STAFF) and uid == 0:
         return True
     try:
@@ -25,7 +25,7 @@ def harmless(gid: int, uid: int) -> bool:
 
 
 def closed(info: os.stat_result) -> bool:
-    """Whether nobody but root and ourselves can lay, move or change what is in a folder, or in a file."""
+    """Return whether only root and this user can lay, move or change what is in a folder, or in a file."""
     if not trusted(info.st_uid) or info.st_mode & 0o002:
         return False
     return not info.st_mode & 0o020 or harmless(info.st_gid, info.st_uid)

@@ -24,12 +24,12 @@ def is_bdf(name: Optional[str]) -> bool:
 
 
 def parse_speed(text: str) -> float:
-    """ "32.0 GT/s PCIe" -> 32.0; "Unknown" is malformed."""
+    """Return 32.0 for "32.0 GT/s PCIe"; "Unknown" is malformed."""
     return float(text.split()[0])
 
 
 def link(tree: Tree, folder: str) -> Part:
-    """PciLink of the function in a sysfs folder, speeds in GT/s."""
+    """Return the PciLink of the function in a sysfs folder, speeds in GT/s."""
 
     def speed(name: str) -> float:
         return parse_speed(tree.text(folder + "/" + name))
@@ -54,7 +54,7 @@ def numa_node(tree: Tree, folder: str) -> int:
 
 
 def capability(config: Config, wanted: int) -> Optional[int]:
-    """Offset of a capability in the first 256 bytes, found along their linked list."""
+    """Return the offset of a capability in the first 256 bytes, found along their linked list."""
     pointer = (_dword(config, 0x34) & 0xFF) & ~3
     for _ in range(48):  # as many as fit: a broken list may run in circles
         if pointer < 0x40:
@@ -67,7 +67,7 @@ def capability(config: Config, wanted: int) -> Optional[int]:
 
 
 def extended_capability(config: Config, wanted: int) -> Optional[int]:
-    """Offset of a PCI Express extended capability (256 to 4095)."""
+    """Return the offset of a PCI Express extended capability (256 to 4095)."""
     pointer = 0x100
     for _ in range(480):
         header = _dword(config, pointer)
@@ -93,7 +93,7 @@ _CAPABILITIES = {"CAP_EXP": (capability, 0x10), "ECAP_ACS": (extended_capability
 
 
 def offset_of(config: Config, register: str) -> Optional[int]:
-    """Where a register lies; None for a function without the capability."""
+    """Return where a register lies; None for a function without the capability."""
     name, _, rest = register.partition("+")
     find, number = _CAPABILITIES[name]
     start = find(config, number)
@@ -107,7 +107,7 @@ def word(config: Config, register: str) -> Optional[int]:
 
 
 def max_read_request(config: Config) -> int:
-    """Bytes."""
+    """Return the bytes of a read request."""
     control = word(config, DEVICE_CONTROL)
     if control is None:
         raise Unreadable("missing", "no PCI Express capability")

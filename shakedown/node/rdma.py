@@ -22,12 +22,12 @@ ERROR_NAME = re.compile(
 
 
 def parse_state(text: str) -> str:
-    """ "4: ACTIVE" -> "ACTIVE"."""
+    """Return "ACTIVE" for "4: ACTIVE"."""
     return text.split(":", 1)[1].strip()
 
 
 def parse_rate(text: str) -> float:
-    """ "400 Gb/sec (4X NDR)" -> 400.0."""
+    """Return 400.0 for "400 Gb/sec (4X NDR)"."""
     return float(text.split()[0])
 
 
@@ -125,8 +125,8 @@ def _counters(tree: Tree, name: str) -> dict[str, Any]:
 
 
 def read(tree: Tree, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
-    """Devices in PCI order, software ones last, and their error counters, if these are `counted`. No device is an empty
-    list: whether there should be some is not the probe's business."""
+    """Return devices in PCI order, software ones last, and their error counters, if these are `counted`. No device is
+    an empty list: whether there should be some is not the probe's business."""
     parts = [_one(tree, device) for device in devices(tree, "infiniband")]
     counters: dict[str, Any] = {}
     for part in parts if counted else []:

@@ -109,7 +109,7 @@ class Folder:
             return False
 
     def sync(self) -> None:
-        """fsync(2) of the folder: its names are on the disk too."""
+        """Call fsync(2) on the folder: its names are on the disk too."""
         fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
         try:
             os.fsync(fd)
@@ -260,7 +260,7 @@ def parts(path: str) -> List[str]:
 
 
 def unsound(here: str, parent: os.stat_result, there: str, found: os.stat_result) -> str:
-    """Why another user could put something else in the place of a folder; empty where nobody can."""
+    """Return why another user could put something else in the place of a folder; empty where none can."""
     if closed(parent):
         return ""
     if sticky(parent):
@@ -269,7 +269,7 @@ def unsound(here: str, parent: os.stat_result, there: str, found: os.stat_result
 
 
 def open_to_others(path: str, found: os.stat_result) -> str:
-    """In words: whose a folder is, and what to do."""
+    """Say whose a folder is, and what to do."""
     if not trusted(found.st_uid):
         words = (
             "{} belongs to {}, who could redirect what {} writes there: connect as its owner, or name another folder"
@@ -280,12 +280,13 @@ def open_to_others(path: str, found: os.stat_result) -> str:
 
 
 def sticky(found: os.stat_result) -> bool:
-    """Whether everybody may write there, and nobody can touch another user's files: /tmp, many a cluster's scratch."""
+    """Return whether everybody may write there, and no user can touch another's files: /tmp, many a cluster's
+    scratch."""
     return trusted(found.st_uid) and bool(found.st_mode & stat.S_ISVTX)
 
 
 def sound(path: str, make: Optional[int] = None, or_sticky: bool = False) -> Folder:
-    """`walk`, and Unsafe where another user could lay something on the way or in the folder. `or_sticky`: for callers
+    """Walk, with Unsafe where another user could lay something on the way or in the folder. `or_sticky`: for callers
     that make a folder of their own in it and work nowhere else."""
     folder = walk(path, make, strict=True)
     if folder.problem and not (or_sticky and sticky(os.fstat(folder.fd))):
@@ -307,14 +308,14 @@ def kind(mode: int) -> str:
 
 
 def state_path() -> str:
-    """Where records are kept: root's own place, or the user's."""
+    """Return where records are kept: root's own place, or the user's."""
     if os.geteuid() == 0:
         return ROOTS_STATE
     return os.path.join(pwd.getpwuid(os.geteuid()).pw_dir, ".local", "state", "shakedown")
 
 
 def locks() -> Folder:
-    """Where locks of this node are. Root's are beside the launcher's, which other users ask about."""
+    """Open the folder of this node's locks. Root's are beside the launcher's, which other users ask about."""
     mask = os.umask(0o022)
     try:
         return sound(ROOTS_LOCKS, 0o755) if os.geteuid() == 0 else sound(state_path(), 0o700)
@@ -323,7 +324,7 @@ def locks() -> Folder:
 
 
 def holder_of(inode: int) -> str:
-    """Who holds a lock, by /proc/locks: several file systems may have that inode number, so it is a hint."""
+    """Say who holds a lock, by /proc/locks: several file systems may have that inode number, so it is a hint."""
     try:
         with open("/proc/locks") as handle:
             rows = [line.split() for line in handle]

@@ -43,8 +43,7 @@ def setting(kind: S) -> S:
 
 
 def find(key: str) -> Tuple[Setting, str]:
-    """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. KeyError: there is
-    none."""
+    """Return the setting of a key of boot.conf ("c2", "mtu.ens1") and what stands behind its dot. Raises KeyError."""
     start, dot, detail = key.partition(".")
     for known in SETTINGS.values():
         if known.key() == start and bool(dot) == bool(detail) and known.is_about(detail):
@@ -53,8 +52,7 @@ def find(key: str) -> Tuple[Setting, str]:
 
 
 def chosen(text: str) -> str:
-    """Return what a file of the kernel is set to: of a choice the word in brackets, else its words, one blank between
-    them."""
+    """Return the value of a kernel file: of a choice the word in brackets, else its words, one blank between them."""
     words = text.split()
     bracketed = [word[1:-1] for word in words if word[0] == "[" and word[-1] == "]" and len(word) > 2]
     return bracketed[0] if bracketed else " ".join(words)
@@ -101,7 +99,7 @@ class Setting:
         return self.remedy.format({"1": "on", "0": "off"}.get(value, value) if self.switch else value, detail)
 
     def files(self, detail: str) -> List[str]:
-        """Shell patterns of all files that `read` looks at."""
+        """Return shell patterns of all files that `read` looks at."""
         return []
 
     def read(self, tree: Tree, detail: str) -> Dict[str, str]:
@@ -140,7 +138,7 @@ class Setting:
         return ", ".join(sorted({self.value(raw) for raw in found.values()}))
 
     def summary(self, part: Any, wanted: str, cpus: int) -> Tuple[str, str]:
-        """Of a reading over several targets: the value now, and what the evidence adds to say which differ."""
+        """Return the value now of a reading over several targets, and what the evidence adds to say which differ."""
         raise NotImplementedError
 
 
@@ -258,7 +256,7 @@ def online_cpus(tree: Tree) -> List[int]:
 
 
 def parse_cpu_list(text: str) -> List[int]:
-    """ "0-2,5" -> [0, 1, 2, 5]."""
+    """Return [0, 1, 2, 5] for "0-2,5"."""
     numbers: List[int] = []
     for span in text.split(","):
         first, _, last = span.partition("-")

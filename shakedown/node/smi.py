@@ -26,13 +26,13 @@ _WHY_BY_STATUS = {
 
 
 def rocm_home(tree: Tree) -> Optional[str]:
-    """/opt/rocm, or the newest versioned folder where the link is not there."""
+    """Return /opt/rocm, or the newest versioned folder where the link is not there."""
     versioned = [name for name in tree.names("/opt") if name.startswith("rocm-")]
     return tree.first("/opt/rocm", *("/opt/" + name for name in reversed(versioned)))
 
 
 def library_path(tree: Tree) -> str:
-    """Where libamd_smi.so is. Looking costs nothing; finding out by importing the package costs 25 ms of CPU."""
+    """Return the path of libamd_smi.so. Importing the package to find out costs 25 ms of CPU."""
     home = rocm_home(tree)
     for folder in ((home + "/lib",) if home else ()) + _LIBRARY_FOLDERS:
         found = [name for name in tree.names(folder, in_order=False) if name.startswith("libamd_smi.so")]
@@ -62,7 +62,7 @@ def import_package(tree: Tree) -> Any:
 
 
 def _explain(error: Exception) -> Unreadable:
-    """amdsmi's exceptions carry a status; its name says why."""
+    """Return the reason that an exception of amdsmi names by its status."""
     info = getattr(error, "get_error_info", None)
     words = str(info()) if info else "{}: {}".format(type(error).__name__, error)
     why = next((why for status, why in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
@@ -75,7 +75,7 @@ def explain_status(amdsmi: Any, status: int) -> Unreadable:
 
 
 def ask(call: Callable[..., Any], *arguments: Any) -> Any:
-    """One call of the library; "N/A" is its word for not having a value."""
+    """Call the library once; "N/A" is its word for not having a value."""
     try:
         value = call(*arguments)
     except Unreadable:
@@ -103,7 +103,7 @@ def _firmware(amdsmi: Any, handle: Any) -> dict[str, str]:
 
 
 def _power(amdsmi: Any, handle: Any) -> float:
-    """Watts: MI300 reports the current value, older ones the average."""
+    """Return watts: MI300 reports the current value, older ones the average."""
     info = ask(amdsmi.amdsmi_get_power_info, handle)
     for name in ("current_socket_power", "socket_power", "average_socket_power"):
         if isinstance(info.get(name), (int, float)) and info[name] > 0:

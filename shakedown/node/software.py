@@ -19,13 +19,13 @@ _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib")
 
 
 def parse_version(lines: list[str]) -> Optional[str]:
-    """ "2.22.3" of the three lines `#define NCCL_MAJOR 2`, ... of rccl.h."""
+    """Return "2.22.3" for the three lines `#define NCCL_MAJOR 2`, ... of rccl.h."""
     found = dict(_VERSION.findall("\n".join(lines)))
     return "{MAJOR}.{MINOR}.{PATCH}".format(**found) if len(found) == 3 else None
 
 
 def mpi(tree: Tree) -> str:
-    """Which MPI there is, and where."""
+    """Return which MPI there is, and where."""
     for folder in _MPI:
         if tree.exists(folder + "/mpirun"):
             kind = "Open MPI" if tree.exists(folder + "/ompi_info") else "MPI"
@@ -34,8 +34,7 @@ def mpi(tree: Tree) -> str:
 
 
 def rccl(tree: Tree) -> str:
-    """Return the library with its version: NCCL's in the header of the development package, else that of its file
-    name."""
+    """Return the library with its version: of the development package's header, else of its file name."""
     home = rocm_home(tree)
     path = tree.first(*(folder + "/" + _RCCL for folder in ((home + "/lib",) if home else ()) + _LIBRARIES))
     if path is None:

@@ -69,12 +69,12 @@ def effective_files(tree: Tree, systemd: bool) -> list[str]:
 
 
 def assignments(tree: Tree, systemd: bool) -> list[Assignment]:
-    """All that is assigned at boot, in order."""
+    """Return all that is assigned at boot, in order."""
     return [found for path in effective_files(tree, systemd) for found in parse(tree.lines(path))]
 
 
 def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str, Part]:
-    """Each of the usual keys, and of those that the desired state asks for."""
+    """Read the usual keys, and those that the desired state requests."""
     return {
         key: {
             "running": attempt(lambda path: " ".join(tree.text(path).split()), proc_path(key)),

@@ -15,13 +15,13 @@ _FAMILIES = {
 
 
 def parse_os_release(lines: list[str]) -> dict[str, str]:
-    """KEY=value pairs of os-release(5), quotes taken off."""
+    """Return the KEY=value pairs of os-release(5), quotes taken off."""
     pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
     return {key.strip(): value.strip().strip("\"'") for key, value in pairs}
 
 
 def family_of(release: dict[str, str]) -> str:
-    """ "debian", "rhel" or "other", by ID and ID_LIKE."""
+    """Return "debian", "rhel" or "other", by ID and ID_LIKE."""
     names = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
     return next((family for family, members in _FAMILIES.items() if names & members), "other")
 
@@ -77,7 +77,7 @@ def read_cpu(tree: Tree) -> Part:
 
 
 def read_memory(tree: Tree) -> Part:
-    """Memory by psutil, which leaves out huge pages; load."""
+    """Read memory by psutil, which leaves out huge pages, and the load."""
     memory = tree.psutil.virtual_memory()
     huge = dict(line.split(":", 1) for line in tree.lines("/proc/meminfo") if line.startswith("Huge"))
     return {

@@ -55,7 +55,7 @@ def attempt(reading: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def attempt_or(default: Any, reading: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the value of `reading(*arguments)`; the default where it cannot be taken and no reason is needed."""
+    """Return the value of `reading(*arguments)`; the default where no reason for its absence is needed."""
     try:
         return reading(*arguments)
     except Exception:
@@ -120,7 +120,7 @@ class Tree:
         return int(self.text(path), 0)
 
     def names(self, path: str, in_order: bool = True) -> list[str]:
-        """Names in a folder, sorted unless that is not needed; none where there is no such folder."""
+        """Return the names in a folder, sorted unless that is not needed; none where there is no such folder."""
         try:
             found = os.listdir(self.root + path)
             return sorted(found) if in_order else found
@@ -131,8 +131,7 @@ class Tree:
             raise
 
     def names_if_permitted(self, path: str) -> list[str]:
-        """Return the names for a list that cannot say why it is short: a folder that is closed to this user has
-        none."""
+        """Return the names; none where this user may not read the folder and the caller has no place for a reason."""
         try:
             return self.names(path)
         except PermissionError:
@@ -157,8 +156,7 @@ class Tree:
         return os.path.islink(self.root + path)
 
     def link_name(self, path: str) -> Optional[str]:
-        """Return the last name of where a link leads: how sysfs says which driver, device or NUMA node something
-        has."""
+        """Return the last name of a link's target: how sysfs names a driver, a device or a NUMA node."""
         try:
             return os.path.basename(os.readlink(self.root + path))
         except OSError:

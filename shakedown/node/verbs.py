@@ -18,7 +18,7 @@ _DRIVER_FOLDERS = ("/etc/libibverbs.d", "/usr/local/etc/libibverbs.d", "/usr/lib
 
 
 def parse_provider(name: str) -> Optional[tuple[str, int]]:
-    """ "libbnxt_re-rdmav34.so" -> ("bnxt_re", 34); None for other files."""
+    """Return ("bnxt_re", 34) for "libbnxt_re-rdmav34.so"; None for other files."""
     named = re.fullmatch(r"lib(.+)-rdmav([0-9]+)\.so", name)
     return (named[1], int(named[2])) if named else None
 

@@ -112,8 +112,8 @@ def _script(digest: str, *names: str, last: str) -> str:
 
 
 def _command(script: str, seconds: int, requested: Sequence[str]) -> str:
-    """One line for any shell of a POSIX kind: the first Python that is new enough runs the script. `asked`: what the
-    probe is to read besides what it always does (`node/question.py`).
+    """Return one line for any POSIX shell: the first Python that is new enough runs the script. `requested`: what the
+    probe is to read besides what it always does.
 
     It always ends with exit 0: what went wrong is said on the last line in JSON, after what Python had to say, so that
     the fact can put it in words.

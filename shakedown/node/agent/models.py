@@ -148,7 +148,7 @@ def matcher() -> Matcher:
 
 
 def __getattr__(name: str) -> Any:
-    """Any other name is a module of `STANDS_FOR`, or a model."""
+    """Return a module of `STANDS_FOR`, or a model: any other name is one of them."""
     if name.startswith("__"):
         raise AttributeError(name)
     if name in ("models", "profiles", "recipe"):

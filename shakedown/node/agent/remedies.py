@@ -33,8 +33,8 @@ LIMIT = 1 << 20  # bytes
 
 
 def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str], state: str) -> List[Did]:
-    """Do for each finding what is safe; what was done, and what was left and why. `builtin`: modules that the kernel
-    has without loading them."""
+    """Repair each finding for which that is safe. Return what was done, and what was left and why. `builtin`: modules
+    that the kernel has without loading them."""
     wanted = [finding for finding in findings if is_safe(finding)]
     if not wanted or document["agent"]["remedy"] != "safe":
         return []
@@ -49,7 +49,7 @@ def put_back(document: Did, tree: Tree, findings: List[Any], builtin: List[str],
 
 
 def is_safe(finding: Any) -> bool:
-    """Whether an operation would mend it that jobs do not notice, and that this program has."""
+    """Return whether an operation that jobs do not notice, and that this program has, would repair a finding."""
     remedy = finding.remedy
     if finding.verdict != "drift" or remedy is None or not remedy.operation or remedy.risk != "safe":
         return False
@@ -93,7 +93,8 @@ def reason(error: BaseException) -> str:
 
 
 def past(state: str, now: float) -> Dict[str, List[float]]:
-    """When each finding was mended within the last day. Raises Failed where nobody can say, Unsafe, OSError."""
+    """Return when each finding was repaired within the last day. Raises Failed for a damaged record, Unsafe,
+    OSError."""
     try:
         content = sound(state).read_own(tell.REMEDIED, LIMIT)
     except FileNotFoundError:

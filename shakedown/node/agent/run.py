@@ -44,8 +44,7 @@ def read_config(path: str) -> Dict[str, Any]:
 
 
 def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List[Any], Dict[str, Any]]:
-    """Read the node and compare: the findings of the controller's own checks, but for those over several nodes; and
-    the state that they are of."""
+    """Read the node and compare. Return the findings of the controller's checks of a single node, and the state."""
     models.take(document)
     state = node_state(tree, document["program"], requested=document["asked"], whole=False)
     as_login(tree, state, document["user"])
@@ -54,9 +53,8 @@ def look(document: Dict[str, Any], tree: Tree, evaluate: Evaluate) -> Tuple[List
 
 
 def as_login(tree: Tree, state: Part, user: str) -> None:
-    """Put into a state, which was read as root, the groups and limits of a new session of that user, and which device
-    files their modes let them open (an access list that gives more is not looked at). A timer has no session of the
-    user who runs jobs."""
+    """Put groups and limits of a new session of the user who runs jobs into a state that root has read, and which
+    device files the user may open by their modes (access lists are not read). A timer has no such session."""
     known, users = state["account"], account.rows(tree, "/etc/passwd")
     groups = account.groups_at_login(users, account.rows(tree, "/etc/group"), user)
     known.update(user=user, home=account.home_of(users, user, ""), groups=groups, at_login=list(groups))
@@ -75,7 +73,8 @@ def device_files(devices: Part) -> List[Part]:
 
 
 def may_open(device: Part, user: str, groups: List[str]) -> bool:
-    """For reading and writing, by owner, group and mode as the kernel looks at them: the first that fits decides."""
+    """Return whether a user may read and write a device, as the kernel decides: owner, group, mode; the first that
+    fits."""
     mode = int(device["mode"], 8)
     if device["owner"] == user:
         return mode & 0o600 == 0o600

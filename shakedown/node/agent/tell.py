@@ -26,12 +26,12 @@ def put(folder: str, name: str, text: str, mode: int = 0o644) -> None:
 
 
 def verdict_line(result: Dict[str, Any]) -> str:
-    """`VERDICT SECONDS STALE MESSAGE`: what the sh command answers from, without a Python."""
+    """Return `VERDICT SECONDS STALE MESSAGE`: the sh command answers from it, without a Python."""
     return "{} {:.0f} {} {}\n".format(result["verdict"], result["at"], result["stale_after_s"], message(result))
 
 
 def message(result: Dict[str, Any]) -> str:
-    """In at most SHORT bytes what is not as it should be."""
+    """Return what is not as it should be, in at most SHORT bytes."""
     names = [finding["name"] for finding in result["findings"] if finding["verdict"] == result["verdict"]]
     if result["verdict"] == "ok":
         words = "shakedown: ok, {} findings".format(len(result["findings"]))
@@ -74,7 +74,7 @@ def not_ok(result: Dict[str, Any]) -> List[Any]:
 
 
 def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
-    """Prometheus' text format. Names, words and labels are those of the controller's own report (`known`)."""
+    """Return Prometheus' text format. Names, words and labels are those of the controller's report (`known`)."""
     node = result["node"]
     rows: List[Tuple[str, List[Tuple[List[str], float]]]] = [
         ("shakedown_verdict", [(["", word], word == result["verdict"]) for word in ("ok", "drift", "fail", "unknown")]),

@@ -97,7 +97,7 @@ def total_of(answer: Any) -> Optional[int]:
 
 
 def begins_at(answer: Any, begin: int) -> int:
-    """Where the answer goes on: another version, or a server that cannot resume, begins again."""
+    """Return where the answer goes on: another version, or a server that cannot resume, begins again."""
     if answer.status != 206:
         return 0
     span = str(answer.headers.get("Content-Range", "")).split()[-1:]
@@ -111,8 +111,7 @@ def origin_name(file: Wanted) -> str:
 
 
 def resumable(file: Wanted, fd: int) -> Optional[str]:
-    """Return what names the version of the part to the server; "" where only our checksum can tell. None: begin
-    again."""
+    """Return what names the part's version to the server; "" where only the checksum can tell; None: begin again."""
     try:
         origin = json.loads((origins().read_own(origin_name(file)) or b"{}").decode())
         if origin.get("url") != file.url or origin.get("inode") != os.fstat(fd).st_ino:
@@ -124,12 +123,12 @@ def resumable(file: Wanted, fd: int) -> Optional[str]:
 
 
 def origins() -> Folder:
-    """Where it stands which file a part is of."""
+    """Open the folder that records of which file a part is."""
     return sound(os.path.join(state_path(), "data"), 0o700)
 
 
 def fetch(file: Wanted, stall_s: float, clock: Clock, room: int) -> None:
-    """One try: go on where the last one broke. Broken when it is not all there at its end."""
+    """Try once, from where the last try broke. Broken when the file is not complete at the end."""
     fd = file.open_part()
     with os.fdopen(fd, "r+b") as handle:
         validator = resumable(file, fd)
@@ -178,8 +177,7 @@ def receive(file: Wanted, answer: Any, handle: Any, clock: Clock, wanted: Option
 
 
 def expect(file: Wanted, whole: Optional[int]) -> None:
-    """Compare the server's length with the expected one; without either and without a checksum nothing could be
-    proved."""
+    """Compare the server's length with the expected one. Without lengths and checksum nothing could be proved."""
     if whole is None and file.size is None and file.sha256 is None:
         raise DownloadError("other", "{}: the server gives no length: give size or sha256".format(public(file.url)))
     if None not in (whole, file.size) and whole != file.size:
@@ -212,7 +210,7 @@ def missing_bytes(file: Wanted, stall_s: float) -> int:
 
 
 def free(folder: Folder) -> int:
-    """Bytes that this user may still write on the folder's own file system."""
+    """Return the bytes that this user may still write on the folder's own file system."""
     disk = os.statvfs("/proc/self/fd/{}".format(folder.fd))
     return disk.f_bavail * disk.f_frsize
 

@@ -35,7 +35,7 @@ class Lease:
         self.thread.start()
 
     def beat(self) -> None:
-        """Written into what is open: never into the lock of another."""
+        """Write a beat into the open file, never into the lock of another holder."""
         self.beats += 1
         words = {"token": self.token, "node": socket.gethostname(), "place": whereabouts(), "beats": self.beats}
         os.pwrite(self.fd, json.dumps(words).ljust(WIDTH).encode(), 0)

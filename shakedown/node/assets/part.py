@@ -42,8 +42,7 @@ class Wanted:
         self.part = "{}-{}-{}".format(self.parts, node[:60], os.geteuid())
 
     def open_part(self) -> int:
-        """Open the part, which no other user has ever been able to write; make a new one where there is none of that
-        kind."""
+        """Open the part if no other user has ever been able to write it, else make a new one."""
         try:
             fd = self.folder.open(self.part, os.O_RDWR)
             found = os.fstat(fd)
@@ -125,7 +124,7 @@ class Wanted:
             os.close(fd)
 
     def give_name(self, fd: int) -> None:
-        """Never over a file that came there meanwhile."""
+        """Give the part its name, never over a file that came there meanwhile."""
         into = {"src_dir_fd": self.folder.fd, "dst_dir_fd": self.folder.fd}
         try:
             os.link(self.part, self.name, follow_symlinks=False, **into)
@@ -139,7 +138,7 @@ class Wanted:
         self.folder.remove(self.part)
 
     def left_by_others(self) -> List[str]:
-        """By this user's (or root's) runs on other nodes: to remove another user's could take for ever."""
+        """Return parts of this user's (or root's) runs on other nodes. Another user's could take for ever to remove."""
         names = [name for name in self.folder.names() if name.startswith(self.parts) and name != self.part]
         return [name for name in names for found in [self.folder.look(name)] if found and trusted(found.st_uid)]
 

@@ -66,8 +66,7 @@ def engine(job: Dict[str, Any], *arguments: str) -> "subprocess.CompletedProcess
 
 
 def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadline: float) -> None:
-    """Run the program until it ends, its time is over, the lock is lost or the controller is gone; remove its
-    container."""
+    """Run the program to its end, or until time, lock or controller are lost; then remove its container."""
     variables = [word for key, value in job["variables"].items() for word in ("--env", "{}={}".format(key, value))]
     options = ["--rm", "--pull", "never", "--network", "host", "--entrypoint=", "--name", name]
     label = ["--label", "{}={}".format(job["label"], job["run_id"])]
@@ -107,7 +106,7 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
 
 
 def remove_container(job: Dict[str, Any], name: str) -> None:
-    """And prove that it is gone."""
+    """Remove the container, and prove that it is gone."""
     try:
         engine(job, "rm", "--force", name)
         left = engine(job, "ps", "--all", "--quiet", "--filter", "name=^{}$".format(name))

@@ -122,7 +122,7 @@ class Engine:
             return ""
 
     def room(self) -> Tuple[int, str]:
-        """Bytes that are free where the engine stores images, and where that is."""
+        """Return the free bytes where the engine stores images, and that folder."""
         template = "{{.DockerRootDir}}" if self.docker else "{{.Store.GraphRoot}}"
         root = self.run("info", "--format", template)
         if self.docker and CONTAINERD in self.ask("info", "--format", "{{json .DriverStatus}}"):
@@ -138,7 +138,7 @@ class Engine:
         self.run(*arguments, text_in=self.job["password"])
 
     def pull(self, reference: str, deadline: float, root: str) -> None:
-        """One try. Progress is printed now and then; raises PullError with the engine's last words.
+        """Try once. Progress is printed now and then; raise PullError with the engine's last words.
 
         A connection that was cut without a word would be waited for for ever: no new line of the engine and no change
         of the disk it stores on, for `stall_s`, is one that broke.
@@ -232,12 +232,12 @@ class Said:
 
 
 def size(count: int) -> str:
-    """Bytes as a person reads them."""
+    """Return bytes as a person reads them."""
     return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:.0f} MiB"
 
 
 def pull(job: Dict[str, Any], folder: str) -> None:
-    """Pull, verify and tag; raises PullError."""
+    """Pull, verify and tag; raise PullError."""
     engine = Engine(job, folder)
     room, root = engine.room()
     if job.get("room_bytes") and room < job["room_bytes"]:

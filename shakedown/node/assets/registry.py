@@ -52,7 +52,7 @@ class Refused(Exception):
 
 
 def origin(url: str) -> Tuple[str, str, Optional[int]]:
-    """Scheme, host and port of a URL. Refused for any but http and https, and for one that holds credentials."""
+    """Return scheme, host and port of a URL. Refused for any but http and https, and for one that holds credentials."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -121,8 +121,7 @@ class Registry:
             return body, answer.headers
 
     def manifest(self, reference: str) -> Tuple[Dict[str, Any], str]:
-        """Return the manifest and its digest: computed from what came, and compared with the requested and the
-        announced one."""
+        """Return the manifest and its computed digest, which must be the requested and the announced one."""
         url = "{}://{}/v2/{}/manifests/{}".format(self.scheme, self.host, self.job["repository"], reference)
         try:
             body, headers = self.open(url, self.authorization, MANIFEST_BYTES)
@@ -185,7 +184,7 @@ def rows(document: Dict[str, Any], key: str) -> Any:
 
 
 def without_tls(error: Exception) -> bool:
-    """Whether what answers, or does not, speaks no TLS: then, and only then, `insecure` means http."""
+    """Return whether the other end speaks no TLS: then, and only then, `insecure` means http."""
     reason = getattr(error, "reason", error)
     if isinstance(reason, ssl.SSLError):
         return not isinstance(reason, ssl.SSLCertVerificationError)

@@ -17,7 +17,7 @@ def is_seen(letter: str) -> bool:
 
 
 def clean(text: object, limit: int = 2000) -> str:
-    """One line without control characters, escapes and what reorders text, of at most `limit` characters."""
+    """Return one line without control characters, escapes and what reorders text, of at most `limit` characters."""
     kept = " ".join(str(text)[: 4 * limit].split())[:limit]
     return "".join(letter if is_seen(letter) else REPLACED for letter in kept)
 

@@ -121,7 +121,7 @@ def _become_watchdog(job: Dict[str, Any], sources: Dict[str, str], writer: int, 
 
 
 def _substitute(value: Any, path: str) -> Any:
-    """`{run_dir}` in every text of the job."""
+    """Fill `{run_dir}` into every text of the job."""
     if isinstance(value, str):
         return value.replace("{run_dir}", path)
     if isinstance(value, list):
@@ -148,7 +148,7 @@ class _Visit:
             return {**self._last(), "watchdog": False, "rebooted": rebooted}
 
     def _place(self) -> Dict[str, Any]:
-        """Who the watchdog is, and where it listens."""
+        """Return the watchdog's process and where it listens."""
         return folder.read_json(self.path, "control.json")
 
     def _last(self) -> Dict[str, Any]:
@@ -163,8 +163,7 @@ class _Visit:
         return answer
 
     def fetch(self, name: str, offset: int) -> Dict[str, Any]:
-        """Return a part of a log: `data` is base64 of the zlib-compressed bytes up to the new `offset`, `size` the
-        file's."""
+        """Return a part of a log: `data` (base64 of zlib) reaches to the new `offset`, `size` is the file's."""
         try:
             data, offset, size = folder.chunk(self.path, self._inside(name), offset, FETCH_LIMIT)
         except OSError as error:
@@ -249,8 +248,7 @@ def begin(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
-    """Stop the run that `request` names: the answer to `prepare` was lost. Where there is no such run, `kind` is
-    "absent"."""
+    """Stop the run that `request` names: the answer to `prepare` was lost. `kind` is "absent" without such a run."""
     path = folder.path_of(request["run_id"])
     if not os.path.lexists(path):
         return {"error": "there is no run %s" % request["run_id"], "kind": "absent"}
@@ -262,7 +260,7 @@ def _stop_by_id(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def main(arguments: List[str]) -> None:
-    """One command of a run whose folder holds this file."""
+    """Run one command of a run whose folder holds this file."""
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["go", "poll", "fetch", "digest", "standstill", "stop", "remove"])
     parser.add_argument("--offset", type=int, default=0)

@@ -247,7 +247,7 @@ def ask(place: Dict[str, Any], request: Dict[str, Any], timeout: float = CONNECT
 
 
 def _ends(watchdog: processes.Process) -> bool:
-    """Whether it was about to end, and has now."""
+    """Return whether the watchdog was about to end, and has now."""
     for _ in range(4):
         if not processes.find(watchdog.pid, watchdog.started):
             return True

@@ -33,7 +33,7 @@ def path_of(run_id: str) -> str:
 
 
 def is_run_id(name: str) -> bool:
-    """Whether a run folder may have that name."""
+    """Return whether a run folder may have that name."""
     return _RUN_ID.fullmatch(name) is not None
 
 
@@ -59,13 +59,13 @@ def stranger(path: str) -> Optional[str]:
 
 
 def _open_to_others(about: os.stat_result) -> bool:
-    """Whether others than root can exchange what is in a folder of root's. In one with the sticky bit they cannot."""
+    """Return whether others than root can exchange what is in root's folder. The sticky bit keeps them from it."""
     theirs = about.st_mode & 0o002 or (about.st_mode & 0o020 and about.st_gid != 0)
     return bool(theirs) and not about.st_mode & stat.S_ISVTX
 
 
 def _make_parent() -> str:
-    """`parent`, made where it is not there. Files in there are executed, so nobody else may write there."""
+    """Make `parent` where it is missing. Files in there are executed, so no other user may write there."""
     path = parent()
     exchanged = stranger(path) if os.geteuid() == 0 else None
     if exchanged:
@@ -113,7 +113,7 @@ def create(run_id: str, files: Dict[str, str], folders: List[str]) -> str:
 
 
 def inside(path: str, name: str) -> str:
-    """`name` below `path`; Unusable where it would lead out of it."""
+    """Return `name` below `path`; Unusable where it would lead out of it."""
     full = os.path.normpath(os.path.join(path, name))
     if not full.startswith(path + os.sep):
         raise Unusable("%r does not stay inside the run folder" % name)
@@ -209,8 +209,8 @@ def open_log(path: str, name: str) -> int:
 
 
 def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, int]:
-    """Up to `limit` bytes of a file below the run folder `path` from `offset`, the offset behind them, and the file's
-    size.
+    """Return up to `limit` bytes of a file below the run folder `path` from `offset`, the offset behind them, and the
+    file's size.
 
     Raises OSError, also where `name` is no regular file (reading a FIFO would hang) or a link.
     """
@@ -222,8 +222,7 @@ def chunk(path: str, name: str, offset: int, limit: int) -> Tuple[bytes, int, in
 
 
 def digest(path: str, name: str, length: int, seconds: float) -> Tuple[Optional[str], int]:
-    """SHA-256 of the first `length` bytes of a file (None where that takes longer), and the file's size. The same
-    errors as `chunk`."""
+    """Return SHA-256 of a file's first `length` bytes (None: that takes longer), and its size. Raises as `chunk`."""
     until, found = time.monotonic() + seconds, hashlib.sha256()
     with _regular(path, name) as file:
         while length > 0:

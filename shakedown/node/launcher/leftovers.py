@@ -66,12 +66,12 @@ def _about(path: str) -> Any:
 
 
 def _lives(path: str) -> bool:
-    """Whether the watchdog of a run is alive, as far as it can be seen from here."""
+    """Return whether the watchdog of a run is alive, as far as it can be seen from here."""
     place = folder.read_json(path, "control.json")
     return place.get("boot_id") == processes.boot_id() and bool(processes.named(place.get("process")))
 
 
 def _size(path: str) -> int:
-    """Bytes on the disk."""
+    """Return the bytes on the disk."""
     paths = [os.path.join(base, name) for base, _, names in os.walk(path) for name in names]
     return sum(about.st_blocks * 512 for about in map(_about, paths) if about)

@@ -77,14 +77,14 @@ def take(run_id: str) -> Lock:
 
 
 def peer(connection: socket.socket) -> Tuple[int, int]:
-    """Process id and user id of the other end, by the kernel's word."""
+    """Return process id and user id of the other end, by the kernel's word."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", credentials)
     return pid, uid
 
 
 def user_name(uid: int) -> str:
-    """As people know it, with the number: names can be alike, and a number may have none."""
+    """Return a user's name with the number: names can be alike, and a number may have none."""
     try:
         return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
     except KeyError:
@@ -118,7 +118,7 @@ def _take_as_root(run_id: str) -> Lock:
 
 
 def make_roots_folder() -> str:
-    """`/run/shakedown`: readable by all, writable by root. Raises folder.Unusable where it is anything else."""
+    """Make `/run/shakedown`: readable by all, writable by root. Raises folder.Unusable where it is anything else."""
     try:
         os.mkdir(ROOTS, 0o755)
         os.chmod(ROOTS, 0o755)  # whatever the umask
@@ -147,8 +147,7 @@ def _roots_run(record: str) -> str:
 
 
 def _remedy(path: str, record: str) -> str:
-    """Return what frees a node whose run has no working watchdog: the watchdog was stopped or killed, and so was its
-    guardian."""
+    """Return what frees a node whose watchdog was stopped or killed, and so was its guardian."""
     watchdog = folder.read_document(record).get("pid")
     process = processes.read(watchdog) if isinstance(watchdog, int) else None
     if process is not None and process.state not in "ZX":
@@ -158,7 +157,7 @@ def _remedy(path: str, record: str) -> str:
 
 
 def _root_holds() -> Optional[str]:
-    """Root's run, for who may not open its lock. The kernel lists every lock, by device and inode."""
+    """Return root's run, for users who may not open its lock. The kernel lists every lock, by device and inode."""
     path, record = _roots_files()
     try:
         about = os.lstat(path)
@@ -199,7 +198,7 @@ def _take_as_user() -> Lock:
 
 
 def _bound_by() -> Optional[str]:
-    """Who has bound the name of the ordinary users' lock, in words; None where nobody has."""
+    """Return the holder of the ordinary users' lock, in words; None where there is none."""
     looking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     looking.settimeout(_LOOK_S)
     try:
@@ -233,8 +232,7 @@ def _hidden_holder() -> Optional[str]:
 
 
 def _of_user(pid: str) -> str:
-    """Whose a process is, in words; empty where it has gone since it was seen: a holder who is another process at each
-    look must not end the look."""
+    """Return a process's user in words; empty where the process has gone since."""
     try:
         return " of user %s" % user_name(os.stat("/proc/" + pid).st_uid)
     except OSError:

@@ -67,7 +67,7 @@ def find(pid: int, started: int) -> List[Process]:
 
 
 def named(identity: object) -> List[Process]:
-    """`find` of an identity that was read from a file: nothing where it is none."""
+    """Find the process of an identity that was read from a file; nothing where it is none."""
     if (
         isinstance(identity, list)
         and len(identity) == 2

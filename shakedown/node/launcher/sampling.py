@@ -65,16 +65,16 @@ class Sampler:
                     os.close(handle)
 
     def pids(self) -> List[int]:
-        """Of it and nobody else: who reaps orphans leaves it to `stop`."""
+        """Return the sampler's pid: the one that reaps orphans leaves it to `stop`."""
         return [self._process.pid] if self._process else []
 
     def own(self, members: List[processes.Process]) -> List[processes.Process]:
-        """Which of a run's processes are the sampler and its children."""
+        """Return which of a run's processes are the sampler and its children."""
         family = self._family(members)
         return [process for process in members if process.pid in family]
 
     def others(self, members: List[processes.Process]) -> List[processes.Process]:
-        """And which are not."""
+        """Return which of a run's processes are the job's."""
         family = self._family(members)
         return [process for process in members if process.pid not in family]
 
@@ -107,7 +107,7 @@ def _raise_priority(pid: int) -> None:
 
 
 def _prepare() -> None:
-    """In the child: SIGTERM waits until the sampler listens, so that a short job has its last sample too."""
+    """Hold SIGTERM back until the sampler listens (in the child), so that a short job has its last sample too."""
     processes.end_with_parent()
     os.umask(0o077)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])

@@ -66,8 +66,7 @@ def take(path: str, mark: str, watchdog: Optional[int]) -> Dict[str, Any]:
 
 
 def _forget(path: str) -> None:
-    """Remove what an earlier look has written: the job went on since, and a rank that does not answer now would seem to
-    have said what it said then."""
+    """Remove what an earlier look has written: a rank that does not answer now must not seem to have answered."""
     for name in _listed(os.path.join(path, FOLDER)):
         try:
             if name.startswith("stacks-"):  # the rank keeps it open, and its name says that it listens
@@ -103,7 +102,7 @@ def _thread(root: str, name: str) -> Dict[str, Any]:
 
 
 def _environment(pid: int) -> Dict[str, str]:
-    """Of a rank, what torchrun gave it; empty where it may not be read."""
+    """Return what torchrun gave a rank; empty where it may not be read."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
             entries = file.read(1 << 20).split(b"\0")
@@ -129,8 +128,8 @@ def _inner(pid: int) -> int:
 
 
 def _listens(path: str, pid: int, name: str) -> bool:
-    """Whether the process waits for both signals, and has said so by its file: they would end one that does not, or
-    mean something else to it."""
+    """Return whether the process waits for both signals, and shows that by its file. The signals would end another
+    process."""
     caught = int(_status(pid).get("SigCgt", "0"), 16)
     both = caught >> (_ASK - 1) & 1 and caught >> (_STACK - 1) & 1
     return bool(both) and bool(_stacks_of(path, name))
@@ -201,7 +200,7 @@ def _ras() -> str:
 
 
 def _py_spy(found: List[processes.Process]) -> Optional[str]:
-    """py-spy of the node, or of the environment that the job runs in."""
+    """Return py-spy of the node, or of the environment that the job runs in."""
     program = shutil.which("py-spy")
     if program:
         return program
@@ -214,8 +213,8 @@ def _py_spy(found: List[processes.Process]) -> Optional[str]:
 
 
 def _ours(pid: int, program: str) -> bool:
-    """Whether a program that a process's own words lead to may be run here: the process can write any path into its
-    argv, and one in a container means a path of the container's."""
+    """Return whether a program that a process's argv leads to may be run here: the process can write any path into it,
+    and one in a container means a path of the container's."""
     try:
         if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
             return False
@@ -264,7 +263,7 @@ def _write(path: str, name: str, document: Dict[str, Any]) -> None:
 
 
 def _has(path: str, name: str) -> bool:
-    """Whether the file has come, since `_forget`."""
+    """Return whether the file has come, since `_forget`."""
     try:
         return os.lstat(os.path.join(path, FOLDER, name)).st_size > 0
     except OSError:

@@ -99,7 +99,7 @@ class Watchdog:
             self._enter(STOPPING)
 
     def _cannot_start(self, error: OSError) -> None:
-        """Where the leader's output would be, say why there is none; the exit code is the shell's for this."""
+        """Say why there is no output, where the leader's would be; the exit code is the shell's for this."""
         with os.fdopen(folder.open_log(self._path, folder.LEADER_LOG), "a", encoding="utf-8") as log:
             log.write("shakedown: cannot start %s: %s\n" % (self._job["command"][0], error.strerror))
         self._exit_code, self._exited = 127, time.monotonic()
@@ -124,7 +124,7 @@ class Watchdog:
     # -- children ------------------------------------------------------------------------------------------------
 
     def _environment(self) -> Dict[str, str]:
-        """Of everything but the cleanup, which must outlive the end of all that carries the mark."""
+        """Return the environment of all but the cleanup, which must outlive the end of all that carries the mark."""
         return {
             **os.environ,
             **self._job["environment"],
@@ -236,7 +236,7 @@ class Watchdog:
         self._end("the watchdog was sent SIGTERM")
 
     def _out_of_time(self, since: float) -> bool:
-        """Whether what goes on `since` then has used up the time that is left after SIGTERM."""
+        """Return whether what goes on `since` then has used up the time that is left after SIGTERM."""
         return self._sigterm_at is not None and time.monotonic() - max(since, self._sigterm_at) > _SIGTERM_S
 
     def _late_after_a_turn(self, since: float) -> bool:

@@ -31,8 +31,8 @@ class C2(CpuSetting):
         return attempt(self.enabled, tree)
 
     def enabled(self, tree: Tree) -> int:
-        """Return the number of CPUs whose idle state 2 is not disabled. Unreadable where there is no CPU to ask, or one
-        answers with neither 0 nor 1."""
+        """Count the CPUs whose idle state 2 is not disabled. Unreadable without CPUs, or where one answers neither 0
+        nor 1."""
         found = self.read(tree, "")
         if not found:
             raise Unreadable("missing", self.evidence)

@@ -24,7 +24,7 @@ class CpuGovernor(CpuSetting):
         return attempt(self.counts, tree)
 
     def counts(self, tree: Tree) -> Dict[str, int]:
-        """governor -> number of CPUs."""
+        """Map each governor to its number of CPUs."""
         governors = list(self.read(tree, "").values())
         return {governor: governors.count(governor) for governor in dict.fromkeys(governors)}
 

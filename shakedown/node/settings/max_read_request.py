@@ -30,7 +30,7 @@ class MaxReadRequest(RegisterSetting):
         return "{:04x}".format((int(value) // 128).bit_length() - 1 << 12)
 
     def functions(self, tree: Tree, detail: str) -> Dict[str, int]:
-        """RDMA devices of the vendor, but no virtual functions: those have no such field of their own."""
+        """Return RDMA devices of the vendor, but no virtual functions: those have no such field of their own."""
         found = {}
         for bdf, word in super().functions(tree, detail).items():
             folder = "{}/{}".format(DEVICES, bdf)

@@ -75,8 +75,8 @@ class Gpus(Source):
         return found
 
     def _throttle(self, bdf: str, answer: Values, now: float) -> Dict[str, Any]:
-        """Seconds for each reason. The accumulators say for which part of the time since the last sample, a status
-        only whether right now: that counts for all of it."""
+        """Return seconds for each reason. The accumulators give the part of the time since the last sample; a status
+        gives only this moment, which counts for all of it."""
         if "residency" in answer:
             turns, counts = answer["residency"]
             parts = self._parts(bdf, turns, counts)

@@ -98,9 +98,8 @@ class KernelLog:
         os.close(self._file)
 
     def _from_journal(self) -> None:
-        """Take the log from the journal. A user who may read the journal of the system (group adm or systemd-journal)
-        has the kernel's log there. An empty answer proves nothing, so a record of this boot is asked for first: there
-        always is one."""
+        """Take the kernel's log from the journal, which groups adm and systemd-journal may read. An empty answer proves
+        nothing, so a record of this boot is requested first: there always is one."""
         refused = Unreadable("not readable", self._why)
         try:
             argv = [

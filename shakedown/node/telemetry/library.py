@@ -72,7 +72,7 @@ class Library:
         theirs.close()
 
     def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
-        """Of each GPU by BDF: the channels that have a value. Empty where the library does not answer."""
+        """Return the channels that have a value, by the GPU's BDF. Empty where the library does not answer."""
         if self.why is not None:
             return {}
         try:
@@ -131,7 +131,7 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
 
 
 def _gpus(tree: Tree) -> List[Tuple[str, Any, Any]]:
-    """(BDF, the package, handle) of each GPU."""
+    """Return (BDF, the package, handle) of each GPU."""
     module = smi.import_package(tree)
     smi.ask(lambda: module.amdsmi_init() or "done")
     handles = smi.ask(module.amdsmi_get_processor_handles)
@@ -169,8 +169,8 @@ def _values(module: Any, handle: Any, with_ras: bool) -> Dict[str, Any]:
 
 
 def _field(metrics: Any, name: str) -> Any:
-    """Return a field; None where this library's structure has none of it, or the driver sets all its bits: no value. Of
-    several XCDs' clocks the mean."""
+    """Return a field (of several XCDs' clocks the mean); None where it is missing, or all its bits are set: no
+    value."""
     value = getattr(metrics, name, None)
     if value is None:
         return None

@@ -29,7 +29,7 @@ class Machine(Source):
         return {name: value for group in self._groups.items() for name, value in together(*group).items()}
 
     def _cpu(self) -> Values:
-        """Of idle and iowait, the time in which nothing ran, only the latter is told."""
+        """Read the CPU times. Of idle and iowait, the time in which nothing ran, only the latter is reported."""
         times = self._tree.psutil.cpu_times()
         busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
         return {"cpu/busy_s": busy, "cpu/iowait_s": times.iowait}
@@ -42,8 +42,7 @@ class Machine(Source):
         }
 
     def _pressure(self, kind: str, shares: Tuple[str, ...]) -> Values:
-        """Parse "some avg10=0.00 avg60=0.00 avg300=0.00 total=123", in microseconds; older kernels have no "full" of
-        CPUs."""
+        """Parse "some avg10=0.00 ... total=123", in microseconds; older kernels have no "full" of CPUs."""
         lines = (line.split() for line in self._tree.lines("/proc/pressure/" + kind))
         totals = {words[0]: int(words[-1].partition("=")[2]) / 1e6 for words in lines}
         return {"pressure/%s_%s_s" % (kind, share): totals[share] for share in shares}

@@ -25,7 +25,7 @@ RISEN = 500  # changes of a counter that are told
 
 
 def interfaces(tree: Tree, used: Optional[str]) -> List[str]:
-    """Interfaces with hardware behind them, and the one that the job uses."""
+    """Return interfaces with hardware behind them, and the one that the job uses."""
     found = {device.name for device in devices(tree, "net") if device.parent != "virtual"}
     return sorted(found | {used} if used else found)
 
@@ -55,7 +55,7 @@ class Rates(Source):
 
 
 def io_counters(tree: Tree) -> Any:
-    """psutil's counters by interface, of this network namespace."""
+    """Return psutil's counters by interface, of this network namespace."""
     return tree.psutil.net_io_counters(pernic=True, nowrap=False)
 
 
@@ -153,5 +153,5 @@ class Congestion(Source):
 
 
 def _pauses(interface: str) -> Dict[str, int]:
-    """Frames of all priorities together, since the interface is up."""
+    """Return the frames of all priorities together, since the interface is up."""
     return {way: sum(counts) for way, counts in dcb.ask(interface)["pauses"].items()}

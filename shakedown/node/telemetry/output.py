@@ -33,7 +33,7 @@ class Output:
             self.samples += 1
 
     def tell(self, document: Dict[str, Any]) -> None:
-        """Anything else. Its first key is `kind`. Raises OSError."""
+        """Append anything else. Its first key is `kind`. Raises OSError."""
         data = _line(document)
         if self._size + len(data) <= self._limit:
             self._append(data)

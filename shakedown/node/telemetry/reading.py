@@ -32,8 +32,7 @@ def attempted(reading: Reading) -> Any:
 
 
 def rounded(value: Any) -> Any:
-    """Return a value as it is written: whole numbers as they are, others to the thousandth. None: no value, or not
-    finite."""
+    """Return a value as it is written: others than whole numbers to the thousandth. None: no value, or not finite."""
     if isinstance(value, float):
         return round(value, 3) if abs(value) < 1e300 else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -96,7 +96,7 @@ class Sampler:
         self.end()
 
     def sample(self) -> None:
-        """One line; and of each channel that cannot be read, the first time, why."""
+        """Write one line; and of each channel that cannot be read, the first time, why."""
         now = time.monotonic()
         values: Dict[str, Any] = {}
         for source in self._sources:
@@ -150,8 +150,8 @@ class Sampler:
 
 
 def add_carried_packages() -> None:
-    """psutil, pyudev and, behind the node's own, AMD's package as the probe's bundle carries them. It lies beside the
-    run folders, and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
+    """Add psutil, pyudev and, behind the node's own, AMD's package as the probe's bundle carries them. It lies beside
+    the run folders, and is its owner's alone. The run folder is RUNS/<id>, this file RUNS/<id>/.launcher/sampler/..."""
     cache = os.path.abspath(__file__)
     for _ in range(8):
         cache = os.path.dirname(cache)
@@ -167,7 +167,7 @@ def add_carried_packages() -> None:
 
 
 def main(arguments: List[str]) -> None:
-    """--folder PATH --interval SECONDS [--interface NAME] (--kmsg HANDLE | --why TEXT) [--root PATH]"""
+    """Run with --folder PATH --interval SECONDS [--interface NAME] (--kmsg HANDLE | --why TEXT) [--root PATH]."""
     options = dict(zip(arguments[::2], arguments[1::2]))
     os.umask(0o077)
     add_carried_packages()

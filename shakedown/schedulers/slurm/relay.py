@@ -55,7 +55,7 @@ class Relay:
         self._folder = home if os.path.isdir(home) else "/"
 
     def serve(self) -> None:
-        """Until the input ends or the controller has fallen silent; then end what is left."""
+        """Serve until the input ends or the controller has fallen silent; then end what is left."""
         signal.signal(signal.SIGTERM, lambda _number, _frame: self._on_sigterm())
         self._say(0, {"hello": self._node})
         threading.Thread(target=self._read, daemon=True).start()
@@ -194,7 +194,7 @@ class _Taken:
             self._parts.append(part)
 
     def text(self) -> str:
-        """All of it, once the command has ended; who has inherited the pipe is not waited for."""
+        """Return all of it, once the command has ended; another process that holds the pipe is not waited for."""
         self._thread.join(2.0)
         return b"".join(self._parts).decode("utf-8", "replace")
 
@@ -218,13 +218,13 @@ def _kill(child: "subprocess.Popen[bytes]") -> None:
 
 
 def name_of(text: str) -> str:
-    """By what a text that is kept is named in later requests."""
+    """Return the name by which later requests refer to a text that is kept."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def holder_address(holder: str) -> str:
-    """Where the batch script of a job listens: a name of the network namespace, no file. Any user of the node may take
-    such a name, so `holder` is one that nobody knows before it is taken."""
+    """Return where the batch script of a job listens: a name of the network namespace, no file. Any user of the node
+    may take such a name, so `holder` is one that nobody knows before it is taken."""
     return "\0shakedown-slurm-%s" % holder
 
 
