@@ -352,7 +352,7 @@ def test_a_node_that_died_is_taken_over_and_its_part_told(server: Server, tmp_pa
     server.drip = 0
     out, error = (alive := node(server, shared, "alive", LEASE_S=2.0)).communicate(timeout=60)
     assert alive.returncode == 0, error
-    assert "root (uid 0) on dead has not renewed its lock" in out and "runs on other nodes have left .data.bin.part-dead" in out
+    assert "root (uid 0) on dead has not renewed its lock" in out and "have left .data.bin.part-dead" in out
     assert [path.name for path in shared.iterdir()] == ["data.bin"]
 
 

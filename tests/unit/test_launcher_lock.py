@@ -421,7 +421,7 @@ def test_a_visit_believes_only_the_process_that_the_run_folder_names(requests: c
 
     with subprocess.Popen(SLEEP) as other:
         try:
-            with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in place of the watchdog"):
+            with pytest.raises(control.Silent, match=f"process {os.getpid()} of root .* listens in place of the"):
                 control.ask(place(requests, process=processes.identity(other.pid)), {})
         finally:
             other.kill()
