@@ -19,7 +19,8 @@ from shakedown.common.text import printable
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.log_source import LogSource
 from shakedown.logs.signatures import FailureScanner, tuning
-from shakedown.node.kernel_verdict import ERROR, FAULTS, Event, Events
+from shakedown.node.kernel_log import ERROR
+from shakedown.node.kernel_verdict import FAULTS, Event, Events
 
 MOST = 10_000  # known lines, and as many unknown ones; what is beyond is counted
 MOST_ALIKE = 500  # lines of one name: a storm must not hide what comes after
