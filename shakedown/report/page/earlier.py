@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from shakedown.common.text import counted, printable
 from shakedown.gates.baselines.model import Baseline
+from shakedown.ledger.history import History
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
-from shakedown.report.page import plots
-from shakedown.report.page.plots import Plot
+from shakedown.report.page.plots import LINES, Plot
+from shakedown.report.page.svg import Chart
 from shakedown.runs.directory import Evidence
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from shakedown.ledger.history import History
 
 JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
 BAND = 1.96
@@ -53,27 +48,24 @@ def moment(text: str) -> datetime | None:
 
 
 def history(title: str, runs: Sequence[Run], this: Run | None, baseline: Baseline | None = None) -> Plot:
-    """Earlier runs as points over the days, this one as a mark of its own, and the band of the baseline."""
-
-    def draw(axes: Axes) -> None:
-        if baseline is not None and baseline.centre is not None and baseline.spread is not None:
-            low, high = (baseline.centre + sign * BAND * baseline.spread for sign in (-1, 1))
-            plots.band(axes, low, high, baseline.centre, "95 % of runs")
-            if baseline.bound is not None:
-                plots.bound(axes, baseline.bound, f"{baseline.direction} {baseline.bound:.4g}")
-        plots.points(axes, [at for at, _ in runs], [value for _, value in runs], "earlier")
-        if this is not None:
-            worse = baseline is not None and bool(baseline.lost)
-            plots.this_one(axes, this[0], this[1], worse)
-        _days(axes)
-
+    """Draw earlier runs as points over the days, this one as a mark of its own, and the band of the baseline."""
+    chart = Chart(days=True)
+    if baseline is not None and baseline.centre is not None and baseline.spread is not None:
+        low, high = (baseline.centre + sign * BAND * baseline.spread for sign in (-1, 1))
+        chart.band(low, high, baseline.centre, "95 % of runs")
+        if baseline.bound is not None:
+            chart.bound(baseline.bound, f"{baseline.direction} {baseline.bound:.4g}")
+    chart.points([(at.timestamp(), value) for at, value in runs], "earlier")
+    if this is not None:
+        worse = baseline is not None and bool(baseline.lost)
+        chart.diamond((this[0].timestamp(), this[1]), "this run", worse)
     values = [value for _, value in runs]
     alt = f"{title}: {counted(len(runs), 'run')} from {min(values):.6g} to {max(values):.6g}"
     if this is not None:
         alt += f", this one {this[1]:.6g}"
     if baseline is not None:
         alt += f"; {baseline}"
-    return Plot(title, printable(alt, 2000), plots.drawn(draw, legend=True))
+    return Plot(title, printable(alt, 2000), chart.image())
 
 
 def weeks(history: History | None) -> list[Plot]:
@@ -89,25 +81,15 @@ def weeks(history: History | None) -> list[Plot]:
                     what = f"{printable(job.recipe, 60)}, {counted(job.nodes, 'node')}"
                     lines.setdefault(what, []).append((row.at, job.figures[name]))
         if lines:
-            made.append(_over_weeks(f"{name} [{metric.unit}]", dict(list(lines.items())[: plots.LINES])))
+            made.append(_over_weeks(f"{name} [{metric.unit}]", dict(list(lines.items())[:LINES])))
     return made
 
 
 def _over_weeks(title: str, lines: Mapping[str, Sequence[Run]]) -> Plot:
-    def draw(axes: Axes) -> None:
-        for number, (name, runs) in enumerate(lines.items()):
-            plots.line(axes, [at for at, _ in runs], [value for _, value in runs], number, name, marked=len(runs) < 200)
-        _days(axes)
-
+    chart = Chart(days=True)
+    for number, (name, runs) in enumerate(lines.items()):
+        chart.line([(at.timestamp(), value) for at, value in runs], number, name, marked=len(runs) < 200)
     ends = [
         f"{name}: {counted(len(runs), 'run')}, {runs[0][1]:.4g} to {runs[-1][1]:.4g}" for name, runs in lines.items()
     ]
-    return Plot(title, f"{title} over time; {'; '.join(ends)}", plots.drawn(draw, legend=True))
-
-
-def _days(axes: Axes) -> None:
-    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-
-    locator = AutoDateLocator(minticks=3, maxticks=7)  # type: ignore[no-untyped-call]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    return Plot(title, f"{title} over time; {'; '.join(ends)}", chart.image())

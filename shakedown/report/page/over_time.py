@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from shakedown.common.text import counted, printable
 from shakedown.evidence.telemetry.summary import Point, each_device
 from shakedown.evidence.telemetry.timing import Timing
 from shakedown.gates.registry import OF_THE_END
 from shakedown.report.overview import Overview
-from shakedown.report.page import plots
 from shakedown.report.page.plots import LINES, Plot
+from shakedown.report.page.svg import Chart
 from shakedown.runs import copies
 from shakedown.runs.directory import Evidence, JobRecord
 from shakedown.state.findings import Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Channel -> title and scale: what people look at first. Of a node with several devices the mean of them.
 CHANNELS = {
@@ -105,27 +101,19 @@ def _plot(
 ) -> Plot:
     title, scale = CHANNELS[kind]
     zero = timing.started_at or 0.0
-
-    def draw(axes: Axes) -> None:
-        for number, (name, points) in enumerate(lines.items()):
-            ys = [value * scale for _, value in points]
-            plots.line(axes, [when for when, _ in points], ys, number, printable(name, 60), marked=len(points) == 1)
-        for moment in moments:
-            plots.mark(axes, moment.at, moment.words)
-        axes.set_xlabel("seconds since the job began")
+    chart = Chart("seconds since the job began")
+    for number, (name, points) in enumerate(lines.items()):
+        chart.line([(when, value * scale) for when, value in points], number, name, marked=len(points) == 1)
+    for moment in moments:
+        chart.mark(moment.at, moment.words)
+    if timing.iterations:
         step = max(len(timing.iterations) // MARKS, 1)
-        if timing.iterations:
-            top = axes.twiny()
-            top.set_xlim(axes.get_xlim())
-            chosen = timing.iterations[step - 1 :: step]
-            top.set_xticks([when - zero for _, when in chosen], [str(number) for number, _ in chosen])
-            top.set_xlabel("iteration")
-            plots.plain(top)
-
+        chart.above = [(when - zero, str(number)) for number, when in timing.iterations[step - 1 :: step]]
+        chart.above_label = "iteration"
     ends = [f"{name} {_range([value * scale for _, value in points])}" for name, points in lines.items()]
     alt = f"{title} over time{few}: {'; '.join(ends)}"
     alt += "".join(f"; {moment.words} at {moment.at:.0f} s" for moment in moments)
-    return Plot(f"{title}{few}", printable(alt, 2000), plots.drawn(draw, legend=len(lines) > 1, top=0.8))
+    return Plot(f"{title}{few}", printable(alt, 2000), chart.image(legend=len(lines) > 1))
 
 
 def _range(values: Sequence[float]) -> str:
