@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from shakedown.cli import EXIT_CODES
 from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
+from shakedown.isolation import NEEDS_NUMPY
 from shakedown.schedulers.registry import names
 
 
@@ -52,6 +54,8 @@ def isolate(
         from shakedown.runs.directory import RunDirectory, why_none_can_be_kept
 
         engine.show_pyinfra_log(verbosity=verbose)
+        if find_spec("numpy") is None:
+            raise InventoryError(NEEDS_NUMPY)
         try:
             run = _run(inventory)
         except ValueError as error:

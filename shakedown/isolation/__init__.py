@@ -4,3 +4,5 @@ outcomes narrow the cause down.
 The strategy does not know how a training runs: it hands groups of nodes to a `Launcher` and gets outcomes. So the
 simulation (`simulate.py`) and a real run use the same code.
 """
+
+NEEDS_NUMPY = "the search for bad nodes needs numpy: pip install 'shakedown[isolation]'"

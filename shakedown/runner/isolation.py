@@ -15,10 +15,7 @@ from pyinfra.operations import python
 
 from shakedown.common.text import counted
 from shakedown.desired.models import TOGETHER
-from shakedown.isolation import hints
-from shakedown.isolation.estimate import TRAINING_S, duration, estimate
-from shakedown.isolation.search import search
-from shakedown.isolation.strategy import most_rounds
+from shakedown.isolation import NEEDS_NUMPY, hints
 from shakedown.isolation.suspects import to_resume, verdict_of
 from shakedown.isolation.trainings import judge_training, plan_group
 from shakedown.isolation.tree import lines, round_line
@@ -33,6 +30,13 @@ from shakedown.runner.training import judge_jobs, secrets_of
 from shakedown.runs.directory import RunDirectory, RunRecord
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
 from shakedown.state.findings import Verdict
+
+try:
+    from shakedown.isolation.estimate import TRAINING_S, duration, estimate
+    from shakedown.isolation.search import search
+    from shakedown.isolation.strategy import most_rounds
+except ModuleNotFoundError as error:  # numpy is optional
+    raise PyinfraError(NEEDS_NUMPY) from error
 
 
 def run() -> None:

@@ -19,7 +19,6 @@ from shakedown.operations import images as image_operations
 from shakedown.operations import reboot as reboots
 from shakedown.operations import smoke as smoke_operations
 from shakedown.report import terminal
-from shakedown.runner import isolation
 from shakedown.runner.examine import reread
 from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import via_of, where_of
@@ -116,7 +115,8 @@ def smoke() -> None:
     """Train: each node by itself, at the same time, where the scope asks for that; then one job over all that are
     fit. Where that fails, the search for the node that makes it fail, if the desired state asks for it."""
     current = session()
-    if current.examination.desired[current_host.name].smoke is None:
+    smoke = current.examination.desired[current_host.name].smoke
+    if smoke is None:
         return
     current.once("show the plan", lambda: start_run(current))
     training = [job for job in current.jobs if not job.trials]
@@ -126,7 +126,10 @@ def smoke() -> None:
         python.call(name="Judge each node by itself", function=_judge_each)
     if together := [job for job in training if job.node is None]:
         smoke_operations.run(name="Smoke run", jobs=together, where=where)
-        isolation.after_failure()
+        if smoke.isolate:
+            from shakedown.runner import isolation  # numpy, which it needs, is optional
+
+            isolation.after_failure()
 
 
 def conclude() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -18,6 +19,15 @@ PACKAGE = Path(shakedown.__file__).parent
 PROJECT: dict[str, Any] = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
 # Run under the nodes' own python, from packages that are carried there or stand there.
 ON_NODES = ("node", "jobs/workload", "trials/workload", "node/assets")
+
+PLAIN = """
+import sys
+sys.modules["numpy"] = sys.modules["kubernetes"] = None
+import shakedown.ledger.calibration, shakedown.report.page.render, shakedown.runner.stages
+sys.argv = ["shakedown", "isolate", "127.0.0.1,"]
+from shakedown.cli import main
+main()
+"""
 
 
 def distribution(requirement: str) -> str:
@@ -45,7 +55,8 @@ def test_each_dependency_is_imported_and_each_import_is_one() -> None:
     used = {distribution(names[module][0]) for module in imported(files) if module in names}
     asked = {distribution(requirement) for requirement in PROJECT["dependencies"]}
     carried = {"psutil", "pyudev", "amdsmi"}  # in the bundle, not imported here
-    extra = {distribution(requirement) for requirement in PROJECT["optional-dependencies"]["kubernetes"]}
+    optional = PROJECT["optional-dependencies"]
+    extra = {distribution(requirement) for requirement in [*optional["kubernetes"], *optional["isolation"]]}
     assert len(used) > 5, "the search works"
     assert used == (asked - carried) | extra and carried < asked
 
@@ -58,5 +69,11 @@ def test_the_lock_file_has_each_dependency_in_a_version_that_fits_and_its_hashes
         version = locked.get(distribution(requirement))
         assert version and Requirement(requirement).specifier.contains(version), requirement
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
-    assert len(entries) == len(locked) > 20
+    assert len(entries) == len(locked) > 20 and not {"numpy", "scipy", "matplotlib"} & locked.keys()
     assert [entry for entry in entries if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry)] == []
+
+
+def test_a_plain_install_trains_and_reports_and_names_the_extra_of_what_it_cannot_do() -> None:
+    done = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the search for bad nodes needs numpy: pip install 'shakedown[isolation]'" in done.stderr

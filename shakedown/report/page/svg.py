@@ -232,7 +232,8 @@ def _drawn(value: float) -> bool:
 def _span(values: Sequence[float], margin: float) -> tuple[float, float]:
     """Return the least and the largest value, with some space on either side."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    space = margin * (high - low) or 0.05 * abs(low) or 1.0
+    space = margin * (high - low) or 0.05 * abs(low)
+    space = space if space > 1e-100 else 1.0
     return low - space, high + space
 
 
