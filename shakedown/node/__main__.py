@@ -35,8 +35,8 @@ from . import (
     verbs,
 )
 from .children import Readings, answers, start
-from .next_boot import NextBoot
 from .settings import SETTINGS
+from .sysctl import NextBoot
 from .tree import Part, Tree, attempt, is_unreadable
 
 SCHEMA_VERSION = 1
@@ -98,7 +98,7 @@ def _read_here(tree: Tree, boot: NextBoot, about: Part, line: Part, unit: Part, 
         "software": software.read(tree),
         "disks": attempt(disks.read, tree),
         "clock": _each(attempt(clock.read, tree), "synchronised", "service", "offset_s"),
-        "routes": attempt(interfaces.read_routes, tree),
+        "routes": attempt(lambda: interfaces.parse_routes(tree.lines("/proc/net/route"))),
         "verbs": verbs.read(tree),
         "kernel_log": kernel_log.read(tree),
         "boot_unit": unit,
@@ -156,7 +156,7 @@ def node_state(
     if whole:
         state["listening"] = attempt(interfaces.read_listening, tree)
     else:
-        del state["counters"]  # the rest of them: whoever asked for one would take it for all
+        del state["counters"]  # the rest of them: a caller would take the rest for all
     spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     probe = {
         "version": digest,

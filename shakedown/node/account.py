@@ -92,17 +92,9 @@ def limits_lines(tree: Tree) -> list[str]:
     return [line for path in paths for line in tree.lines(path)]
 
 
-def _limits_at_boot(tree: Tree, account: Part) -> dict[str, Optional[str]]:
-    return effective_limits(limits_lines(tree), account["user"], account["groups"])
-
-
 def read_limits(tree: Tree, account: Part) -> Part:
     running = attempt(lambda: parse_limits(tree.lines("/proc/self/limits")))
-    at_boot = attempt(_limits_at_boot, tree, account)
+    at_boot = attempt(lambda: effective_limits(limits_lines(tree), account["user"], account["groups"]))
     return {
-        item: {
-            "running": attempt(pick, running, item),
-            "persisted": attempt(pick, at_boot, item),
-        }
-        for item in _LIMITS
+        item: {"running": attempt(pick, running, item), "persisted": attempt(pick, at_boot, item)} for item in _LIMITS
     }

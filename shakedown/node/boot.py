@@ -31,8 +31,8 @@ def make(tree: Tree, key: str, value: str) -> str:
     except Failed as error:
         return str(error)
     except Exception as error:  # one that breaks must not keep the others from being made
-        reason = explain(error)
-        return "{}={}: {} ({})".format(key, value, reason.detail, reason.why)
+        failure = explain(error)
+        return "{}={}: {} ({})".format(key, value, failure.detail, failure.reason)
     return ""
 
 

@@ -48,13 +48,14 @@ class Child:
             return values
         except ValueError:
             self.failed = True
-        why, words = "failed", "died ({})".format(_cause(status))
+        reason, words = "failed", "died ({})".format(_cause(status))
         if late:
-            why, words = "timed out", "no answer in {:g} s".format(self.seconds)
+            reason, words = "timed out", "no answer in {:g} s".format(self.seconds)
         elif output:
             words = "the answer is cut short"
         return {
-            name: Unreadable(why, "{}: {}".format(what, words)).as_part() for name, (what, *_) in self.readings.items()
+            name: Unreadable(reason, "{}: {}".format(what, words)).as_part()
+            for name, (what, *_) in self.readings.items()
         }
 
     def _output(self) -> Tuple[bytes, bool]:
@@ -130,8 +131,8 @@ def run_tool(argv: List[str], seconds: float) -> str:
         raise Unreadable(answer["unreadable"], answer["detail"])
     if answer["code"] != 0:
         words = (answer["error"].strip() or answer["output"].strip()).splitlines()
-        why = "not permitted" if any("ermission denied" in line for line in words) else "failed"
-        raise Unreadable(why, "{}: exit {}: {}".format(argv[0], answer["code"], words[0] if words else ""))
+        reason = "not permitted" if any("ermission denied" in line for line in words) else "failed"
+        raise Unreadable(reason, "{}: exit {}: {}".format(argv[0], answer["code"], words[0] if words else ""))
     return str(answer["output"])
 
 

@@ -25,26 +25,13 @@ def parse_http(answer: bytes) -> Any:
     return json.loads(body.decode())
 
 
-def parse_docker_images(entries: list[dict[str, Any]]) -> list[Part]:
-    return [
-        {
-            "id": entry["Id"],
-            "tags": [tag for tag in entry.get("RepoTags") or [] if tag != "<none>:<none>"],
-            "digests": [digest for digest in entry.get("RepoDigests") or [] if not digest.startswith("<none>")],
-            "size_bytes": int(entry["Size"]),
-            "labels": versions(entry.get("Labels")),
-        }
-        for entry in entries
-    ]
-
-
-def parse_podman_images(entries: list[dict[str, Any]]) -> list[Part]:
-    """Parse podman's `images --format json`: ids lack their algorithm's name."""
+def parse_images(entries: list[dict[str, Any]], tags: str) -> list[Part]:
+    """Parse the images of docker (`tags` is "RepoTags") or podman ("Names", and ids without their algorithm's name)."""
     return [
         {
             "id": entry["Id"] if ":" in entry["Id"] else "sha256:" + entry["Id"],
-            "tags": entry.get("Names") or [],
-            "digests": entry.get("RepoDigests") or [],
+            "tags": [tag for tag in entry.get(tags) or [] if tag != "<none>:<none>"],
+            "digests": [digest for digest in entry.get("RepoDigests") or [] if not digest.startswith("<none>")],
             "size_bytes": int(entry["Size"]),
             "labels": versions(entry.get("Labels")),
         }
@@ -82,7 +69,7 @@ def _docker(tree: Tree, path: str) -> Part:
         "engine": info if "unreadable" in info else "docker",
         "version": attempt(pick, info, "ServerVersion"),
         "root": attempt(pick, info, "DockerRootDir"),
-        "images": attempt(lambda: parse_docker_images(_ask_docker(where, "/images/json"))),
+        "images": attempt(lambda: parse_images(_ask_docker(where, "/images/json"), "RepoTags")),
         "running": attempt(pick, info, "ContainersRunning"),
     }
 
@@ -101,14 +88,18 @@ def _podman(tree: Tree, tool: str) -> Part:
         version = attempt(lambda: run_tool([tool, "--version"], 5).split()[-1])
         root = Unreadable("missing", "podman has not stored anything yet").as_part()
         return {"engine": "podman", "version": version, "root": root, "images": [], "running": 0}
-    info = attempt(lambda: json.loads(run_tool([tool, "info", "--format", "json"], 5)))
+    info = attempt(_ask_podman, tool, "info")
     return {
         "engine": info if "unreadable" in info else "podman",
         "version": attempt(pick, info, "version", "Version"),
         "root": attempt(pick, info, "store", "graphRoot"),
-        "images": attempt(lambda: parse_podman_images(json.loads(run_tool([tool, "images", "--format", "json"], 5)))),
+        "images": attempt(lambda: parse_images(_ask_podman(tool, "images"), "Names")),
         "running": attempt(pick, info, "store", "containerStore", "running"),
     }
+
+
+def _ask_podman(tool: str, command: str) -> Any:
+    return json.loads(run_tool([tool, command, "--format", "json"], 5))
 
 
 def is_there(tree: Tree) -> bool:
@@ -125,5 +116,5 @@ def read(tree: Tree) -> Part:
         return _podman(tree, podman)
     if not tree.live:
         return dict(tree.recorded("containers"))
-    why = Unreadable("missing", "no docker socket and no podman").as_part()
-    return dict.fromkeys(("engine", "version", "root", "images", "running"), why)
+    reason = Unreadable("missing", "no docker socket and no podman").as_part()
+    return dict.fromkeys(("engine", "version", "root", "images", "running"), reason)

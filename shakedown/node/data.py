@@ -1,8 +1,8 @@
 """Records of data on a node, kept away from it. Travels as text (Python 3.8).
 
-A data folder may be anybody's, so nothing in it says what was checked: that stands in root's or the user's own state
-folder, with what tells a file that was touched since. Data that a program has prepared is a folder of many files; its
-mark counts only where nobody but root and ourselves could have made it.
+A data folder may be any user's, so nothing in it says what was checked: that stands in root's or the user's own state
+folder, with what shows that a file was touched since. Data that a program has prepared is a folder of many files; its
+mark counts only where only root and this user could have made it.
 """
 
 from __future__ import annotations
@@ -104,12 +104,9 @@ def show_downloaded(path: str, names: List[str]) -> None:
     except (OSError, Unsafe):
         print("{}")
         return
-    found = {name: recorded(folder, name) for name in names}
-    print(
-        json.dumps(
-            {name: {k: v for k, v in one.items() if k in ("size", "sha256")} for name, one in found.items() if one}
-        )
-    )
+    records = {name: recorded(folder, name) for name in names}
+    kept = {name: {key: record[key] for key in ("size", "sha256")} for name, record in records.items() if record}
+    print(json.dumps(kept))
 
 
 def show_prepared(path: str) -> None:

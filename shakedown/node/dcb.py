@@ -1,5 +1,5 @@
-"""Data Center Bridging as the kernel tells it over netlink: what `dcb pfc show` and `dcb app show` print, without that
-program and without root. The numbers are of linux/dcbnl.h, linux/rtnetlink.h and linux/netlink.h."""
+"""Data Center Bridging as the kernel reports it over netlink: what `dcb pfc show` and `dcb app show` print, without
+that program and without root. The numbers are of linux/dcbnl.h, linux/rtnetlink.h and linux/netlink.h."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DSCP = 5  # of dcb_app's selectors: the protocol is a DSCP
 _SELECTORS = {1: "ethertype", 2: "stream", 3: "dgram", 4: "any", _DSCP: "dscp", 255: "pcp"}
 _PRIORITIES = 8
 _PFC_SIZE = 136  # struct ieee_pfc: 3 octets, one of padding, delay, padding up to 8, then 2 x 8 counters of 64 bits
-_LONGEST = 65536  # octets of an answer; 64 DSCPs and all ports that anybody maps take 2 KiB
+_LONGEST = 65536  # octets of an answer; 64 DSCPs and all ports in use take 2 KiB
 _SECONDS = 2.0
 
 

@@ -17,7 +17,7 @@ _NETWORK |= {"wekafs", "fuse.sshfs", "fuse.ceph", "fuse.juicefs", "fuse.weka", "
 # Answered from the kernel's own memory or disks. Whatever else there is may be a server's, and is not waited for.
 _LOCAL = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs", "bcachefs", "virtiofs", "vfat"}
 _LOCAL |= {"tmpfs", "ramfs", "overlay", "squashfs", "iso9660", "exfat", "ntfs3"}
-# The kernel's own, which hold no files of anybody.
+# The kernel's own, which hold no user's files.
 _KERNEL = {
     "proc", "sysfs", "devpts", "devtmpfs", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "pstore", "bpf",
 }  # fmt: skip

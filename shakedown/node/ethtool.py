@@ -63,5 +63,5 @@ def counters(interface: str) -> dict[str, Any]:
     try:
         return {"ethtool/{}/{}".format(interface, name): value for name, value in statistics(interface).items()}
     except Exception as error:
-        reason = explain(error)
-        return {} if reason.why == "missing" else {"ethtool/{}/*".format(interface): reason.as_part()}
+        failure = explain(error)
+        return {} if failure.reason == "missing" else {"ethtool/{}/*".format(interface): failure.as_part()}

@@ -1,11 +1,11 @@
-"""GPUs as sysfs shows them; `smi.py` adds what only AMD's library tells."""
+"""GPUs as sysfs shows them; `smi.py` adds what only AMD's library reports."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from . import pci, smi
-from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 from .udev import Device, devices
 
 _AMD = "0x1002"
@@ -37,12 +37,13 @@ def _hwmon(tree: Tree, folder: str, names: list[str]) -> int:
     raise Unreadable("missing", folder + "/hwmon/*/" + names[0])
 
 
-def ras_total(tree: Tree, folder: str, kind: str) -> int:
+def ras_totals(tree: Tree, folder: str) -> dict[str, int]:
     """Add up the errors of all RAS blocks of a GPU: "ce" corrected ones, "ue" uncorrected ones."""
     files = [name for name in tree.names(folder + "/ras") if name.endswith("_err_count")]
     if not files:
         raise Unreadable("missing", folder + "/ras")
-    return sum(parse_ras(tree.lines("{}/ras/{}".format(folder, name))).get(kind, 0) for name in files)
+    blocks = [parse_ras(tree.lines("{}/ras/{}".format(folder, name))) for name in files]
+    return {kind: sum(block.get(kind, 0) for block in blocks) for kind in ("ce", "ue")}
 
 
 def _driver(tree: Tree) -> str:
@@ -63,6 +64,7 @@ def _model(tree: Tree, folder: str, properties: dict[str, str]) -> str:
 
 def _one(tree: Tree, device: Device) -> Part:
     folder = pci.DEVICES + "/" + device.name
+    errors = attempt(ras_totals, tree, folder)
     return {
         "bdf": device.name,
         "pci_id": device.properties["PCI_ID"].lower(),
@@ -76,8 +78,8 @@ def _one(tree: Tree, device: Device) -> Part:
         "memory_partition": attempt(tree.text, folder + "/current_memory_partition"),
         "driver": attempt(_driver, tree),
         "firmware": Unreadable("missing", "amdsmi").as_part(),
-        "ecc_correctable": attempt(ras_total, tree, folder, "ce"),
-        "ecc_uncorrectable": attempt(ras_total, tree, folder, "ue"),
+        "ecc_correctable": attempt(pick, errors, "ce"),
+        "ecc_uncorrectable": attempt(pick, errors, "ue"),
         "pcie_replays": attempt(tree.number, folder + "/pcie_replay_count"),
         "temperature_c": attempt(lambda: _hwmon(tree, folder, ["temp2_input"]) / 1000),
         "power_w": attempt(lambda: _hwmon(tree, folder, ["power1_input", "power1_average"]) / 1e6),
@@ -96,11 +98,11 @@ def merge(gpus: Any, library: Any) -> Any:
     if is_unreadable(gpus):
         return gpus
     described = {} if is_unreadable(library) else {part["bdf"]: part for part in library["gpus"]}
-    why = library if is_unreadable(library) else Unreadable("missing", "amdsmi does not list this GPU").as_part()
+    reason = library if is_unreadable(library) else Unreadable("missing", "amdsmi does not list this GPU").as_part()
     for gpu in gpus:
         of_library = described.get(gpu["bdf"], {})
         for field in gpu.keys() - _OF_THE_DRIVER:
-            value = of_library.get(field, why)
+            value = of_library.get(field, reason)
             if not is_unreadable(value) or is_unreadable(gpu[field]):
                 gpu[field] = value
     return gpus

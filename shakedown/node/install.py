@@ -19,17 +19,7 @@ import time
 import zlib
 from typing import List, Optional, Tuple
 
-from .launch import (
-    DIGEST,
-    answer,
-    cache_folder,
-    contents,
-    files_digest,
-    home,
-    is_whole,
-    run,
-    sha256,
-)
+from .launch import DIGEST, answer, cache_folder, contents, files_digest, home, is_whole, run, sha256
 from .owners import place
 
 FORGOTTEN_AFTER_S = 24 * 3600
@@ -71,7 +61,7 @@ def unpack(files: List[Tuple[str, bytes]], parent: Optional[str]) -> str:
 
 
 def forget_old(parent: str, current: str) -> None:
-    """Remove our other versions, unless somebody installed them within a day: two controllers may share a node."""
+    """Remove our other versions, unless they were installed within a day: two controllers may share a node."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         temporary = re.match(r"[0-9a-f]{64}-\w+-\d+$|\.new-\w+$", name)
@@ -94,7 +84,7 @@ def cache(files: List[Tuple[str, bytes]]) -> str:
         os.rename(fresh, folder)
     except OSError:
         shutil.rmtree(fresh, ignore_errors=True)
-        if not is_whole(folder):  # somebody else may have installed the same one at the same moment
+        if not is_whole(folder):  # another controller may have installed the same one at the same moment
             raise
     forget_old(parent, folder)
     return folder

@@ -1,17 +1,20 @@
-"""Network interfaces, routes, and the TCP ports that are in use."""
+"""Network interfaces with the MTU that they come up with, routes, and the TCP ports that are in use."""
 
 from __future__ import annotations
 
 import socket
-from typing import Any, List, NamedTuple
+from typing import Any, List, NamedTuple, Optional
 
 import psutil
 
-from . import ethtool, mtu, pci
-from .tree import Part, Tree, Unreadable, attempt
+from . import ethtool, pci
+from .bootunit import setting_at_boot
+from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable
 from .udev import devices
 
 _UP = 0x1
+_NETWORKD = ("/etc/systemd/network", "/run/systemd/network", "/usr/lib/systemd/network")
+_MANAGER = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
 
 
 class Link(NamedTuple):
@@ -55,10 +58,6 @@ def parse_routes(lines: list[str]) -> list[Part]:
     return routes
 
 
-def read_routes(tree: Tree) -> list[Part]:
-    return parse_routes(tree.lines("/proc/net/route"))
-
-
 def parse_listening(lines: list[str]) -> list[int]:
     """Return local ports of the sockets in state LISTEN (0A) of /proc/net/tcp or tcp6."""
     rows = (line.split() for line in lines[1:])
@@ -70,6 +69,73 @@ def read_listening(tree: Tree) -> list[int]:
     processes: 240 ms with 3,000 of them. A kernel without IPv6 has no tcp6."""
     files = [path for path in ("/proc/net/tcp", "/proc/net/tcp6") if tree.exists(path)]
     return sorted({port for path in files or ["/proc/net/tcp"] for port in parse_listening(tree.lines(path))})
+
+
+def parse_ini(lines: list[str]) -> dict[str, str]:
+    """Map `section.key` to the value of an INI-like file, in lower case; a repeated key keeps its last value."""
+    found: dict[str, str] = {}
+    section = ""
+    for line in lines:
+        line = line.strip()
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1].lower()
+        elif "=" in line and not line.startswith(("#", ";")):
+            key, value = line.split("=", 1)
+            found["{}.{}".format(section, key.strip().lower())] = value.strip().strip("\"'")
+    return found
+
+
+def parse_ifupdown(lines: list[str]) -> dict[str, str]:
+    """Map interfaces to the MTU of interfaces(5): `mtu N` inside an `iface` paragraph."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in lines:
+        words = line.split()
+        if len(words) > 1 and words[0] == "iface":
+            name = words[1]
+        elif len(words) > 1 and words[0] == "mtu" and name:
+            found[name] = words[1]
+    return found
+
+
+class PersistedMtu:
+    """Looks up the persisted MTU by interface name; the files are read once. None: nothing is written down."""
+
+    def __init__(self, tree: Tree, unit: Part) -> None:
+        self.unit = unit
+        self.known: dict[str, str] = {}
+        self.closed: Optional[str] = None
+        for folder in _NETWORKD:
+            self._take(tree, folder, "match.name", ("link.mtubytes", "network.mtubytes"))
+        for folder in _MANAGER:
+            self._take(tree, folder, "connection.interface-name", ("ethernet.mtu", "802-3-ethernet.mtu"))
+        self._take(tree, "/etc/sysconfig/network-scripts", ".device", (".mtu",))
+        folder = "/etc/network/interfaces.d"
+        for path in ["/etc/network/interfaces"] + [folder + "/" + name for name in tree.names_if_permitted(folder)]:
+            for name, value in parse_ifupdown(attempt_or([], tree.lines, path)).items():
+                self.known.setdefault(name, value)
+
+    def _take(self, tree: Tree, folder: str, name_key: str, mtu_keys: tuple[str, ...]) -> None:
+        files = attempt(tree.names, folder)
+        if is_unreadable(files):
+            self.closed = folder
+            return
+        for file in files:
+            settings = attempt(lambda path: parse_ini(tree.lines(path)), folder + "/" + file)
+            if is_unreadable(settings):
+                if settings["unreadable"] == "not permitted":
+                    self.closed = folder + "/" + file
+                continue
+            value = next((settings[key] for key in mtu_keys if key in settings), "")
+            for name in settings.get(name_key, "").split():
+                if value.isdigit():
+                    self.known.setdefault(name, value)
+
+    def __call__(self, name: str) -> Optional[str]:
+        value = setting_at_boot(self.unit, "mtu." + name) or self.known.get(name)
+        if value is None and self.closed:
+            raise Unreadable("not permitted", self.closed)
+        return value
 
 
 def _links(tree: Tree) -> dict[str, Link]:
@@ -93,7 +159,7 @@ def _links(tree: Tree) -> dict[str, Link]:
     return found
 
 
-def _one(name: str, link: Link, parent: str, mtus: mtu.Persisted) -> Part:
+def _one(name: str, link: Link, parent: str, mtus: PersistedMtu) -> Part:
     unknown = Unreadable("missing", "{}: its link is down, or its driver reports no speed".format(name)).as_part()
     return {
         "name": name,
@@ -110,7 +176,7 @@ def _one(name: str, link: Link, parent: str, mtus: mtu.Persisted) -> Part:
 def read(tree: Tree, unit: Part, counted: bool = True) -> tuple[list[Part], dict[str, Any]]:
     """Return interfaces by name, and the error counters of the PCI ones, if these are `counted`."""
     parents = {device.name: device.parent for device in devices(tree, "net")}
-    mtus = mtu.Persisted(tree, unit)
+    mtus = PersistedMtu(tree, unit)
     parts = [_one(name, link, parents.get(name, ""), mtus) for name, link in sorted(_links(tree).items())]
     counters: dict[str, Any] = {}
     for part in parts:

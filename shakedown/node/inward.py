@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
-# Where clouds give credentials to whoever asks, besides 169.254.169.254: AWS over IPv6, Alibaba, Oracle, Azure.
+# Where clouds give credentials to any process, besides 169.254.169.254: AWS over IPv6, Alibaba, Oracle, Azure.
 CREDENTIALS = {
     ipaddress.ip_address(text) for text in ("fd00:ec2::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
 }
@@ -20,8 +20,8 @@ _HOLD_IPV4 = [ipaddress.ip_network(text) for text in ("64:ff9b::/96", "64:ff9b:1
 def why_not(here: str, there: str) -> Optional[str]:
     """Return why a redirect from one URL to another is not followed, or None.
 
-    The same host may redirect to itself. A host of the site may redirect within the site, but nobody to this node
-    itself, to a link-local address, or to where a cloud gives credentials to whoever asks.
+    The same host may redirect to itself. A host of the site may redirect within the site, but no host to this node
+    itself, to a link-local address, or to where a cloud gives credentials to any process that asks.
     """
     before, after = urlsplit(here).hostname, urlsplit(there).hostname
     if not before or not after or before == after:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .tree import Part, Tree, Unreadable, attempt
 
@@ -73,7 +73,8 @@ def candidates(text: str, known: Optional[Sequence[str]]) -> Tuple[List[Record],
             del alike[FIRST]
             left_out += 1
         alike.append(record)
-    every = sorted((record for alike in found.values() for record in alike), key=_worst_and_newest)
+    every = [record for alike in found.values() for record in alike]
+    every.sort(key=lambda record: (max(record.priority, ERROR), -record.number))  # the worst and the newest
     left_out += max(0, len(every) - KEPT)
     return sorted(every[:KEPT]), left_out
 
@@ -106,10 +107,6 @@ def _lines_with(text: str, known: Sequence[str]) -> Set[int]:
     return found
 
 
-def _worst_and_newest(record: Record) -> Tuple[int, int]:
-    return max(record.priority, ERROR), -record.number
-
-
 def kernel_messages(tree: Tree) -> str:
     """Return all that the log's ring holds. Each read gives one record; EPIPE: one was overwritten meanwhile."""
     handle = os.open(tree.path(_FILE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -138,8 +135,5 @@ def read(tree: Tree) -> Part:
     if not isinstance(text, str):
         return {"records": text, "left_out": 0}
     kept, left_out = candidates(text, words())
-    return {"records": [_as_part(record) for record in kept], "left_out": left_out}
-
-
-def _as_part(record: Record) -> Dict[str, Any]:
-    return {**record._asdict(), "message": record.message[:LONGEST]}
+    records = [{**record._asdict(), "message": record.message[:LONGEST]} for record in kept]
+    return {"records": records, "left_out": left_out}

@@ -1,4 +1,4 @@
-"""Which entry of the catalogue names a message of the kernel. The controller and the agent on a node both use this."""
+"""Finds the catalogue's entry for a message of the kernel. The controller and the agent on a node both use this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of a kernel's log mean: each known line with its severity, lines of one event together, and the
+"""The meaning of a kernel log's records: each known line with its severity, lines of one event together, and the
 verdict over them. The finding, the gate and the agent all use this."""
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def run(folder: str) -> None:
     gc.disable()
     sys.dont_write_bytecode = True
     sys.path.insert(0, place(folder))
-    from shakedown.node.__main__ import main
+    from shakedown.node.__main__ import main  # not at the top: only now is the bundle on the path
 
     main(["--digest", DIGEST, "--ask", " ".join(sys.argv[1:])])
 

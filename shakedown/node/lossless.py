@@ -1,4 +1,4 @@
-"""What RoCE needs of a port to lose nothing: priority flow control, the priority of each DSCP, and the driver's
+"""A port's settings for lossless RoCE: priority flow control, the priority of each DSCP, and the driver's
 congestion control (ECN, DCQCN). Read only: where a reading would have to change something first it is missing."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from . import dcb
 from .tree import Part, Tree, Unreadable, attempt
 
 # Parameters that say what is done, not those that tune how fast. bnxt_re: drivers/infiniband/hw/bnxt_re/debugfs.c
-# (Linux 6.15), and configfs of Broadcom's own driver, whose folder is there only while somebody has made it. mlx5:
+# (Linux 6.15), and configfs of Broadcom's own driver, whose folder is there only while a user has made it. mlx5:
 # drivers/infiniband/hw/mlx5/cong.c. Each file asks the firmware, so that not all of them are read.
 PARAMETERS = (
     "enable_cc", "ecn_enable", "ecn_marking", "tos_ecn", "cc_mode", "tos_dscp", "roce_dscp", "roce_prio",

@@ -1,4 +1,4 @@
-"""PCI functions in sysfs: identity, link, NUMA node, and what only their configuration space tells."""
+"""PCI functions in sysfs: identity, link, NUMA node, and what only their configuration space holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sent to a node as text: records that nobody but root (or this user) can have written. Arguments: the folder."""
+"""Sent to a node as text: records that only root (or this user) can have written. Arguments: the folder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def show_verdict(path: str) -> None:
 
 def working_place(path: str) -> None:
     """Fail with words where another user could redirect what is done in a folder, or have run what is in it. One that
-    is not there is reported as `absent`: whoever looks once more may find what another user has put there meanwhile."""
+    is not there is reported as `absent`: a second look may find what another user has put there meanwhile."""
     try:
         sound(os.path.normpath(path))
     except FileNotFoundError:

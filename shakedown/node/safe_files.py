@@ -29,7 +29,7 @@ class Unsafe(Exception):
 
 
 class Busy(Exception):
-    """A lock that somebody else holds; says who."""
+    """A lock that another process holds; says which."""
 
 
 class Folder:
@@ -224,7 +224,7 @@ def walk(path: str, make: Optional[int] = None, strict: bool = False) -> Folder:
                 try:
                     os.mkdir(name, make, dir_fd=fd)
                 except FileExistsError:
-                    pass  # somebody was faster: looked at as any other
+                    pass  # another process was faster: looked at as any other folder
                 rest.insert(0, name)
                 continue
             if stat.S_ISLNK(found.st_mode):

@@ -1,4 +1,4 @@
-"""What there is to know about one host setting, in one class: see the modules of `settings/`, one for each.
+"""All that there is to know about one host setting, in one class: see the modules of `settings/`, one for each.
 
 The probe reads by it, a check compares by it, an operation changes by it, the boot unit makes it again at every boot,
 and rollback puts back what it names. It travels in the probe's bundle, and as text in the boot unit's program

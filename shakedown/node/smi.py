@@ -1,4 +1,4 @@
-"""What AMD's library (libamd_smi.so, by its Python package) tells of the GPUs. Always in a child: it may hang or crash.
+"""GPUs as AMD's library (libamd_smi.so, by its Python package) reports them. Always in a child: it may hang or crash.
 
 The node's own package is preferred, since it matches the library that is installed; the carried one is the last resort.
 """
@@ -65,8 +65,8 @@ def _explain(error: Exception) -> Unreadable:
     """Return the reason that an exception of amdsmi names by its status."""
     info = getattr(error, "get_error_info", None)
     words = str(info()) if info else "{}: {}".format(type(error).__name__, error)
-    why = next((why for status, why in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
-    return Unreadable(why, "amdsmi: " + words)
+    reason = next((reason for status, reason in _WHY_BY_STATUS.items() if "STATUS_" + status in words), "failed")
+    return Unreadable(reason, "amdsmi: " + words)
 
 
 def explain_status(amdsmi: Any, status: int) -> Unreadable:
@@ -156,7 +156,4 @@ def read(tree: Tree, library: Any) -> Part:
     version = ask(amdsmi.amdsmi_get_lib_version)
     handles: list[Any] = ask(amdsmi.amdsmi_get_processor_handles)
     gpus = [attempt(_gpu, amdsmi, handle) for handle in handles]
-    return {
-        "version": "{major}.{minor}.{release}".format(**version),
-        "gpus": [gpu for gpu in gpus if "bdf" in gpu],
-    }
+    return {"version": "{major}.{minor}.{release}".format(**version), "gpus": [gpu for gpu in gpus if "bdf" in gpu]}

@@ -1,4 +1,4 @@
-"""What a job finds on the node besides ROCm itself: MPI, and ROCm's communication library. Files are looked for and
+"""Software that a job finds on the node besides ROCm: MPI, and ROCm's communication library. Files are looked for and
 nothing is started, so it costs no time."""
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""Kernel settings: as they run (/proc/sys) and as sysctl.d would set them at the next boot."""
+"""Kernel settings: as they run (/proc/sys), and what decides about a setting at the next boot: our unit, the boot
+loader's kernel parameters, sysctl.d."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from typing import Iterable, Optional, Sequence, Tuple
 
-from .setting import NextBoot, proc_path
+from .bootunit import setting_at_boot
+from .cmdline import argument
+from .setting import proc_path
 from .settings import find
 from .tree import Part, Tree, attempt
 
@@ -71,6 +74,26 @@ def effective_files(tree: Tree, systemd: bool) -> list[str]:
 def assignments(tree: Tree, systemd: bool) -> list[Assignment]:
     """Return all that is assigned at boot, in order."""
     return [found for path in effective_files(tree, systemd) for found in parse(tree.lines(path))]
+
+
+class NextBoot:
+    """Each method answers for one key, None where nothing is written down, and raises what reading it raises."""
+
+    def __init__(self, tree: Tree, unit: Part, parameters: object, systemd: bool) -> None:
+        self._tree, self._unit, self._parameters, self._systemd = tree, unit, parameters, systemd
+        self._assignments: Optional[list[Assignment]] = None
+
+    def unit(self, key: str) -> Optional[str]:
+        return setting_at_boot(self._unit, key)
+
+    def parameter(self, name: str) -> Optional[str]:
+        """Return a parameter's value. A boot loader that cannot be read counts as one without the parameter."""
+        return argument(self._parameters, name)
+
+    def sysctl(self, key: str) -> Optional[str]:
+        if self._assignments is None:
+            self._assignments = assignments(self._tree, self._systemd)
+        return effective(self._assignments, (key,))[key]
 
 
 def read(tree: Tree, boot: NextBoot, requested: Sequence[str] = ()) -> dict[str, Part]:

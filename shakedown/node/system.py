@@ -8,10 +8,7 @@ import time
 from .setting import online_cpus
 from .tree import Part, Tree, Unreadable, attempt, attempt_or, is_unreadable, pick
 
-_FAMILIES = {
-    "debian": {"debian", "ubuntu"},
-    "rhel": {"rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn"},
-}
+_FAMILIES = {"debian": {"debian", "ubuntu"}, "rhel": {"rhel", "centos", "fedora", "rocky", "almalinux", "ol", "amzn"}}
 
 
 def parse_os_release(lines: list[str]) -> dict[str, str]:

@@ -23,15 +23,15 @@ _WHY = {
 
 
 class Unreadable(Exception):
-    """A reading that could not be taken: `why` is one of state.py's reasons, `detail` names the file or the tool."""
+    """A reading that could not be taken: `reason` is one of state.py's reasons, `detail` names the file or the tool."""
 
-    def __init__(self, why: str, detail: str = "") -> None:
-        super().__init__(why, detail)
-        self.why = why
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
         self.detail = detail
 
     def as_part(self) -> Part:
-        return {"unreadable": self.why, "detail": self.detail[:500]}
+        return {"unreadable": self.reason, "detail": self.detail[:500]}
 
 
 def explain(error: BaseException) -> Unreadable:
@@ -78,7 +78,7 @@ def pick(part: Any, *names: str) -> Any:
 class Tree:
     """The node's files below `root`: "/" on a node, a recorded or generated tree in a test.
 
-    What a kernel tells by system call only (addresses, room on disks, ...) has no file; a tree that is not the live
+    What a kernel reports by system call only (addresses, room on disks, ...) has no file; a tree that is not the live
     one holds it in `recorded.json`, one key per subject.
     """
 

@@ -39,10 +39,6 @@ def parse_driver(lines: list[str]) -> str:
     return names[0]
 
 
-def _sha256(tree: Tree, path: str) -> str:
-    return hashlib.sha256(tree.raw(path)).hexdigest()
-
-
 def _library(tree: Tree) -> str:
     path = tree.first(*(folder + "/libibverbs.so.1" for folder in _LIBRARY_FOLDERS))
     if path is None:
@@ -62,7 +58,7 @@ def _providers(tree: Tree) -> list[Part]:
                         "path": path,
                         "provider": provider[0],
                         "abi": provider[1],
-                        "sha256": attempt(_sha256, tree, path),
+                        "sha256": attempt(lambda path: hashlib.sha256(tree.raw(path)).hexdigest(), path),
                         "target": os.readlink(tree.path(path)) if tree.is_link(path) else None,
                     }
                 )

@@ -91,7 +91,7 @@ def as_word(text: str) -> str:
 
 def search(attempt: str, otherwise: str) -> str:
     """Return a shell command that makes the attempt with each "$python" that the node has, in the order of preference.
-    The attempt leaves by itself with the one that will do; `otherwise` follows where none did."""
+    The attempt exits with the first one that will do; `otherwise` follows where none did."""
     return (
         f"for python in {' '.join(PYTHONS)}; do "
         f'command -v "$python" >/dev/null 2>&1 || continue; {attempt}; done; {otherwise}'
@@ -129,7 +129,7 @@ def _defined(text: str) -> set[str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)} - {"TYPE_CHECKING"}
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found
 
 

@@ -25,7 +25,6 @@ from shakedown.node import (
     interfaces,
     kernel_log,
     modules,
-    mtu,
     pci,
     rdma,
     software,
@@ -33,8 +32,8 @@ from shakedown.node import (
     system,
     verbs,
 )
-from shakedown.node.next_boot import NextBoot
 from shakedown.node.settings import SETTINGS
+from shakedown.node.sysctl import NextBoot
 from shakedown.node.tree import Tree, Unreadable
 from tests.node_trees import pci_config
 
@@ -164,13 +163,13 @@ class TestMtu:
     )  # fmt: skip
     def test_known_places(self, tree: Tree, write: Write, path: str, text: str) -> None:
         write(path, text)
-        persisted = mtu.Persisted(tree, UNIT)
+        persisted = interfaces.PersistedMtu(tree, UNIT)
         assert (persisted("ens1"), persisted("ens2"), persisted("ens3")) == ("9000", "9000", None)
 
     def test_our_unit_wins(self, tree: Tree, write: Write) -> None:
         write("/etc/systemd/network/a.network", "[Match]\nName=ens1\n[Link]\nMTUBytes=1500\n")
-        assert mtu.Persisted(tree, UNIT)("ens1") == "9000"
-        assert mtu.Persisted(tree, {"enabled": False, "settings": UNIT["settings"]})("ens1") == "1500"
+        assert interfaces.PersistedMtu(tree, UNIT)("ens1") == "9000"
+        assert interfaces.PersistedMtu(tree, {"enabled": False, "settings": UNIT["settings"]})("ens1") == "1500"
 
 
 INFO = {"ServerVersion": "27.5.1", "DockerRootDir": "/var/lib/docker", "ContainersRunning": 2}
@@ -398,7 +397,7 @@ def test_the_mounts_that_a_path_can_reach(tmp_path: Path) -> None:
 def test_what_would_be_mounted_by_asking_is_not_asked(tree: Tree, write: Write) -> None:
     write("/proc/self/mounts", "systemd-1 /home autofs rw 0 0\n")
     (part,) = disks.read(tree)
-    assert part["free_bytes"]["unreadable"] == "missing" and "when it is needed" in part["free_bytes"]["detail"]
+    assert part["free_bytes"]["unreadable"] == "missing" and "on demand" in part["free_bytes"]["detail"]
 
 
 def test_a_file_server_that_is_gone_costs_its_own_room(

@@ -125,7 +125,7 @@ def test_what_was_not_fetched_is_missing_and_what_nobody_may_read_is_not_permitt
     for files, why in (({}, "missing"), ({thp.evidence: None}, "not permitted")):
         with pytest.raises(Unreadable) as error:
             thp.read(Fetched(files, {}), "")
-        assert error.value.why == why
+        assert error.value.reason == why
 
 
 def test_of_a_choice_the_bracketed_word_counts_and_none_is_malformed(tmp_path: Path) -> None:

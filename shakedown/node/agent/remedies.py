@@ -1,9 +1,9 @@
-"""What the agent puts back, where the desired state allows that: values that run now and that jobs do not notice.
+"""Repairs by the agent, where the desired state allows them: values that run now and that jobs do not notice.
 
 It is the code that the operations and the boot unit set these values with (`shakedown/node/settings`). What stood there
 is recorded first, for rollback, unless an earlier change has done so. What a file says for the next boot is left to the
 controller, and so is whatever is disruptive. Nothing is done more often than the desired state allows in a day: what
-somebody keeps changing is for a person.
+another program keeps changing is for a person.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import os
 import stat
 import time
 from typing import Any, Dict, Iterator, List, Tuple
+
+from shakedown.common.text import file_name
 
 from ..devices import ACCESS
 from ..modules import kernel_name
@@ -192,8 +194,6 @@ def group_of(gid: int) -> str:
 
 def make(tree: Tree, change: Change, state: str) -> str:
     """Record what stands there, and change it. Raises Failed, Unsafe, OSError."""
-    from shakedown.common.text import file_name
-
     records = sound(os.path.join(state, BEFORE), 0o700)
     name = file_name(change.setting) + ".json"
     if records.look(name) is None:

@@ -3,7 +3,7 @@
     run.py [--config FILE] [--state FOLDER] [--root FOLDER]
 
 The exit code says whether the check itself was made, not what it came to: 0, 1 where it could not be, 75 where
-another one is under way. What cannot be checked is told as unknown.
+another one is under way. What cannot be checked is reported as unknown.
 """
 
 from __future__ import annotations

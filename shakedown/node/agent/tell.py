@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Tuple
 
+from shakedown.common.text import printable
+
 from ..safe_files import sound
 from .models import as_json as compact
 
@@ -46,8 +48,6 @@ def message(result: Dict[str, Any]) -> str:
 def journal(result: Dict[str, Any]) -> Iterator[str]:
     """Yield a line for each finding that is not ok, with syslog's level in front (sd-daemon(3)), and a last line. Users
     of the node choose names of processes and of files; such a name begins no line of the journal."""
-    from shakedown.common.text import printable
-
     for line in _lines(result):
         yield printable(line, LONGEST)
 
@@ -80,10 +80,7 @@ def metrics(result: Dict[str, Any], known: Dict[str, Any]) -> str:
         ("shakedown_verdict", [(["", word], word == result["verdict"]) for word in ("ok", "drift", "fail", "unknown")]),
         ("shakedown_finished_timestamp_seconds", [([""], result["at"])]),
         ("shakedown_findings", [([node, word], result["counts"][word]) for word in VERDICTS]),
-        (
-            "shakedown_finding_not_ok",
-            [([node, finding["name"], finding["verdict"]], 1) for finding in not_ok(result)],
-        ),
+        ("shakedown_finding_not_ok", [([node, finding["name"], finding["verdict"]], 1) for finding in not_ok(result)]),
     ]
     lines = []
     for name, samples in rows:

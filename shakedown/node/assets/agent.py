@@ -6,7 +6,7 @@ Reads one JSON object from standard input: `do`, and what that needs:
                files: path -> [text, mode]
     remove     home, paths: files of ours, folders: those that go if nothing else is in them
 
-A failure is one line on standard error, exit code 1. Everything is root's, below folders that nobody else may write,
+A failure is one line on standard error, exit code 1. Everything is root's, below folders that no other user may write,
 and is in its place whole or not at all.
 """
 

@@ -3,14 +3,14 @@
 Reads one JSON object from standard input: `do`, and what that needs:
 
     write    path, lines, mode, once (leave one that is there), folder_mode (of folders that are missing), root (what to
-             say to anybody else); modes in octal
+             say to any other user); modes in octal
     place    path, content (base64), mode
     keep     path, kept: a copy of what stands at a path, a link as a link, unless one is kept already
     restore  kept, path: the copy back in its place
     remove   paths, marked (only those that begin with it, within their first lines)
     forget   path: a whole folder, and the state folder around it where nothing else is in it
     folder   path: have it, and look whether it is safe to work in as this user
-    token, see, untoken    folder, name, content: a mark in a folder that may be anybody's
+    token, see, untoken    folder, name, content: a mark in a folder that may be any user's
 
 A failure is one line on standard error, exit code 1. No link is followed that another user could have made, and nothing
 is written where another user could redirect it; only tokens go into folders of others, under a name of their own.

@@ -2,8 +2,9 @@
 
 flock does not reach across nodes on every network file system, the creation of a file that must not exist does (NFS
 since version 3, RFC 1813, CREATE with EXCLUSIVE). So the lock is such a file, in which its holder counts on; one that
-has stood still for LEASE_S is of a holder that is dead. No clock of another node is needed: whoever waits looks on his
-own. The work itself goes into a part of its own, so a holder that was only asleep can spoil nothing when it wakes up.
+has stood still for LEASE_S is of a holder that is dead. No clock of another node is needed: a waiting process looks on
+its own. The work itself goes into a part of its own, so a holder that was only asleep can spoil nothing when it wakes
+up.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ WIDTH = 400
 
 
 class Lease:
-    """A held lock. `lost` becomes true where somebody else has taken it over."""
+    """A held lock. `lost` becomes true where another process has taken it over."""
 
     def __init__(self, folder: Folder, name: str, token: str, fd: int) -> None:
         self.folder, self.name, self.token, self.fd = folder, name, token, fd

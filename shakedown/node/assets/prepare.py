@@ -37,8 +37,8 @@ class PrepareError(Exception):
     """Why there is no data."""
 
 
-class Said:
-    """What the program says, passed on as far as anybody would read it."""
+class Output:
+    """The program's output, passed on as far as a person would read it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.last: List[str] = []
@@ -79,7 +79,7 @@ def run_program(job: Dict[str, Any], name: str, part: str, lease: Lease, deadlin
     except FileNotFoundError:
         raise PrepareError("{} is not installed".format(job["engine"])) from None
     assert child.stdout is not None
-    output = Said(child.stdout)
+    output = Output(child.stdout)
     begun = shown = time.monotonic()
     try:
         while child.poll() is None:

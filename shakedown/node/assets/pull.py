@@ -151,7 +151,7 @@ class Engine:
             env=self.environment,
         )
         assert child.stdout is not None
-        output = Said()
+        output = Output()
         reader = threading.Thread(target=output.collect, args=(child.stdout,), daemon=True)
         reader.start()
         started = shown = moved = time.monotonic()
@@ -195,8 +195,8 @@ class Engine:
             raise PullError("engine", "image inspect gives no JSON: {}".format(clean(text, 200))) from None
 
 
-class Said:
-    """What an engine says of a pull, of which only what is needed is kept; its lines add up to "3 of 12 layers".
+class Output:
+    """An engine's output of a pull, of which only the needed part is kept; its lines add up to "3 of 12 layers".
     Neither docker nor podman prints bytes without a terminal: those are what the disk that it stores on has lost since
     the pull began, to whomever, beside the compressed size that the registry gave."""
 

@@ -35,7 +35,7 @@ MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.dock
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 TIMEOUT_S = 20
-ALL_S = 120  # for everything that is asked: a server that sends a byte now and then never times out by itself
+ALL_S = 120  # for all requests: a server that sends a byte now and then never reaches a timeout of one read
 MANIFEST_BYTES = (
     4 << 20
 )  # what registries have to take at most (OCI distribution specification 1.1, "Pushing manifests")
@@ -44,7 +44,7 @@ REDIRECTS = 5
 
 
 class Refused(Exception):
-    """What a registry answered is not gone along with; `kind` is one of pull.py's."""
+    """An answer of a registry that is not accepted; `kind` is one of pull.py's."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)

@@ -1,11 +1,11 @@
-"""Travels with scripts that run on a node: what a server or an engine said, as it may be shown."""
+"""Travels with scripts that run on a node: messages of a server or an engine, as they may be shown."""
 
 from __future__ import annotations
 
 REPLACED = chr(0xFFFD)  # spelt so: a node whose locale is not UTF-8 gets this file as an argument
 
 
-# Fillers, joiners and variation selectors: letters and marks to Python, and nothing to whoever reads them.
+# Fillers, joiners and variation selectors: letters and marks to Python, and nothing to a reader.
 _UNSEEN = (
     *((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x3164, 0x3164)),
     *((0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xE0000, 0xE0FFF)),

@@ -1,11 +1,11 @@
 """The watchdog's requests: a Unix socket in a folder that its owner alone can enter.
 
-The folder is made anew for each run, 0700, under a name that nobody can take beforehand: in /run/shakedown for root, in
-/tmp for others. Both are the node's own, where a home may be shared by many nodes; a user's folder in /run goes when he
-logs out. The run folder says where it is. Each side asks the kernel who the other one is before it believes anything:
-the watchdog hears its own user and root, a visit believes the process that the run folder names, by pid, start time
-and user. Nothing that a client sends, or does not send, stops the watchdog: no call in here waits for a client, and
-each connection ends after a few seconds, however it uses them.
+The folder is made anew for each run, 0700, under a name that no user can take beforehand: in /run/shakedown for root,
+in /tmp for others. Both are the node's own, where a home may be shared by many nodes; a user's folder in /run goes when
+he logs out. The run folder says where it is. Each side asks the kernel who the other one is before it believes
+anything: the watchdog hears its own user and root, a visit believes the process that the run folder names, by pid,
+start time and user. Nothing that a client sends, or does not send, stops the watchdog: no call in here waits for a
+client, and each connection ends after a few seconds, however it uses them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class RequestSocket:
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent())
         self._claim = _open_folder(self.folder)
-        fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `sweep` sees by it that somebody is here
+        fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)  # `sweep` sees by it that a watchdog is here
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connections: List[_Connection] = []
         try:
@@ -210,7 +210,7 @@ def sweep() -> None:
             if os.listdir(claim) == [_SOCKET]:  # an empty one may be about to be used
                 _remove(path)
         except OSError:
-            pass  # somebody listens there
+            pass  # a watchdog listens there
         finally:
             os.close(claim)
 

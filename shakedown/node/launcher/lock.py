@@ -1,14 +1,14 @@
-"""The node's lock: one run per node, and nobody without rights over a run can refuse it the node.
+"""The node's lock: one run per node, and only a user with rights over a run can refuse it the node.
 
 Root's lock is a file in a folder that only root can write, `/run/shakedown`, held with flock(2). An ordinary user
-cannot open it, so cannot hold it against root; that it is held anybody reads in /proc/locks, which is the kernel's
+cannot open it, so cannot hold it against root; any user reads in /proc/locks that it is held, which is the kernel's
 word, and whose run it is in the record beside it, which is root's.
 
 Ordinary users have no folder that they share and trust. Their lock is an abstract Unix socket: binding its name is
-atomic, the kernel lets go of it with its last holder, and a connection tells the holder's uid and pid. Anybody can bind
-a name, and what runs for another user cannot be distinguished from what only holds it. So a user is refused by it, with
-uid and pid as the kernel has them; root is not refused, and gets a note. A user who finds root's lock held is refused
-always.
+atomic, the kernel lets go of it with its last holder, and a connection shows the holder's uid and pid. Any user can
+bind a name, and what runs for another user cannot be distinguished from what only holds it. So a user is refused by it,
+with uid and pid as the kernel has them; root is not refused, and gets a note. A user who finds root's lock held is
+refused always.
 
 Neither leaves anything behind that could be stale: the kernel releases both when the last process that has the
 descriptor is gone. The watchdog hands it to the leader: a node stays locked while a leader lives, come what may. The
@@ -32,14 +32,14 @@ from typing import Optional, Set, Tuple
 
 from . import folder, processes
 
-NAME_VARIABLE = "SHAKEDOWN_NODE"  # tells apart several nodes that share their namespaces (tests)
+NAME_VARIABLE = "SHAKEDOWN_NODE"  # separates several nodes that share their namespaces (tests)
 ROOTS = "/run/shakedown"
 _DRAIN = 128  # connections of people who look, taken from the queue in one turn
 _LOOK_S = 0.5  # for a connection to a holder's socket whose queue is full
 
 
 class Busy(Exception):
-    """Somebody else holds the node; the text says who, and since when."""
+    """Another run holds the node; the text says whose, and since when."""
 
 
 class Lock:
@@ -205,7 +205,7 @@ def _bound_by() -> Optional[str]:
         looking.connect(_address())
         pid, uid = peer(looking)
     except OSError:
-        # No listener: it is not bound, or by somebody who hides. /proc/net/unix knows the name, not whose it is.
+        # No listener: it is not bound, or its holder hides. /proc/net/unix knows the name, not whose it is.
         return _hidden_holder()
     finally:
         looking.close()

@@ -154,7 +154,7 @@ def end_with_parent() -> None:
 
 
 def reap_orphans(own: List[int]) -> None:
-    """Collect the exit of adopted processes. `own` are children that somebody else waits for."""
+    """Collect the exit of adopted processes. `own` are children that other code waits for."""
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

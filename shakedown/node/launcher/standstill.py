@@ -1,4 +1,4 @@
-"""What the processes of a run are doing, written down before anything is ended: evidence of a standstill.
+"""Evidence of a hang: what the processes of a run are doing, written down before anything is ended.
 
 Of each process its state, what its threads wait for in the kernel, and its connections whose other end does not
 acknowledge; of a rank that listens (the workload of this project) the flight record of its collectives and the stacks
@@ -179,7 +179,7 @@ def _ask_nccl(path: str) -> None:
                 os.write(pipe, b"1")
                 os.close(pipe)
             except OSError:
-                pass  # nobody listens
+                pass  # no process listens
 
 
 def _ras() -> str:

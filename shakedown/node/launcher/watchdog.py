@@ -23,7 +23,8 @@ SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping",
 
 
 class Watchdog:
-    """One run on one node: setup, ready, running, stopping, over. `ending` is why it ends other than by itself."""
+    """One run on one node: setup, ready, running, stopping, over. `ending` is the reason where the leader does not end
+    alone."""
 
     def __init__(
         self, held: lock.Lock, requests: control.RequestSocket, path: str, job: Dict[str, Any], sign: int
@@ -125,12 +126,7 @@ class Watchdog:
 
     def _environment(self) -> Dict[str, str]:
         """Return the environment of all but the cleanup, which must outlive the end of all that carries the mark."""
-        return {
-            **os.environ,
-            **self._job["environment"],
-            **self._job["secrets"],
-            processes.MARK: self._job["mark"],
-        }
+        return {**os.environ, **self._job["environment"], **self._job["secrets"], processes.MARK: self._job["mark"]}
 
     def _start(
         self, argv: List[str], log: str, environment: Dict[str, str], keep: Tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""A kernel module that is loaded by name, in spite of a blacklist that keeps it from loading by itself."""
+"""A kernel module that is loaded by name, in spite of a blacklist that keeps it from loading automatically."""
 
 from __future__ import annotations
 

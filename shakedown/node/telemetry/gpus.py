@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Tuple
 from .. import gpu, pci
 from ..tree import Tree, Unreadable
 from .library import REASONS, Library
-from .reading import Source, Values, attempted
+from .reading import Source, Values, attempted, together
 
 _RAS_EVERY = 15  # samples: the driver asks each block of the GPU
 # Channel -> files of a hwmon folder, the first that is there, and what one of their units is. temp2 is the junction
@@ -67,12 +67,13 @@ class Gpus(Source):
             for reason, value in self._throttle(bdf, answer, now).items():
                 found["gpu/%s/throttle_%s_s" % (bdf, reason)] = value
             if with_ras:
-                for channel, kind in _RAS.items():
-                    value = answer.get(channel)
-                    if value is None:
-                        value = attempted(partial(gpu.ras_total, self._tree, folder, kind))
-                    found["gpu/%s/%s" % (bdf, channel)] = value
+                totals = answer if "ras_correctable" in answer else together(_RAS, partial(self._ras, folder))
+                found.update({"gpu/%s/%s" % (bdf, channel): totals[channel] for channel in _RAS})
         return found
+
+    def _ras(self, folder: str) -> Values:
+        totals = gpu.ras_totals(self._tree, folder)
+        return {channel: totals[kind] for channel, kind in _RAS.items()}
 
     def _throttle(self, bdf: str, answer: Values, now: float) -> Dict[str, Any]:
         """Return seconds for each reason. The accumulators give the part of the time since the last sample; a status
@@ -85,7 +86,7 @@ class Gpus(Source):
             parts = dict.fromkeys(answer["status"], 1.0)
             kinds = list(REASONS)
         else:
-            return dict.fromkeys(REASONS, self._why(answer))
+            return dict.fromkeys(REASONS, self._reason(answer))
         since = now - self._before.get(bdf, (now, None))[0]
         self._before[bdf] = (now, answer.get("residency"))
         for reason in kinds:
@@ -100,10 +101,10 @@ class Gpus(Source):
         grown = {reason: count - before[1].get(reason, count) for reason, count in counts.items()}
         return {reason: min(max(more / (turns - before[0]), 0.0), 1.0) for reason, more in grown.items()}
 
-    def _why(self, answer: Values) -> Unreadable:
+    def _reason(self, answer: Values) -> Unreadable:
         if "unreadable" in answer:
             return Unreadable(answer["unreadable"]["unreadable"], answer["unreadable"]["detail"])
-        return self.library.why or Unreadable("missing", "amdsmi does not report what limits this GPU")
+        return self.library.reason or Unreadable("missing", "amdsmi does not report what limits this GPU")
 
 
 def _scaled(tree: Tree, path: str, unit: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 from ..children import run_tool
 from ..kernel_log import ERROR, Record, form, kernel_messages, parse_record, parse_records
@@ -21,13 +21,13 @@ _BATCH = 2000  # records at a time, so that a storm does not keep the sampler fr
 
 
 class KernelLog:
-    """`handle`: of /dev/kmsg at the window's begin; None where `why` says why there is none. A line of the file is
+    """`handle`: of /dev/kmsg at the window's begin; None where `reason` says why there is none. A line of the file is
     "<priority>[seconds since boot] message"; what begins with "#" is the sampler's own."""
 
-    def __init__(self, path: str, handle: Optional[int], why: str, tree: Tree, begin: float, wall: float) -> None:
+    def __init__(self, path: str, handle: Optional[int], reason: str, tree: Tree, begin: float, wall: float) -> None:
         self.unreadable: Optional[Unreadable] = None
         self._handle = handle
-        self._why = why
+        self._reason = reason
         self._tree = tree
         self._wall = wall
         self._next: Optional[int] = None  # sequence number
@@ -55,7 +55,7 @@ class KernelLog:
             except BlockingIOError:
                 return False
             except BrokenPipeError:
-                continue  # overwritten before it was read: the next one's number tells how many
+                continue  # overwritten before it was read: the next one's number shows how many
             except OSError as error:
                 self.unreadable = explain(error)
                 self._handle = None
@@ -93,23 +93,16 @@ class KernelLog:
         if self._beyond:
             self._say("# beyond %d records" % self._beyond, always=True)
         if self.unreadable is not None:
-            self._say("# unreadable %s: %s" % (self.unreadable.why, self.unreadable.detail), always=True)
+            self._say("# unreadable %s: %s" % (self.unreadable.reason, self.unreadable.detail), always=True)
         self._say("# end monotonic=%.6f" % end, always=True)
         os.close(self._file)
 
     def _from_journal(self) -> None:
         """Take the kernel's log from the journal, which groups adm and systemd-journal may read. An empty answer proves
         nothing, so a record of this boot is requested first: there always is one."""
-        refused = Unreadable("not readable", self._why)
+        refused = Unreadable("not readable", self._reason)
         try:
-            argv = [
-                self._tree.tool("journalctl"),
-                "--dmesg",
-                "--boot",
-                "--quiet",
-                "--no-pager",
-                "--output=json",
-            ]
+            argv = [self._tree.tool("journalctl"), "--dmesg", "--boot", "--quiet", "--no-pager", "--output=json"]
             if not run_tool([*argv, "--lines=1"], _JOURNAL_S).strip():
                 raise refused
             until = "--until=@%.6f" % self._wall
@@ -141,12 +134,8 @@ def _of_journal(text: str) -> Iterator[Record]:
         try:
             fields = json.loads(line)
             microseconds = fields.get("_SOURCE_MONOTONIC_TIMESTAMP") or fields["__MONOTONIC_TIMESTAMP"]
-            message = _as_text(fields["MESSAGE"]).split("\n", 1)[0]
-            yield Record(0, int(fields["PRIORITY"]) & 7, int(microseconds) / 1e6, message)
+            message = fields["MESSAGE"]  # one that is no UTF-8 comes as the numbers of its bytes
+            text = message if isinstance(message, str) else bytes(message).decode("utf-8", "replace")
+            yield Record(0, int(fields["PRIORITY"]) & 7, int(microseconds) / 1e6, text.split("\n", 1)[0])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue  # no record, or one without a message
-
-
-def _as_text(message: Any) -> str:
-    """Return a message; where a message is no UTF-8 the journal gives the bytes as numbers."""
-    return message if isinstance(message, str) else bytes(message).decode("utf-8", "replace")

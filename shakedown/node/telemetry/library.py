@@ -1,4 +1,4 @@
-"""What AMD's library tells of the GPUs, from a process of its own: it may hang or crash, and the sampler goes on.
+"""GPUs as AMD's library reports them to a process of its own: it may hang or crash, and the sampler goes on.
 
 The process is asked over a pipe, a byte for each sample. It reads the driver's table of metrics by the library's
 structure itself: the package's own function takes it apart into hundreds of values, at a millisecond for each GPU.
@@ -16,7 +16,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .. import smi
 from ..tree import Tree, Unreadable, attempt, explain
-from . import priority
 
 _START_S = 20.0  # importing the package and asking it for the GPUs
 _ANSWER_S = 2.0
@@ -53,18 +52,18 @@ _MASKS = {reason: sum(1 << bit for bit in bits) for reason, bits in _BITS.items(
 
 
 class Library:
-    """The process that asks the library. `ask` gives each GPU's values by its BDF; `why` says why it gives none any
+    """The process that asks the library. `ask` gives each GPU's values by its BDF; `reason` says why it gives none any
     more."""
 
     def __init__(self, tree: Tree) -> None:
-        self.why: Optional[Unreadable] = None
+        self.reason: Optional[Unreadable] = None
         self.cpu_s = 0.0  # what the process has used
         self._process: Optional[multiprocessing.process.BaseProcess] = None
         self._deadline = _START_S
         try:
             smi.library_path(tree)
         except Unreadable as error:
-            self.why = error
+            self.reason = error
             return
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, theirs, self._pipe))
@@ -73,7 +72,7 @@ class Library:
 
     def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
         """Return the channels that have a value, by the GPU's BDF. Empty where the library does not answer."""
-        if self.why is not None:
+        if self.reason is not None:
             return {}
         try:
             self._pipe.send(with_ras)
@@ -92,8 +91,8 @@ class Library:
         found: Dict[str, Dict[str, Any]] = gpus
         return found
 
-    def _end(self, why: Unreadable) -> None:
-        self.why = why
+    def _end(self, reason: Unreadable) -> None:
+        self.reason = reason
         self.close()
 
     def close(self) -> None:
@@ -103,6 +102,18 @@ class Library:
             self._process.kill()
             self._process.join(0.5)
             self._process = None
+
+
+def lower_priority() -> None:
+    """Take nice 19, the idle class of the disk scheduler, and SCHED_IDLE: a three-hundredth of a CPU that has other
+    work. What the kernel refuses stays as it was."""
+    for change in (lambda: os.nice(19), _idle_disk, lambda: os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))):
+        attempt(change)
+
+
+def _idle_disk() -> None:
+    psutil = Tree().psutil
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
 def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
@@ -126,7 +137,7 @@ def _serve(tree: Tree, pipe: Connection, other_end: Connection) -> None:
             ({bdf: _values(module, handle, with_ras) for bdf, module, handle in gpus}, error, time.process_time())
         )
         if not lowered:
-            priority.lower()
+            lower_priority()
             lowered = True
 
 

@@ -21,7 +21,7 @@ COUNTERS = {
     "cnp_received": ("rp_cnp_handled", "rx_rdma_cnp_pkts"),
     "ecn_marked": ("np_ecn_marked_roce_packets", "rx_rdma_ecn_pkts"),
 }
-RISEN = 500  # changes of a counter that are told
+RISEN = 500  # changes of a counter that are reported
 
 
 def interfaces(tree: Tree, used: Optional[str]) -> List[str]:
@@ -71,8 +71,8 @@ def _words(tree: Tree, path: str) -> int:
 
 
 class Errors(Source):
-    """The error counters of each device, added up; those that rise are told by name. Some drivers ask the device for
-    each of them, so they are read less often than bytes."""
+    """The error counters of each device, added up; those that rise are reported by name. Some drivers ask the device
+    for each of them, so they are read less often than bytes."""
 
     every = 5
 
@@ -92,7 +92,7 @@ class Errors(Source):
         self.names = [device + "/errors" for device in [*self._paths, *("net/" + name for name in self._interfaces)]]
         self._known: Dict[str, int] = {}
         self._risen: List[Values] = []
-        self._told = 0
+        self._reported = 0
 
     def risen(self) -> List[Values]:
         """Return the changes since the last call."""
@@ -115,8 +115,8 @@ class Errors(Source):
         known = {device + "/" + name: value for name, value in values.items() if not isinstance(value, Unreadable)}
         for counter, value in known.items():
             before = self._known.setdefault(counter, value)
-            if value > before and self._told < RISEN:
-                self._told += 1
+            if value > before and self._reported < RISEN:
+                self._reported += 1
                 self._risen.append({"counter": counter, "from": before, "to": value})
             self._known[counter] = value
         if known:
@@ -125,7 +125,8 @@ class Errors(Source):
 
 
 class Congestion(Source):
-    """Counts of each RDMA device that has them, and of each interface whose driver tells its priority flow control."""
+    """Counts of each RDMA device that has them, and of each interface whose driver reports its priority flow
+    control."""
 
     every = 5
 

@@ -7,7 +7,7 @@ import os
 from typing import Any, Dict
 
 LIMIT = 4 << 20  # bytes: 8 GPUs and 8 NICs fill it in about two hours at 2 s
-_RESERVE = 64 << 10  # for the last lines, and for what is told of counters and readings
+_RESERVE = 64 << 10  # for the last lines, and for reports of counters and readings
 _SAMPLE = b'{"t":'  # how a sample begins; other lines name their kind first
 
 

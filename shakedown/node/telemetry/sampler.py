@@ -19,9 +19,10 @@ import traceback
 from typing import Any, Dict, List, Optional
 
 from ..tree import Tree, Unreadable, attempt_or
-from . import network, priority
+from . import network
 from .gpus import Gpus
 from .kernel import KernelLog
+from .library import lower_priority
 from .machine import Machine
 from .output import Output
 from .reading import Source, rounded, together
@@ -29,7 +30,7 @@ from .reading import Source, rounded, together
 SCHEMA = 1
 SHARE = 0.008  # of one core: what samples may cost; where they cost more they are taken less often
 LONGEST_S = 60.0  # between two samples, whatever they cost
-TOLD = 4096  # channels of which is told why they cannot be read
+REPORTED = 4096  # channels whose reason is written down where they cannot be read
 FIRST = 3  # samples whose cost is not yet taken for what the others will cost
 
 
@@ -39,7 +40,7 @@ class Sampler:
     def __init__(self, folder: str, interval_s: float, tree: Tree, interface: Optional[str] = None) -> None:
         self._tree = tree
         self._interval = self._shortest = interval_s
-        self._why: Optional[str] = None
+        self._reason: Optional[str] = None
         self._wake, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._output = Output(os.path.join(folder, "telemetry.jsonl"))
         self._gpus = Gpus(tree)
@@ -52,13 +53,13 @@ class Sampler:
             network.Congestion(tree, network.interfaces(tree, interface)),
         ]
         self._channels = [name for source in self._sources for name in source.names]
-        self._told: Dict[str, str] = {}
+        self._reported: Dict[str, str] = {}
         self._turn = 0
         self._spent: List[float] = []  # CPU seconds, behind each of the last samples
 
-    def stop(self, why: str) -> None:
+    def stop(self, reason: str) -> None:
         """Have `serve` come to its end. May be called by a signal's handler."""
-        self._why = self._why or why
+        self._reason = self._reason or reason
         os.write(self._waker, b"s")
 
     def begin(self) -> None:
@@ -77,17 +78,17 @@ class Sampler:
         )
 
     def serve(self, kernel: KernelLog, kmsg: Optional[int]) -> None:
-        """Sample until somebody calls `stop` or the parent is gone. The kernel's messages are taken when they come."""
+        """Sample until `stop` is called or the parent is gone. The kernel's messages are taken when they come."""
         parent, due = os.getppid(), time.monotonic()
-        while self._why is None:
+        while self._reason is None:
             kernel.drain()
             if time.monotonic() >= due:
                 self.sample()
                 if self._turn == 1:
-                    priority.lower()  # not before: on a node where every CPU is busy it would take half a minute
+                    lower_priority()  # not before: on a node where every CPU is busy it would take half a minute
                 due = time.monotonic() + self._interval
             if os.getppid() != parent:
-                self._why = "the watchdog is gone"
+                self._reason = "the watchdog is gone"
             watched = [self._wake] + ([kmsg] if kmsg is not None else [])
             ready, _, _ = select.select(watched, [], [], max(0.0, min(due - time.monotonic(), 1.0)))
             if kmsg in ready and self._wake not in ready:
@@ -112,11 +113,11 @@ class Sampler:
     def _tell_unreadable(self, now: float, values: Dict[str, Any]) -> None:
         reasons: Dict[str, List[str]] = {}
         for name, value in values.items():
-            if isinstance(value, Unreadable) and name not in self._told and len(self._told) < TOLD:
-                self._told[name] = value.why
-                reasons.setdefault(("%s: %s" % (value.why, value.detail))[:400], []).append(name)
-        for why, channels in reasons.items():
-            self._output.tell({"kind": "unreadable", "t": round(now, 3), "why": why, "channels": channels})
+            if isinstance(value, Unreadable) and name not in self._reported and len(self._reported) < REPORTED:
+                self._reported[name] = value.reason
+                reasons.setdefault(("%s: %s" % (value.reason, value.detail))[:400], []).append(name)
+        for reason, channels in reasons.items():
+            self._output.tell({"kind": "unreadable", "t": round(now, 3), "why": reason, "channels": channels})
 
     def _cpu_s(self) -> float:
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -138,7 +139,7 @@ class Sampler:
             {
                 "kind": "end",
                 "t": round(time.monotonic(), 3),
-                "why": self._why or "stopped",
+                "why": self._reason or "stopped",
                 "samples": self._output.samples,
                 "thinned": self._output.thinned,
                 "interval_s": round(self._interval, 3),
@@ -180,7 +181,7 @@ def main(arguments: List[str]) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sampler.stop("the job is over"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # blocked by the watchdog until somebody listens
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # blocked by the watchdog until the sampler listens
     code = 1
     try:
         sampler.begin()

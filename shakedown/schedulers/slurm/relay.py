@@ -224,7 +224,7 @@ def name_of(text: str) -> str:
 
 def holder_address(holder: str) -> str:
     """Return where the batch script of a job listens: a name of the network namespace, no file. Any user of the node
-    may take such a name, so `holder` is one that nobody knows before it is taken."""
+    may take such a name, so `holder` is one that no user knows before it is taken."""
     return "\0shakedown-slurm-%s" % holder
 
 
