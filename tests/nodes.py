@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from shakedown.common.text import file_name
+from shakedown.jobs.answers import Status
 from shakedown.jobs.launch import LaunchPlan, NodePlan
-from shakedown.jobs.remote import Node, Status
+from shakedown.jobs.remote import Node
 
 RUN = f"run-{os.getpid()}"
 """The id of a test's run: a launcher ends what carries its mark on the whole machine, so test processes must differ."""

@@ -11,8 +11,9 @@ from shakedown.common.text import file_name
 from shakedown.evidence.results import Failure, NodeResult
 from shakedown.evidence.telemetry import KERNEL_LOG, SAMPLES
 from shakedown.evidence.telemetry.timing import NodeClock
+from shakedown.jobs.answers import NoAnswer, Refused, Status
 from shakedown.jobs.job import Clock, Timeouts
-from shakedown.jobs.remote import NoAnswer, Node, Refused, Status
+from shakedown.jobs.remote import Node
 from shakedown.logs.kept_logs import LEADER, KeptLog, LogFile, LogQuota, names_on_controller
 from shakedown.logs.lines import LineSplitter
 from shakedown.logs.log import Iteration, LogReader
@@ -24,8 +25,10 @@ _LOOK_S = 0.5  # within which a node notices that its log has grown or its leade
 
 
 class Member:
-    """Owned by one task (`run`); the supervisor reads its fields and sets `go`, `stop`, `finish`
-    and `given_up`."""
+    """One node of a job. Its own task (`run`) owns it.
+
+    The supervisor reads its fields and sets `go`, `record_hang`, `stop`, `finish` and `given_up`.
+    """
 
     def __init__(
         self,
@@ -38,9 +41,9 @@ class Member:
     ) -> None:
         self.name = node.name
         self.go = False
-        self.stop: str | None = None  # why
-        self.look = False  # have it written down what the processes are doing
-        self.looked = False
+        self.stop: str | None = None  # the reason
+        self.record_hang = False  # have the node record what the processes are doing
+        self.hang_recorded = False
         self.finish = False  # collect and remove, when the run is over on this node
         self.given_up = False  # no time is left for it
         self.status = Status(watchdog=True)
@@ -48,7 +51,7 @@ class Member:
         self.answered_at = self.clock.now()
         self.asked_at = self.answered_at  # when the last exchange that was answered began: it was there then, no later
         self.asked_before = self.answered_at  # and the one before that
-        self.silence: str | None = None  # why the last command got no answer
+        self.silence: str | None = None  # the reason why the last command got no answer
         self.heard_at = self.answered_at  # the node was there, though its watchdog may have been silent
         self.started_at: float | None = None
         self.exited_at: float | None = None
@@ -70,7 +73,7 @@ class Member:
         self._folder = log_dir / file_name(self.name)
         self._quota = quota or LogQuota()
         self._logs: dict[str, LogFile] = {}  # by their names on the node; the leader's first
-        self._looked_at: list[str] = []  # the files of what was written down of a standstill, on the node
+        self._hang_files: list[str] = []  # the files of a hang's record, on the node
         self._fetched: set[str] = set()  # and those of which no more is to be had
         self._notes: list[str] = []
         self._left: list[str] = []  # running on the node, or maybe
@@ -114,16 +117,18 @@ class Member:
         )
 
     def _no_sooner(self, when: float) -> float:
-        """Of a moment that the node tells in this exchange, by its age: the answer took its time, and a node does not
-        look all the time."""
+        """Return the earliest that a moment can have been which the node reports, by its age, in this exchange.
+
+        The answer took its time, and a node does not look all the time.
+        """
         return when - (self.clock.now() - self._asking) - _LOOK_S
 
     def kept(self) -> int:
-        """Bytes of its logs that have come in."""
+        """Return how many bytes of its logs have come in."""
         return sum(log.kept for log in self._logs.values())
 
     def result(self) -> NodeResult:
-        """This node's part of the job's result."""
+        """Return this node's part of the job's result."""
         left = [*self._left, *([self._not_removed()] if self._node.prepared and not self.removed else [])]
         kept = self._close_logs()
         return NodeResult(
@@ -145,22 +150,24 @@ class Member:
         return self.exited_at is None or self.exited_at >= self._stopped_at
 
     def _not_removed(self) -> str:
-        why = self.silence or "no time"
-        if self._node.known:
+        reason = self.silence or "no time"
+        if self._node.confirmed:
             return (
-                f"not cleaned up ({why}): its watchdog ends the job {self._timeouts.lease_s:.0f} s after the"
+                f"not cleaned up ({reason}): its watchdog ends the job {self._timeouts.lease_s:.0f} s after the"
                 " controller's last poll, or its guardian where the watchdog is stopped, some seconds later (where both"
                 f" are stopped or killed, the next run is refused and names what to end); {self._node.run_dir} stays"
             )
         return (
-            f"may be busy ({why}): its answer to the preparation was lost. A watchdog that was left there"
+            f"may be busy ({reason}): its answer to the preparation was lost. A watchdog that was left there"
             f" ends by itself within {self._timeouts.lease_s:.0f} s; to end it at once, send SIGTERM to the process for"
             f" which the next run is refused, and remove ~/.cache/shakedown/runs/{self._node.run_id}"
         )
 
     def _close_logs(self) -> list[KeptLog]:
-        """Every log as it was kept. Of a job that ran, a log of the plan that nobody came to ask for is an empty one
-        that is not whole: it may hold the figures."""
+        """Close every log and return what was kept of it.
+
+        Of a job that ran, a log of the plan that was never fetched is empty and incomplete: it may hold the figures.
+        """
         for name, file in self._files().items():
             if (
                 self.started_at is not None
@@ -169,19 +176,19 @@ class Member:
             ):
                 with suppress(OSError):
                     self._open(name, file)
-        why = f"the node could not be asked for it ({self.silence or 'no time was left'})"
-        whole = {**dict.fromkeys(self._logs, why), **dict.fromkeys(self._fetched, ""), LEADER: self._why_cut()}
-        return [log.close(whole[name]) for name, log in self._logs.items()]
+        reason = f"the node could not be asked for it ({self.silence or 'no time was left'})"
+        missing = {**dict.fromkeys(self._logs, reason), **dict.fromkeys(self._fetched, ""), LEADER: self._missing()}
+        return [log.close(missing[name]) for name, log in self._logs.items()]
 
     def _files(self) -> dict[str, str]:
-        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, *self._looked_at]
+        further = [*self._node.plan.logs, SAMPLES, KERNEL_LOG, *self._hang_files]
         return names_on_controller(["setup.log", "cleanup.log", *further])
 
-    def _why_cut(self) -> str:
-        """Why the leader's log is not all that the job has said; empty where it is."""
+    def _missing(self) -> str:
+        """Return why the leader's log lacks a part of what the job printed; empty where it is complete."""
         status = self.status
         if status.rebooted:
-            return "the node was rebooted in mid-run, and what it had not written to its disk is lost"
+            return "the node rebooted during the job, and what it had not written to its disk is lost"
         if not self._log_closed:
             return f"the node could not be asked for the rest ({self.silence or 'no time was left'})"
         if status.survivors:
@@ -193,7 +200,7 @@ class Member:
     def _prepare(self, secrets: dict[str, str]) -> None:
         try:
             self._notes += self._node.prepare(secrets, self._timeouts.lease_s, self._timeouts.grace_s)
-        except NoAnswer as error:  # it may be prepared all the same: it is asked for the run until that is known
+        except NoAnswer as error:  # it may be prepared all the same: the run is looked for until that is certain
             self.silence = str(error)
             self.fail("unreachable", f"{self.name}: {error}")
         self.answered_at = self.heard_at = self.clock.now()
@@ -202,8 +209,8 @@ class Member:
     def _step(self) -> None:
         self._asking = self.clock.now()
         try:
-            backlog = self._visit() if self._node.known else self._find()
-            self.silence = None if self._node.known else self.silence
+            backlog = self._visit() if self._node.confirmed else self._find()
+            self.silence = None if self._node.confirmed else self.silence
             self.asked_before, self.asked_at = self.asked_at, self._asking
             self.answered_at = self.heard_at = self.clock.now()
         except NoAnswer as error:
@@ -213,7 +220,7 @@ class Member:
             self._rest()
 
     def _find(self) -> bool:
-        """Stop the run by its id, where nobody knows whether it was prepared."""
+        """Stop the run by its id, where it is not certain whether it was prepared."""
         if self.stop:
             try:
                 self._node.stop(self.stop)
@@ -225,7 +232,7 @@ class Member:
         return False
 
     def _visit(self) -> bool:
-        """One exchange with the node. True where more of the log waits."""
+        """Exchange commands with the node once. Return whether more of the log waits."""
         if self.stop and not self._stop_sent and not self.status.over:
             self._stopped_at = self.clock.now()
             self._node.stop(self.stop)
@@ -235,8 +242,8 @@ class Member:
         before, asked_at = self.status.offset, self.clock.now()
         self._take(self._node.poll(before))
         self._compare_clocks(asked_at, self.clock.now())
-        if self.look and not self.looked and self.status.state == "running":
-            self._look()
+        if self.record_hang and not self.hang_recorded and self.status.state == "running":
+            self._record_hang()
         if self.status.log and self.status.offset < self.status.size:
             return True
         if self.status.over and self.finish:
@@ -248,7 +255,7 @@ class Member:
         return False
 
     def _compare_clocks(self, asked_at: float, answered_at: float) -> None:
-        """Keep what the shortest exchange says of the node's clock."""
+        """Keep what the shortest exchange shows of the node's clock."""
         if self.status.monotonic is None or not self.status.watchdog:
             return
         uncertainty = (answered_at - asked_at) / 2
@@ -257,21 +264,21 @@ class Member:
             offset = round(then - self.status.monotonic, 6)
             self.node_clock = NodeClock(offset_s=offset, uncertainty_s=round(uncertainty, 6))
 
-    def _look(self) -> None:
-        """Have it written down what the processes are doing; whatever comes of it, once for each standstill."""
+    def _record_hang(self) -> None:
+        """Have the node record what the processes are doing, whatever comes of it, once for each hang."""
         try:
-            looked = self._node.standstill()
-            self._looked_at = looked.files
-            if looked.late:
-                self._notes.append(f"at the standstill this did not come in time: {', '.join(looked.late)}")
+            record = self._node.record_hang()
+            self._hang_files = record.files
+            if record.late:
+                self._notes.append(f"hang: the node did not record this in time: {', '.join(record.late)}")
         except (NoAnswer, Refused) as error:
-            self._notes.append(f"at the standstill nothing was written down: {error}")
-        self.looked = True
+            self._notes.append(f"hang: the node recorded nothing: {error}")
+        self.hang_recorded = True
 
     def _rest(self) -> None:
         until = self.clock.now() + self._timeouts.poll_s
-        wanted = (self.go, self.look, self.stop, self.finish)
-        while self.clock.now() < until and (self.go, self.look, self.stop, self.finish) == wanted:
+        wanted = (self.go, self.record_hang, self.stop, self.finish)
+        while self.clock.now() < until and (self.go, self.record_hang, self.stop, self.finish) == wanted:
             self._sleep(_SLICE_S)
 
     def _take(self, status: Status) -> None:
@@ -333,8 +340,8 @@ class Member:
 
     def _collect(self) -> None:
         """Fetch what else belongs to the evidence. Goes on where it was when the node did not answer."""
-        if self.look and not self.looked:
-            self._look()
+        if self.record_hang and not self.hang_recorded:
+            self._record_hang()
         if LEADER not in self._fetched:
             self._compare(self._logs[LEADER])
             self._fetched.add(LEADER)
@@ -365,8 +372,10 @@ class Member:
                 break
 
     def _compare(self, log: LogFile) -> None:
-        """Hold the bytes that were kept against the node's: a log that was cut or replaced there while it came is not
-        the one that was read."""
+        """Compare the bytes that were kept with the node's.
+
+        A log that was cut or replaced there while it came is not the one that was read.
+        """
         try:
             size, digest = self._node.digest(log.name, log.kept)
         except Refused as error:
@@ -381,7 +390,7 @@ class Member:
         return log
 
     def _keep(self, log: LogFile, data: bytes) -> None:
-        """A log that cannot be kept is a failure of the controller: the job ends, for it would leave no evidence."""
+        """Keep a part of a log. Where that fails the controller failed: the job ends, as it would leave no evidence."""
         was = log.why
         log.write(data)
         if log.why.startswith("the controller") and not was and log.name == LEADER:

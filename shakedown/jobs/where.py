@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from shakedown.jobs.remote import Remote
 from shakedown.schedulers.interface import Allocation as Where
-from shakedown.schedulers.interface import Interrupted
+from shakedown.schedulers.interface import Interrupted, Remote
 
 __all__ = ["Connected", "Interrupted", "Where"]
 

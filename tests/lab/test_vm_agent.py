@@ -93,7 +93,9 @@ def test_what_is_safe_is_put_back_as_often_as_allowed_and_told(vm_pair: VmLab, t
     for _ in range(2):  # at its installation, and by its timer
         until(lambda: vm.read(NUMA).strip() == "0", 240, every=3)
         vm.write(NUMA, "1\n")
-    until(lambda: "numa_balancing: not put back: the agent put it back 2 times within a day" in journal(vm), 240, every=3)
+    until(
+        lambda: "numa_balancing: not put back: the agent put it back 2 times within a day" in journal(vm), 240, every=3
+    )
     assert vm.read(NUMA).strip() == "1" and numa(vm)["actual"] == "1"
     assert journal(vm).count("numa_balancing: put back: ") == 2
     assert "pci=bfsort" not in vm.exec("grep -rs pci=bfsort /etc/default /boot/grub; cat /proc/cmdline").stdout

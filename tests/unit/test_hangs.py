@@ -27,7 +27,7 @@ from shakedown.evidence.hangs.analysis import analyse, main_thread
 from shakedown.evidence.hangs.model import Hang, Rank
 from shakedown.evidence.hangs.records import flight_of, rank_of, ranks_of
 from shakedown.evidence.results import Failure
-from shakedown.jobs.standstill import Standstill
+from shakedown.jobs.hang import StepTimes
 from shakedown.logs.kept_logs import KeptLog
 from shakedown.node.launcher import processes, standstill
 from shakedown.runs.diagnosis import KeptLogs, signs_of
@@ -446,15 +446,15 @@ def test_a_record_that_is_none_is_refused_and_nothing_of_it_is_called(data: byte
 
 def test_when_a_standstill_is_worth_a_look() -> None:
     plan: Any = launch_plan({"a": ["true"]}, stall_timeout_s=300, start_timeout_s=600)
-    times = Standstill(plan)
+    times = StepTimes(plan)
     assert not times.is_long(580) and times.is_long(580.1), "before the first iteration: shortly before the limit"
     for when in (100.0, 107.0, 114.0, 121.0):
         times.iteration(when)
     assert not times.is_long(70) and times.is_long(70.1), "ten mean steps"
-    quick = Standstill(launch_plan({"a": ["true"]}, stall_timeout_s=300))
+    quick = StepTimes(launch_plan({"a": ["true"]}, stall_timeout_s=300))
     for when in (1.0, 1.1, 1.2, 1.3):
         quick.iteration(when)
     assert not quick.is_long(30) and quick.is_long(30.1), "and no less than half a minute"
-    short = Standstill(launch_plan({"a": ["true"]}, stall_timeout_s=4))
+    short = StepTimes(launch_plan({"a": ["true"]}, stall_timeout_s=4))
     short.iteration(1.0)
     assert short.is_long(2.1), "and before the job's own limit"

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.jobs.remote import NoAnswer, Node, Refused, Status
+from shakedown.jobs.answers import NoAnswer, Refused, Status
+from shakedown.jobs.remote import Node
 from shakedown.node import launcher
 from tests.nodes import RUN, LocalNodes, alive, hit, launch_plan, marked, until, wait
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from shakedown.jobs.remote import NoAnswer, Node, Refused
+from shakedown.jobs.answers import NoAnswer, Refused
+from shakedown.jobs.remote import Node
 from shakedown.node import launcher
 from shakedown.node.launcher import control, folder, lock
 from tests.nodes import RUN, USERS_PATH, LocalNodes, alive, as_user, launch_plan, marked, until, wait

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from shakedown.jobs.remote import NoAnswer, Node, Refused
+from shakedown.jobs.answers import NoAnswer, Refused
+from shakedown.jobs.remote import Node
 from shakedown.node.launcher.commands import FETCH_LIMIT
 from tests.nodes import LocalNodes, launch_plan, until
 
@@ -142,7 +143,7 @@ def test_an_answer_to_prepare_is_typed(wrong: dict[str, Any]) -> None:
     made = Node(PLAN, PLAN.nodes[0], lambda *_: (True, [answer], []), 5)
     with pytest.raises(NoAnswer):
         made.prepare({}, 30, 1)
-    assert made.prepared and not made.known, "it may be busy all the same"
+    assert made.prepared and not made.confirmed, "it may be busy all the same"
 
 
 def test_a_refusal_to_prepare_leaves_nothing_there() -> None:

@@ -19,7 +19,7 @@ from shakedown.evidence.telemetry import samples
 from shakedown.evidence.telemetry.kernel import read as read_kernel
 from shakedown.evidence.telemetry.samples import Series
 from shakedown.evidence.telemetry.summary import NodeTelemetry, summary
-from shakedown.jobs.remote import _sampler_sources
+from shakedown.jobs.payload import sampler_files
 from shakedown.node.telemetry.output import Output
 from tests.libamd_smi.build import build, configure
 from tests.node_trees import make_tree
@@ -42,7 +42,7 @@ class Sampled:
     def __init__(self, cache: Path) -> None:
         self.run = cache / "runs/one"
         self.files = self.run / ".launcher"
-        for name, content in _sampler_sources().items():
+        for name, content in sampler_files().items():
             path = self.run / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(zlib.decompress(base64.b64decode(content)))

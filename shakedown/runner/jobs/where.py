@@ -9,12 +9,11 @@ from typing import cast
 
 from pyinfra.api.exceptions import PyinfraError
 
-from shakedown.jobs.remote import Remote
 from shakedown.jobs.where import Interrupted, Where
 from shakedown.runner.jobs.allocations import allocation_of, same
 from shakedown.runner.jobs.connection import connected
 from shakedown.runner.session import Session
-from shakedown.schedulers.interface import SchedulerError
+from shakedown.schedulers.interface import Remote, SchedulerError
 
 
 def via_of(current: Session) -> str:

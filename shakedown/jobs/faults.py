@@ -1,0 +1,132 @@
+"""What goes wrong in a running job: the failures of its nodes and of the whole, and when the first one is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shakedown.evidence.diagnosis.first import may_be_echo
+from shakedown.evidence.results import Failure
+from shakedown.jobs.job import Clock, Timeouts
+from shakedown.jobs.member import ROOM_BYTES, Member
+
+
+class Faults:
+    """The failures of one job so far. `interrupted` gives the reason to stop the job from outside, or None."""
+
+    def __init__(
+        self, members: Sequence[Member], timeouts: Timeouts, clock: Clock, interrupted: Callable[[], str | None]
+    ) -> None:
+        self._members = members
+        self._reporter = members[-1]
+        self._timeouts = timeouts
+        self._clock = clock
+        self._interrupted = interrupted
+        self._of_job: list[Failure] = []  # of the job as a whole: timeouts, an interrupt
+        self._stopped: float | None = None
+
+    def stopped(self) -> None:
+        """Close the list: the job is being stopped, and what it reports from now on only follows from that."""
+        self._stopped = self._clock.now()
+
+    @property
+    def of_job(self) -> bool:
+        """Whether the job as a whole has failed."""
+        return bool(self._of_job)
+
+    def fail(self, kind: str, text: str, node: str | None = None) -> None:
+        """Note a failure of the job as a whole, seen at `node`."""
+        member = self._reporter if node == self._reporter.name else None
+        self._of_job.append(
+            Failure(
+                node=node,
+                kind=kind,
+                text=text,
+                at=self._clock.at(self._clock.now()),
+                line=(member.line or None) if member else None,
+                line_number=(member.line_number or None) if member else None,
+            )
+        )
+
+    def so_far(self) -> list[Failure]:
+        """Return every failure so far, in the order of time."""
+        reason = self._interrupted()
+        if reason and not any(failure.kind == "interrupted" for failure in self._of_job):
+            self.fail("interrupted", reason)
+        if self._stopped is None:
+            for member in self._members:
+                self._judge(member)
+        failures = self._of_job + [failure for member in self._members for failure in member.failures]
+        return sorted(
+            (failure for failure in failures if self._stopped is None or failure.at <= self._clock.at(self._stopped)),
+            key=lambda failure: failure.at,
+        )
+
+    def _judge(self, member: Member) -> None:
+        """Note what a node's status shows for the first time."""
+        status = member.status
+        kinds = {failure.kind for failure in member.failures}
+        if status.exit_code and "exit" not in kinds:
+            text = f"{member.name}: the job ended with {_exit_text(status.exit_code)}"
+            member.fail("exit", text, member.exited_at, since=member.exited_since)
+        elif status.ending and "watchdog" not in kinds:
+            member.fail("watchdog", f"{member.name}: ended on the node: {status.ending}", since=member.asked_before)
+        elif status.rebooted and "rebooted" not in kinds:
+            text = f"{member.name}: the node rebooted during the job: its boot id changed"
+            member.fail("rebooted", text, since=member.asked_before)
+        elif not status.watchdog and not {"watchdog", "rebooted"} & kinds:
+            member.fail("watchdog", f"{member.name}: its watchdog has died", since=member.asked_before)
+        free = status.disk_free_bytes
+        if free is not None and free < ROOM_BYTES and "disk full" not in kinds:
+            text = f"{member.name}: no room is left where the run folder is: its log is cut"
+            member.fail("disk full", text, since=member.asked_before)
+        silent = self._clock.now() - member.answered_at
+        if member.silence and silent > self._timeouts.unreachable_s and not {"unreachable", "watchdog"} & kinds:
+            heard = member.heard_at > member.answered_at
+            source = " of its watchdog" if heard else ""
+            text = f"{member.name}: no answer{source} for {silent:.0f} s: {member.silence}"
+            member.fail("watchdog" if heard else "unreachable", text, since=member.asked_at)
+
+    def wait_for_cause(self, failures: list[Failure]) -> bool:
+        """Return whether to wait a moment for the failure that the first one may be an echo of.
+
+        A node that was polled since and has answered is not gone. A node that was not is waited for as long as a
+        command may take. Then it counts as the node that the others lost: they notice in milliseconds, the controller
+        notices a silence much later.
+        """
+        if not all(map(may_be_echo, failures)):
+            return False
+        began = self._clock.when(failures[0].at)
+        waited = self._clock.now() - began
+        if waited < self._timeouts.echo_s + self._timeouts.poll_s:
+            return True
+        silent = [member for member in self._members if member.asked_at < began and not member.status.over]
+        if silent and waited < self._timeouts.poll_timeout_s + self._timeouts.poll_s:
+            return True
+        for member in silent:
+            seconds = self._clock.now() - member.answered_at
+            text = f"{member.name}: no answer for {seconds:.0f} s: {member.silence or 'silent'}"
+            member.fail("unreachable", text, since=member.asked_at)
+        return False
+
+    def wait_for_others(self, failures: list[Failure], started: bool, trains: bool) -> bool:
+        """Return whether to wait for the nodes that have not yet shown whether they have the same fault.
+
+        Before the first iteration the same fault shows on each node when that node comes to it, later on all at once
+        (`started`: the leaders run; `trains`: an iteration has come). A node has answered once it failed, or was
+        healthy in an exchange that began after that time.
+        """
+        if any(failure.node is None for failure in failures):
+            return False
+        began = self._clock.when(min(failure.since or failure.at for failure in failures))
+        settled = began + (self._timeouts.echo_s if trains else self._timeouts.answer_s)
+        waiting = [member for member in self._members if not (member.failures or member.status.over or member.done)]
+        if not started:
+            waiting = [member for member in waiting if not member.ready]
+        if self._clock.now() < settled:
+            return bool(waiting)
+        late = any(member.asked_at < settled for member in waiting)
+        return late and self._clock.now() < settled + self._timeouts.poll_timeout_s + self._timeouts.poll_s
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
