@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pyinfra.api import Host, State
 from pyinfra.api.command import FunctionCommand, PyinfraCommand
@@ -18,15 +18,11 @@ from shakedown.operations.commands import RESTORES, refuse
 from shakedown.report import terminal
 from shakedown.report.summary import HostOutcome, Summary, not_held, summary_lines
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.progress import progress
+from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.waiting import look_on
 from shakedown.state.findings import Verdict
-
-if TYPE_CHECKING:
-    from shakedown.jobs.job import Job
-    from shakedown.runner.session import Session
 
 # Functions of operations that change no node: they read it, run the job, or only say that something cannot be done. By
 # name, since a drift check comes by here and would load the smoke run for nothing.
@@ -136,9 +132,9 @@ def _connection_is_over(state: State, host: Host) -> None:
 
 def _note(state: State, kind: Literal["stage", "failure"], text: str, node: str | None = None) -> None:
     """For those who watch, once there is a run to watch."""
-    session = progress(state).session
-    if session is not None and session.notes is not None:
-        session.notes.note(kind, text, node=node)
+    notes = progress(state).notes
+    if notes is not None:
+        notes.note(kind, text, node=node)
 
 
 @dataclass(frozen=True)
@@ -185,43 +181,40 @@ def _outcome(state: State, host: Host, examination: Examination | None, interrup
 
 
 def finish(state: State, examination: Examination | None = None, *lacking: str) -> Verdict:
-    """The end of every run, however it came: close the record and say, once, how it ended. `examination`, and what is
-    `lacking` though the nodes may be well: of a command that has no session. Returns the verdict."""
+    """End a run, however it ended: close the record and report, once, how it ended. A command without a session gives
+    the `examination`, and what is `lacking` though the nodes may be healthy. Return the verdict."""
     kept = progress(state)
-    current = kept.session
-    if current is not None:
-        current.close()
-        examination = current.examination
-    verdict = Verdict.FAIL if lacking else _verdict(state, current, examination)
+    end = kept.close() if kept.close else None
+    if end is not None:
+        examination = end.examination
+    verdict = Verdict.FAIL if lacking else _verdict(state, end, examination)
     if kept.announced:
         return verdict
     kept.announced = True
-    if current is not None:
-        current.write_reports()
+    kept.write_reports()
     hosts = hosts_in_limit(state)
-    changed = {host.name: current.changed(host.name) if current else kept.hosts[host.name].changes for host in hosts}
-    gates = current.record.gates if current and current.record else []
+    record = end.record if end else None
     summary = Summary(
         verdict=verdict,
         outcomes=outcomes(state, examination, invocation.interrupted),
-        changed=changed,
+        changed={host.name: kept.hosts[host.name].changed() for host in hosts},
         restored={
             host.name: host.connector_data.get(RESTORES, []) for host in hosts if not kept.hosts[host.name].fails
         },
-        unfinished={name: current.short(name, of) if current else of for name, of in kept.unfinished().items()},
+        unfinished=kept.unfinished(),
         error=invocation.error or invocation.unrecorded,
         lacking=lacking,
-        diagnosis=list(words.lines(current.record.diagnosis)) if current and current.record else [],
-        notices=current.notices if current else (),
-        gates=not_held(gates),
+        diagnosis=list(words.lines(record.diagnosis)) if record else [],
+        notices=end.notices if end else (),
+        gates=not_held(record.gates if record else []),
         warnings=examination.warnings() if examination else {},
         new_keys=host_keys.new_keys(hosts),
-        busy=busy_after(current.jobs) if current else {},
-        evidence=_evidence(current) if current else kept.evidence,
+        busy=end.busy if end else {},
+        evidence=end.evidence if end else kept.evidence,
         dry=invocation.dry,
         interrupted=invocation.interrupted,
     )
-    out = current.out if current and not invocation.shows else terminal.console(stderr=True)
+    out = end.out if end and not invocation.shows else terminal.console(stderr=True)
     out.print()
     for number, line in enumerate(summary_lines(summary)):
         style = terminal.COLOURS[verdict] if not number else None
@@ -230,36 +223,12 @@ def finish(state: State, examination: Examination | None = None, *lacking: str) 
     return verdict
 
 
-def _evidence(current: Session) -> str:
-    """Where the evidence of a run is, once its record is written."""
-    if invocation.unrecorded:
-        return "none: the record could not be written"
-    return str(current.directory.path) if current.directory else ""
-
-
-_KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
-
-
-def busy_after(jobs: Sequence[Job]) -> dict[str, float]:
-    """The nodes of jobs whose end nobody waited for, and the seconds within which each node ends its part by itself:
-    the lease that the last poll began, and what processes are given to end."""
-    from shakedown.jobs.job import Timeouts  # a drift check has no use for it
-
-    held: dict[str, float] = {}
-    for job in jobs:
-        if job.plan is None or job.result is not None or job.error:
-            continue
-        times = job.timeouts or Timeouts.of(job.plan.unreachable_s)
-        held |= {node.name: times.lease_s + times.grace_s + _KILL_S for node in job.plan.nodes}
-    return held
-
-
-def _verdict(state: State, current: Session | None, examination: Examination | None) -> Verdict:
-    """Where nothing was examined, only a run that was asked for no more than that can be ok."""
+def _verdict(state: State, end: RunEnd | None, examination: Examination | None) -> Verdict:
+    """Judge the run. Where nothing was examined, only a run that requires no examination can be ok."""
     if invocation.interrupted or invocation.error or invocation.unrecorded:
         return Verdict.FAIL
-    if current is not None:
-        return current.record.verdict if current.record else current.verdict()
+    if end is not None:
+        return end.verdict
     if examination is not None:
         return examination.verdict()
     reached = all(host in state.active_hosts for host in hosts_in_limit(state))

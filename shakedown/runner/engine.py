@@ -25,6 +25,9 @@ from pyinfra.api.exceptions import ConnectorDataTypeError, PyinfraError
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
 from pyinfra.context import ctx_config, ctx_inventory, ctx_state
+from pyinfra_cli.inventory import make_inventory
+from pyinfra_cli.log import setup_logging
+from pyinfra_cli.util import load_deploy_file
 
 from shakedown.runner.inventory import resolved_of, unread_group_data
 from shakedown.runner.pyinfra.invocation import invocation
@@ -42,11 +45,9 @@ def load(
     parallel: int = 0,
     connects: bool = True,
 ) -> State:
-    """A pyinfra state over an inventory file, a python name or a comma-separated list of hosts, as pyinfra's own
+    """Return a pyinfra state over an inventory file, a python name or a comma-separated list of hosts, as pyinfra's own
     command line reads it; not yet connected. `connects` is false where it never will be, which spares the loading of
-    what bounds a connection and tells how it ended. Raises InventoryError."""
-    from pyinfra_cli.inventory import make_inventory
-
+    the modules that bound a connection and report its end. Raises InventoryError."""
     state = State()
     state.cwd = str(Path.cwd())
     ctx_state.set(state)
@@ -72,6 +73,7 @@ def load(
         resolved_of(list(made), whole=True)  # says which value, where, and what else is wrong
         raise
     if connects:
+        # 150 ms that `shakedown show` does not need.
         from shakedown.runner.ending import watch
         from shakedown.runner.pyinfra.connection import bind
 
@@ -89,7 +91,7 @@ def load(
 
 
 def _raised_in(error: Exception, inventory: str) -> str:
-    """The file of the user's that an inventory failed in: itself, or a file of group_data. pyinfra runs both."""
+    """Return the user's file in which an inventory failed: itself, or a file of group_data. pyinfra runs both."""
     cause = getattr(error, "exception", error)
     if isinstance(cause, SyntaxError) and cause.filename:
         return cause.filename
@@ -128,8 +130,6 @@ def connected(state: State, connect: Callable[[State], None] = connect_all) -> I
 def run_deploy(state: State, name: str, dry: bool = False) -> None:
     """Run one of this project's deploys on a connected state (dry: only prepare it). Failed hosts are in
     state.failed_hosts; raises nothing for them."""
-    from pyinfra_cli.util import load_deploy_file
-
     # In API mode pyinfra names an operation by its place in each host's own list, so that on nodes of which different
     # things are asked different operations would run as one. Of a deploy file it takes the line, as its command does.
     pyinfra.is_cli = True
@@ -145,8 +145,6 @@ def run_deploy(state: State, name: str, dry: bool = False) -> None:
 
 
 def show_pyinfra_log(verbosity: int) -> None:
-    """pyinfra's own lines, on stderr: all of them, or only its errors."""
-    from pyinfra_cli.log import setup_logging
-
+    """Show pyinfra's own lines on stderr: all of them, or only its errors."""
     setup_logging(logging.INFO if verbosity else logging.CRITICAL)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

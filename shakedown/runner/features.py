@@ -10,8 +10,8 @@ from shakedown.desired.layers import HostLayers
 from shakedown.desired.models import DesiredState
 from shakedown.desired.problems import Problem
 from shakedown.desired.resolve import Feature, Resolved
-
-# A feature's rules are loaded where a desired state has its section: they take 60 ms, and a comparison needs none.
+from shakedown.recipes import benchmark, datasets
+from shakedown.trials import preflight as trials
 
 
 def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = False) -> Resolved:
@@ -21,41 +21,34 @@ def resolve(hosts: Iterable[HostLayers], whole: bool = False, to_train: bool = F
 
 def _smoke(state: DesiredState) -> Iterator[Problem]:
     if state.smoke is not None:
-        from shakedown.jobs.preflight import problems_of
+        from shakedown.jobs import preflight  # 100 ms that a comparison without a job does not need
 
-        yield from problems_of(state)
+        yield from preflight.problems_of(state)
 
 
 def _smoke_of_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
     if any(state.smoke for state in states.values()):
-        from shakedown.jobs.preflight import count_problems, division_problems
+        from shakedown.jobs import preflight  # as above
 
         if whole:
-            yield from count_problems(states)
+            yield from preflight.count_problems(states)
         if to_train:
-            yield from division_problems(states)
+            yield from preflight.division_problems(states)
 
 
 def _trials(state: DesiredState) -> Iterator[Problem]:
     if state.trials:
-        from shakedown.trials.preflight import problems_of
-
-        yield from problems_of(state)
+        yield from trials.problems_of(state)
 
 
 def _datasets(state: DesiredState) -> Iterator[Problem]:
-    if state.datasets:
-        from shakedown.recipes.datasets import problems_of
-
-        for name, dataset in state.datasets.items():
-            yield from problems_of(name, dataset, state.images)
+    for name, dataset in state.datasets.items():
+        yield from datasets.problems_of(name, dataset, state.images)
 
 
 def _benchmark(state: DesiredState) -> Iterator[Problem]:
     if state.benchmark:
-        from shakedown.recipes.benchmark import problems_of
-
-        yield from problems_of(state.benchmark, state.images)
+        yield from benchmark.problems_of(state.benchmark, state.images)
 
 
 FEATURES = (

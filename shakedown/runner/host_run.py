@@ -28,6 +28,7 @@ class HostRun:
     verdict: Verdict | None = None  # as what it was excluded, or failed
     message: str = ""  # the last one in red, of pyinfra or of an operation
     changes: list[str] = field(default_factory=list)  # operations that changed something, in order
+    declared: list[str] = field(default_factory=list)  # findings for which a deploy declared an operation
 
     def settle(self, kind: OutcomeKind, reason: str) -> None:
         """Note what became of the host. The graver kind counts, and of one kind the first reason."""
@@ -63,6 +64,15 @@ class HostRun:
         self.excluded = self.excluded or why
         self.verdict = self.verdict or verdict
         self.settle("excluded", self.excluded)
+
+    def changed(self) -> list[str]:
+        """Return what was changed, in order: findings by their names, other operations by theirs."""
+        return [self.short(operation) for operation in self.changes]
+
+    def short(self, operation: str) -> str:
+        """Return the finding that an operation was declared for, or the operation itself."""
+        finding = operation.partition(": ")[0]
+        return finding if finding in self.declared else operation
 
     @property
     def fails(self) -> bool:

@@ -38,8 +38,8 @@ NOT_BEGUN = "its batch was not begun"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """How a run in batches was asked for."""
+class Request:
+    """How a run in batches was requested."""
 
     batch: str
     max_failed: str | None = None
@@ -47,9 +47,9 @@ class Asked:
     earlier: Path | None = None  # directory of the run to go on with
 
 
-def asked(state: State, batch: str | None, max_failed: str | None, resume: str | None) -> Asked | None:
-    """What the command line asks for, over what the run that is resumed was asked for, over the desired state; None:
-    all nodes at once. Raises InventoryError for what cannot be used."""
+def requested(state: State, batch: str | None, max_failed: str | None, resume: str | None) -> Request | None:
+    """Return what the command line requests, over the request of the resumed run, over the desired state; None: all
+    nodes at once. Raises InventoryError for what cannot be used."""
     wanted = next(iter(desired_states(state).states.values())).rolling
     earlier: Rolling | None = None
     try:
@@ -72,7 +72,7 @@ def asked(state: State, batch: str | None, max_failed: str | None, resume: str |
         if max_failed is not None:
             raise engine.InventoryError("--max-failed: there is no --batch, so all nodes are changed at once")
         return None
-    return Asked(chosen.batch, chosen.max_failed, chosen.tries, path)
+    return Request(chosen.batch, chosen.max_failed, chosen.tries, path)
 
 
 class Callers:
@@ -136,12 +136,12 @@ def _is_lost(host: Host) -> bool:
     return transport is not None and not transport.is_active()
 
 
-def run(state: State, asked: Asked, callers: Callers, smoke: bool) -> None:
+def run(state: State, request: Request, callers: Callers, smoke: bool) -> None:
     """Bring the nodes of a connected state into their desired state a batch at a time, and train at the end where
     `smoke`. How far it came is in the record at every moment; `Session.verdict` judges it."""
     current = session()
     record = current.open_run()
-    record.rolling = _planned(current, asked)
+    record.rolling = _planned(current, request)
     rolling = _Rolling(state, current, record.rolling, callers)
     try:
         rolling.through()
@@ -152,22 +152,22 @@ def run(state: State, asked: Asked, callers: Callers, smoke: bool) -> None:
         rolling.leave()
 
 
-def tell_batches(current: Session, asked: Asked) -> None:
+def show_batches(current: Session, request: Request) -> None:
     """Of a dry run: in how many batches the nodes would be brought up."""
-    planned = _planned(current, asked)
+    planned = _planned(current, request)
     waiting = planned.names("waiting")
-    told = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {asked.batch}: {named(waiting) or 'no node'}"
+    told = f"in {counted(plan.batches(planned), 'batch', 'batches')} of {request.batch}: {named(waiting) or 'no node'}"
     current.out.print(told, markup=False, highlight=False, soft_wrap=True)
 
 
-def _planned(current: Session, asked: Asked) -> Rolling:
+def _planned(current: Session, request: Request) -> Rolling:
     # As the inventory has them: a node that answers late says later where its user's home is.
     states = desired_states(current.state).states
     digests = {name: desired_digest({name: desired}) for name, desired in states.items()}
-    earlier = earlier_of(asked.earlier) if asked.earlier else None
-    resumes = asked.earlier.name if asked.earlier else ""
+    earlier = earlier_of(request.earlier) if request.earlier else None
+    resumes = request.earlier.name if request.earlier else ""
     turns = plan.turns(digests, earlier)
-    return Rolling(batch=asked.batch, max_failed=asked.max_failed, resumes=resumes, turns=turns)
+    return Rolling(batch=request.batch, max_failed=request.max_failed, resumes=resumes, turns=turns)
 
 
 class _Rolling:

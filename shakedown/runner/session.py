@@ -7,12 +7,14 @@ others wait; nothing later reads the inventory or the nodes again unless somethi
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from gevent.lock import RLock
+from pyinfra import logger
 from pyinfra.api import Host, State
 from pyinfra.api.arguments_typed import PyinfraOperation
 from pyinfra.api.exceptions import PyinfraError
@@ -25,7 +27,7 @@ from shakedown.common.text import file_name
 from shakedown.evidence.diagnosis.parts import parts_of
 from shakedown.evidence.results import NodeResult
 from shakedown.hosts import named
-from shakedown.jobs.job import Event, Job
+from shakedown.jobs.job import Event, Job, Timeouts
 from shakedown.ledger.keep import keep
 from shakedown.logs.kept_logs import LogQuota
 from shakedown.report import terminal
@@ -34,7 +36,7 @@ from shakedown.report.formats import Findings, Run
 from shakedown.runner.examine import examine
 from shakedown.runner.host_run import HostRun
 from shakedown.runner.inventory import hosts_in_limit
-from shakedown.runner.progress import progress
+from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.scheduler import after_run
@@ -68,7 +70,6 @@ class Session:
     examination: Examination
     lock: RLock = field(default_factory=RLock)
     out: Any = field(default_factory=lambda: terminal.console(stderr=not invocation.shows))
-    changes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # node -> operations declared
     remediations: dict[str, Remediation] = field(
         default_factory=dict
     )  # as remedies name them, in the order of the stages
@@ -126,7 +127,7 @@ class Session:
                 run_id = new_run_id()
                 try:
                     self.directory = RunDirectory.create(run_id, latest=kind == "run")
-                    self.notes = Notes(self.directory.path, self._unsecret())
+                    self.notes = progress(self.state).notes = Notes(self.directory.path, self._unsecret())
                 except OSError as error:
                     raise PyinfraError(f"no run directory, so nothing is changed: {error}") from error
                 self.record = RunRecord(
@@ -238,6 +239,20 @@ class Session:
         for give_back in self.closing:
             give_back()
 
+    def end(self) -> RunEnd:
+        """Close the run, and return what the report of its end shows."""
+        self.close()
+        evidence = "none: the record could not be written" if invocation.unrecorded else ""
+        return RunEnd(
+            examination=self.examination,
+            verdict=self.record.verdict if self.record else self.verdict(),
+            record=self.record,
+            evidence=evidence or (str(self.directory.path) if self.directory else ""),
+            busy=_busy_after(self.jobs),
+            notices=self.notices,
+            out=self.out,
+        )
+
     def _remember(self) -> None:
         """Keep the run in the ledger; where that cannot be done, say so here and in the record."""
         assert self.record is not None and self.directory is not None
@@ -288,20 +303,11 @@ class Session:
             stopped=not run.fails and ended is not None and ended[0] == Verdict.OK,
             node_rank=ranks[-1] if ranks else None,
             exit_code=outcomes[-1].exit_code if outcomes and not outcomes[-1].stopped else None,
-            changes=self.changed(name),
+            changes=run.changed(),
             new_host_key=host_keys.new_keys([self.host(name)]).get(name, ""),
             logs=[self.relative(path) for outcome in outcomes for path in outcome.logs],
             notes=[note for outcome in outcomes for note in outcome.notes],
         )
-
-    def changed(self, name: str) -> list[str]:
-        """What was changed on a node, in order: findings by their names, other operations by theirs."""
-        return [self.short(name, operation) for operation in self.run_of(name).changes]
-
-    def short(self, name: str, operation: str) -> str:
-        """The finding that an operation on a node was declared for, or the operation itself."""
-        finding = operation.partition(": ")[0]
-        return finding if finding in self.changes.get(name, []) else operation
 
     def outcomes(self) -> list[NodeResult]:
         """Every node's part in every job that has ended, in the order of the jobs."""
@@ -334,41 +340,52 @@ class Session:
             self.state.fail_hosts({host})
 
 
-def keep_check(state: State, examination: Examination, verdict: Verdict) -> None:
-    """Keep a drift check like a run: a directory with the findings and the states, and the ledger. A check that cannot
-    be kept has failed (`invocation.unrecorded`)."""
-    current = Session(state, examination)
-    try:
-        current.open_run("drift")
-    except PyinfraError as error:
-        invocation.unrecorded = f"the check is not kept: {error}"
-        return
-    current.close(verdict)
-    if current.directory is not None and not invocation.unrecorded:
-        progress(state).evidence = str(current.directory.path)
-    for notice in current.notices:
-        current.out.print(notice, style="yellow", markup=False, highlight=False)
-
-
 def _complain(message: str) -> None:
-    from pyinfra import logger
-
     logger.error(message)
 
 
+_KILL_S = 10.0  # for so long a node repeats SIGKILL (_KILL_S in node/launcher/watchdog.py)
+
+
+def _busy_after(jobs: Sequence[Job]) -> dict[str, float]:
+    """Return the nodes of jobs that were left running, and the seconds within which each node ends its part alone: the
+    lease that the last poll began, and the time that processes have to end."""
+    held: dict[str, float] = {}
+    for job in jobs:
+        if job.plan is None or job.result is not None or job.error:
+            continue
+        times = job.timeouts or Timeouts.of(job.plan.unreachable_s)
+        held |= {node.name: times.lease_s + times.grace_s + _KILL_S for node in job.plan.nodes}
+    return held
+
+
+_sessions: WeakKeyDictionary[State, Session] = WeakKeyDictionary()
 _opening = RLock()
 
 
 def session() -> Session:
-    """The session of the current pyinfra state; examines all nodes the first time."""
+    """Return the session of the current pyinfra state; examine all nodes the first time."""
     state: State = ctx_state.get()
     with _opening:
-        kept = progress(state)
-        if kept.session is None:
-            opened = kept.session = Session(state, examine(state))
-            invocation.examined = bool(opened.hosts)
-            show_findings(opened)
-        return kept.session
+        current = _sessions.get(state)
+        if current is None:
+            current = enter(Session(state, examine(state)))
+            invocation.examined = bool(current.hosts)
+            show_findings(current)
+        return current
+
+
+def opened(state: State) -> Session | None:
+    """Return the session of a pyinfra state; None: its nodes were not examined."""
+    return _sessions.get(state)
+
+
+def enter(current: Session) -> Session:
+    """Make a session that of its pyinfra state, and have the run end through it."""
+    _sessions[current.state] = current
+    kept = progress(current.state)
+    kept.jobs, kept.close, kept.write_reports = current.jobs, current.end, current.write_reports
+    return current
 
 
 def show_findings(current: Session) -> None:

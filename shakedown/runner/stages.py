@@ -107,7 +107,7 @@ def reboot() -> None:
 def recheck() -> None:
     """Read the nodes that were changed once more, and fail those that are not fit to train."""
     current = session()
-    if current.changes.get(current_host.name):
+    if current.run_of(current_host.name).declared:
         python.call(name="Examine the node again", function=_recheck)
 
 
@@ -188,7 +188,7 @@ def _declare(
 
 
 def _note_change(current: Session, finding: Finding) -> None:
-    current.changes[finding.node].append(finding.name)
+    current.run_of(finding.node).declared.append(finding.name)
     current.declared.add(_key(finding))
 
 

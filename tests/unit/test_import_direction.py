@@ -141,7 +141,7 @@ def test_a_module_that_is_in_no_room_is_named() -> None:
         ("shakedown.node.probe", "from ..state import node"),
         ("shakedown.node.launcher.commands", "from shakedown.logs.log import parse"),
         ("shakedown.runner.stages", "from shakedown.cli import nodes"),
-        ("shakedown.cli.nodes", "import deploy.megatron"),
+        ("shakedown.cli.commands.run", "import deploy.megatron"),
         ("shakedown.checks.gpu", "from shakedown import gates"),
         ("shakedown.checks.gpu", "from tests import states"),
     ],

@@ -14,15 +14,15 @@ from pyinfra.api import Config, Inventory, State
 from pyinfra.context import ctx_state
 
 from shakedown.checks.examination import Examination, Reading
-from shakedown.cli.ledger import history
-from shakedown.cli.logs import report
+from shakedown.cli.commands.history import history
+from shakedown.cli.commands.report import report
 from shakedown.hosts import nodes
 from shakedown.jobs.job import Job
 from shakedown.runner import stages
 from shakedown.runner.ending import finish, watch
 from shakedown.runner.progress import progress
 from shakedown.runner.pyinfra.invocation import invocation
-from shakedown.runner.session import Session
+from shakedown.runner.session import Session, enter
 from shakedown.runner.training import conclude_run
 from shakedown.runs.directory import JobRecord
 from shakedown.state.findings import Verdict
@@ -51,8 +51,7 @@ class Views:
         for number, name in enumerate(NODES, 1):
             examination.readings[name] = Reading(state=bare(number))
             progress(self.state).hosts[name].examined = True
-        self.session = Session(self.state, examination)
-        progress(self.state).session = self.session
+        self.session = enter(Session(self.state, examination))
         self.session.open_run()
         assert self.session.directory is not None
         self.folder = self.session.directory.path

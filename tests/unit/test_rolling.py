@@ -127,7 +127,7 @@ state = engine.load(sys.argv[1])
 told = []
 for batch, most, run in json.loads(sys.argv[2]):
     try:
-        found = rolling.asked(state, batch, most, run)
+        found = rolling.requested(state, batch, most, run)
         told.append([found.batch, found.max_failed, found.tries, str(found.earlier or "")])
     except engine.InventoryError as error:
         told.append(str(error))

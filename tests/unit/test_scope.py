@@ -29,8 +29,7 @@ from shakedown.report import terminal
 from shakedown.report.summary import not_held
 from shakedown.runner import stages
 from shakedown.runner.features import resolve
-from shakedown.runner.progress import progress
-from shakedown.runner.session import Session
+from shakedown.runner.session import Session, enter
 from shakedown.runner.training import jobs_of, plan_of, plans_of, shortfall
 from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, judge_run, new_run_id, now
 from shakedown.state.findings import Verdict
@@ -351,7 +350,7 @@ def test_what_is_not_known_is_unknown_wherever_it_is_told(current: Session) -> N
     current.record.gates.append(gate("counters", Verdict.UNKNOWN))
     current.done.add("judge the run")
     ctx_state.set(current.state)
-    progress(current.state).session = current
+    enter(current)
     try:
         for host in current.state.inventory:
             current.state.activate_host(host)

@@ -18,9 +18,13 @@ import atexit
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+import click
+import gevent
+from pyinfra.api.exceptions import ConnectorDataTypeError
 
 from shakedown.common.broken_pipe import go_on_without_a_reader
 from shakedown.runner.pyinfra.deploys import own_deploys
@@ -39,8 +43,6 @@ class Guard:
 
 def _arm() -> None:
     """Look at pyinfra's command line; if it runs a deploy of this project, install the hooks."""
-    import click
-
     context = click.get_current_context(silent=True)
     if context is None or invocation.inventory or not {"inventory", "operations", "dry"} <= context.params.keys():
         return
@@ -61,66 +63,14 @@ def _arm() -> None:
             )
     install_signal_handlers()
     go_on_without_a_reader()
-    context.with_resource(_told())
+    from shakedown.runner.pyinfra import prepare  # 700 ms that pyinfra's runs of other deploys do not need
+
+    context.with_resource(_errors_kept(prepare.wrong_data))
     atexit.register(_leave)
 
     # The state is initialised after the inventory and before the first connection, without a switch of greenlets in
     # between: a greenlet that is spawned now runs before those that connect.
-    import gevent
-
-    gevent.spawn(_before_connecting, params["group_data"] or ())
-
-
-def _before_connecting(group_data: Sequence[str]) -> None:
-    try:
-        _prepare(group_data)
-    except BaseException as error:  # unguarded, the deploy would go on
-        traceback.print_exc()
-        _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
-
-
-def _prepare(group_data: Sequence[str]) -> None:
-    import gevent
-    from pyinfra.context import ctx_state
-
-    state = ctx_state.get()
-    while not state.initialised:
-        gevent.sleep(0)
-    if not sys.stdin.isatty():
-        state.should_raise_failed_hosts = lambda _state: False
-    from shakedown.desired import DesiredStateError
-    from shakedown.runner.ending import finish, watch
-    from shakedown.runner.inventory import desired_states, unread_group_data
-    from shakedown.runner.pyinfra.connection import bind
-    from shakedown.runner.pyinfra.documented import problems
-    from shakedown.runs.directory import why_none_can_be_kept
-
-    bind(state)
-    watch(state)
-    try:
-        compares = any(deploy.compares for deploy in invocation.deploys)
-        if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, group_data)):
-            _end(unread, USAGE)
-        states = desired_states(state, invocation.trains, unasked=not compares).states
-        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
-        if wrong:
-            raise DesiredStateError(wrong)
-    except DesiredStateError as error:
-        _end(str(error), USAGE)
-    for section in (deploy.section for deploy in invocation.deploys if deploy.section):
-        if not any(getattr(desired, section) for desired in states.values()):
-            _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
-    if invocation.trains and not invocation.dry and (why := why_none_can_be_kept()):
-        _end(why, USAGE)
-    invocation.finish = lambda: finish(state)
-    invocation.connecting = True
-
-
-def _end(message: str, code: int) -> None:
-    """SystemExit would reach the main greenlet only after those that connect have had their turn."""
-    sys.stderr.write(f"shakedown: {message}\n")
-    sys.stderr.flush()
-    os._exit(code)
+    gevent.spawn(prepare.before_connecting, params["group_data"] or ())
 
 
 def _refuse(message: str) -> None:
@@ -130,34 +80,17 @@ def _refuse(message: str) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """click shows an error and exits: from outside, only the exit code would be left of it."""
-    import click
-    from pyinfra.api.exceptions import ConnectorDataTypeError
-
+def _errors_kept(wrong_data: Callable[[], str]) -> Iterator[None]:
+    """Keep what ends the run: click shows an error and exits, and only the exit code would be left."""
     try:
         yield
     except click.exceptions.Exit:
         raise
     except Exception as error:
         if isinstance(getattr(error, "exception", error), ConnectorDataTypeError):  # pyinfra wraps what it shows
-            _refuse(_wrong_data() or str(error))
+            _refuse(wrong_data() or str(error))
         invocation.ended_by(error)
         raise
-
-
-def _wrong_data() -> str:
-    """What is wrong with an inventory on which pyinfra has ended before there was a state."""
-    from pyinfra.context import ctx_inventory
-
-    from shakedown.desired import DesiredStateError
-    from shakedown.runner.inventory import resolved_of
-
-    try:
-        resolved_of(list(ctx_inventory.get()), whole=True)
-    except DesiredStateError as error:
-        return str(error)
-    return ""
 
 
 def _leave() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import click
 from pyinfra.api import State
+from pyinfra_cli.util import parse_cli_arg
 
 from shakedown.common.text import printable
 from shakedown.ledger import service as book
@@ -16,12 +16,12 @@ from shakedown.ledger.claims import kept, this_process
 from shakedown.ledger.store import Ledger
 from shakedown.runner import engine
 from shakedown.runner.examine import examine
+from shakedown.runner.kept_check import keep_check
 from shakedown.runner.repair.alone import Busy, alone
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.climbing import Climb
 from shakedown.runner.repair.scheduler import after, carry_out
 from shakedown.runner.repair.service import Picture, picture
-from shakedown.runner.session import keep_check
 from shakedown.service.model import Step
 
 __all__ = ["BringBack", "Busy"]
@@ -85,7 +85,7 @@ class BringBack:
 
     def _look(self, hosts: Sequence[str]) -> Picture:
         """Everything anew: the nodes (all, or these) over connections of their own."""
-        given = {key: _parsed(value) for key, _, value in (item.partition("=") for item in self.data)}
+        given = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in self.data)}
         state = engine.load(self.inventory, tuple(hosts) or self.limit, given, self.parallel)
         with engine.connected(state):
             examination = examine(state)
@@ -95,12 +95,6 @@ class BringBack:
 def _names(state: State) -> list[str]:
     """Of all nodes of the inventory, whatever --limit says."""
     return [host.name for host in state.inventory]
-
-
-def _parsed(value: str) -> Any:
-    from pyinfra_cli.util import parse_cli_arg
-
-    return parse_cli_arg(value)
 
 
 def _say(line: str) -> None:

@@ -59,9 +59,8 @@ class Waiting:
         clock = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - since)))
         line = f"waiting for {timedelta(seconds=round(now - since))}, since {clock}: {what}{last}"
         self._say(line)
-        session = self._kept.session
-        if session is not None and session.notes is not None:
-            session.notes.note("wait", line)
+        if self._kept.notes is not None:
+            self._kept.notes.note("wait", line)
 
     def _longest(self, now: float) -> tuple[str, float, str] | None:
         """What most is waited for: the oldest of what takes long, with all hosts that are at the same."""
@@ -86,7 +85,7 @@ def _look_on(kept: RunProgress, say: Callable[[str], None]) -> None:
     while not kept.announced:
         gevent.sleep(1.0)
         now = time.monotonic()
-        if now - beat_at >= BEAT_S and kept.session is not None and kept.session.notes is not None:
+        if now - beat_at >= BEAT_S and kept.notes is not None:
             beat_at = now
-            kept.session.notes.beat()
+            kept.notes.beat()
         waiting.look(now)

@@ -1,35 +1,33 @@
-"""Commands over logs and run directories, offline: judge, report."""
+"""The gates over logs and runs, offline."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from shakedown import gates
-from shakedown.cli import format_and_output, show, unusable, with_all
-from shakedown.cli.ledger import APART, Since
+from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.runs import APART, no_end
+from shakedown.cli.words import reason, unusable
 from shakedown.common.text import printable
+from shakedown.evidence.diagnosis.model import Diagnosis
 from shakedown.gates import Gate, NodeLog, Recorded
-from shakedown.report.formats import Judged, Remembered, Run, names
+from shakedown.gates.offline import Request, judge_logs
+from shakedown.ledger.compared import Wanted, know_peers, past_of
+from shakedown.ledger.keep import keep
+from shakedown.logs.log_source import LogSource
+from shakedown.report.formats import Judged
+from shakedown.runs.archive.run import OpenedRun, is_packed, opened_run
+from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
+from shakedown.runs.directory import Evidence, RunDirectory, RunRecord, judge_jobs, judge_run, verdict_of
 from shakedown.state.findings import Verdict, worst
 
-if TYPE_CHECKING:
-    from shakedown.evidence.diagnosis.model import Diagnosis
-    from shakedown.runs.archive.run import OpenedRun
-    from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
-
-WEEKS = 2000  # runs of a ledger that are shown together: the newest
 _COUNT = click.IntRange(min=1, max=10**9)
-
-
-def _words(name: str, error: OSError | ValueError) -> str:
-    return f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 class Expectation(click.ParamType[tuple[str, float]]):
@@ -99,9 +97,6 @@ def judge(
         unusable("--baseline is for a run: a log does not say which earlier runs it can be compared with")
     if ledger:
         unusable("--ledger keeps a run: of logs from anywhere nobody can say on what they ran")
-    from shakedown.gates.offline import Request, judge_logs
-    from shakedown.runs.diagnosis import of_logs
-
     if logs.count("-") > 1:
         unusable("standard input (-) can be one log only")
     try:
@@ -123,8 +118,6 @@ def _is_run(name: str) -> bool:
     path = Path(name)
     if name == "-" or path.name == "run.json" or not path.exists() or path.is_dir():
         return name != "-"
-    from shakedown.runs.archive.run import is_packed
-
     return is_packed(name)
 
 
@@ -155,20 +148,14 @@ def _read_all(logs: Mapping[str, str]) -> tuple[dict[str, NodeLog], list[str]]:
 
 
 def _read(log: str, compared: bool) -> tuple[NodeLog, str]:
-    from shakedown.logs.log_source import LogSource
-
     source = LogSource(log, digest=compared)
     try:
         return gates.read_log(source), source.digest
     except OSError as error:
-        raise ValueError(_words(log, error)) from error
+        raise ValueError(reason(log, error)) from error
 
 
 def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_all: bool, ledger: bool) -> NoReturn:
-    from shakedown.runs.archive.run import opened_run
-    from shakedown.runs.diagnosis import KeptLogs, diagnose
-    from shakedown.runs.directory import judge_jobs, judge_run, verdict_of
-
     try:
         with opened_run(name) as run:
             directory, told, altered = run.directory, run.told, run.altered
@@ -179,7 +166,7 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
             judgements = judge_jobs(directory, record, evidence)
             judged = judge_run(directory, record, evidence, judgements)
             died_of = diagnose(record, evidence, KeptLogs(directory, evidence), judged)
-            told = [*told, *_no_end(directory, record, told)]
+            told = [*told, *no_end(directory, record, told)]
             verdict = worst([verdict_of(record, judged), *([Verdict.UNKNOWN] if altered else [])])
             if ledger:
                 _keep(run, record.model_copy(update={"gates": judged, "verdict": verdict}))
@@ -194,8 +181,6 @@ def _judge_run(name: str, baseline: bool, form: str, output: Path | None, show_a
 
 def _keep(run: OpenedRun, record: RunRecord) -> None:
     """Keep a run in the ledger as it was judged now; what others sent, as theirs."""
-    from shakedown.ledger.keep import keep
-
     origin = run.origin(record.run_id)
     if why := keep(run.directory, record, origin=origin):
         click.echo(f"shakedown: {why}", err=True)
@@ -203,20 +188,8 @@ def _keep(run: OpenedRun, record: RunRecord) -> None:
         click.echo(f"shakedown: {printable(record.run_id, 100)} {APART.format(origin=origin)}", err=True)
 
 
-def _no_end(directory: RunDirectory, record: RunRecord, told: Sequence[str]) -> list[str]:
-    """A word on a run that is not over, or that was not when it was packed (then something was `told` of it)."""
-    from shakedown.runs.watch.reading import unfinished
-
-    if record.finished_at is not None:
-        return []
-    return ["the run had no end when it was packed" if told else unfinished(directory.path)]
-
-
 def _compare(directory: RunDirectory, record: RunRecord, evidence: dict[str, Evidence]) -> None:
     """Put into the evidence of each job the earlier runs that the ledger now has of it."""
-    from shakedown.ledger.compared import Wanted, know_peers, past_of
-    from shakedown.runs.directory import Evidence
-
     states = {}
     for node in record.nodes:
         with suppress(FileNotFoundError):  # it was never reached
@@ -242,61 +215,4 @@ def _finish(
     died_of: Diagnosis | None = None,
 ) -> NoReturn:
     measured = [figure for figure in recorded if figure.value is not None]
-    sys.exit(show(Judged(verdict, judged, measured, notes, died_of, show_all), form, output, verdict))
-
-
-def _report_ledger(since: datetime | None, form: str, output: Path | None) -> NoReturn:
-    from shakedown.ledger.history import Asked, history
-    from shakedown.ledger.place import LedgerError
-    from shakedown.ledger.store import open_ledger
-
-    known = names(Remembered)
-    if form not in known:
-        unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
-    try:
-        found = history(open_ledger(), Asked(since=since, limit=WEEKS))
-    except LedgerError as error:
-        unusable(str(error))
-    sys.exit(show(Remembered(found), form, output, Verdict.OK))
-
-
-@click.command()
-@click.argument("run", required=False)
-@click.option("--ledger", is_flag=True, help="instead of one run, those of the ledger")
-@click.option("--since", type=Since(), metavar="TIME", help="with --ledger: 2026-11-01 (UTC), or 12h, 7d, 4w ago")
-@format_and_output(Run)
-@with_all
-def report(
-    run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
-) -> None:
-    """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
-
-    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
-    of it. Exits as the run did.
-
-    \b
-    shakedown report latest
-    shakedown report runs/20261122T014456-4dc983 --format json
-    shakedown report latest --output rack7.html
-    shakedown report --ledger --since 4w --output weeks.html
-    """
-    if ledger == (run is not None) or (since is not None and not ledger):
-        unusable("report takes a RUN, or --ledger, which alone takes --since")
-    if run is None:
-        _report_ledger(since, form, output)
-    from shakedown.runs.archive.run import opened_run
-
-    try:
-        with opened_run(run) as found:
-            directory, told, altered = found.directory, found.told, found.altered
-            record = directory.load()
-            if altered:
-                record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
-            for line in [*told, *altered, directory.lacking(record), *_no_end(directory, record, told)]:
-                if line:
-                    click.echo(f"shakedown: {printable(line)}", err=True)
-            links = "" if told else f"{directory.path.resolve().as_uri()}/"
-            code = show(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
-    except (OSError, ValueError) as error:
-        unusable(str(error))
-    sys.exit(code)
+    sys.exit(show_document(Judged(verdict, judged, measured, notes, died_of, show_all), form, output, verdict))

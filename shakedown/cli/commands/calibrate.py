@@ -7,11 +7,13 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli import EXIT_CODES, format_and_output
-from shakedown.cli import show as show_document
-from shakedown.cli.nodes import load_state, over_inventory, usable_input
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.output import format_and_output, show_document
+from shakedown.cli.words import EXIT_CODES
 from shakedown.report.formats import Calibrated
 from shakedown.state.findings import Verdict
+
+PREPARE = ("gevent",)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -38,19 +40,21 @@ def calibrate(
     shakedown calibrate inventories/rack.py --runs 10
     shakedown calibrate inventories/rack.py --runs 5 --output baseline.json
     """
-    with usable_input():
-        from shakedown.runner.engine import InventoryError
-        from shakedown.runs.directory import why_none_can_be_kept
+    from shakedown.cli.nodes import load_state, usable_input  # pyinfra: see there
 
-        load_state(inventory, limit, data, parallel, to_train=True)
-        if why := why_none_can_be_kept():
-            raise InventoryError(why)
-    from shakedown.ledger.calibration import CalibrationError, baselines_of, in_a_row, usual_seconds
+    with usable_input():
+        load_state(inventory, limit, data, parallel, to_train=True, keeps=True)
+    from shakedown.ledger.calibration import (  # the ledger, 400 ms that --help does not need
+        CalibrationError,
+        baselines_of,
+        in_a_row,
+        usual_seconds,
+    )
 
     def command(file: Path) -> list[str]:
         words = [*_shakedown(), "run", inventory, "--format", "json", "--output", str(file), *["-v"] * verbose]
-        words += [word for each in limit for word in ("--limit", each)]
-        words += [word for each in data for word in ("--data", each)]
+        words += [word for pattern in limit for word in ("--limit", pattern)]
+        words += [word for pair in data for word in ("--data", pair)]
         return words + (["--parallel", str(parallel)] if parallel else [])
 
     try:
@@ -64,6 +68,6 @@ def calibrate(
 
 
 def _shakedown() -> list[str]:
-    """This command, as it is installed beside the running python."""
+    """Return this command, as it is installed beside the running python."""
     beside = Path(sys.executable).with_name("shakedown")
     return [str(beside)] if beside.exists() else [sys.executable, "-c", "from shakedown.cli import main; main()"]

@@ -8,7 +8,11 @@ from contextlib import suppress
 
 import click
 
-from shakedown.cli import unusable
+from shakedown.cli.words import reason, unusable
+from shakedown.common.text import printable
+from shakedown.logs.explain import as_json, as_text
+from shakedown.logs.explain import explain as explain_log
+from shakedown.logs.log_source import LogSource
 
 _EMPTY = (
     "holds no line: nothing to explain. Where kernel.dmesg_restrict is 1, dmesg needs root: "
@@ -49,18 +53,13 @@ def explain(log: str, form: str, verbose: bool) -> None:
       2  input that cannot be used, or that is empty
       4  unknown error lines, and no fault; or a part of the log could not be read
     """
-    from shakedown.common.text import printable
-    from shakedown.logs.explain import as_json, as_text
-    from shakedown.logs.explain import explain as explain_log
-    from shakedown.logs.log_source import LogSource
-
     if log == "-" and sys.stdin.isatty():
         unusable("give a FILE, or pipe a log in: dmesg | shakedown explain -")
     source = LogSource(log, digest=False)
     try:
         found = explain_log(source, noise=verbose)
     except (OSError, ValueError) as error:
-        unusable(f"{log}: {error.strerror}" if isinstance(error, OSError) else error)
+        unusable(reason(log, error))
     if not found.read:
         unusable(source.incomplete or f"{source.name} {_EMPTY}")
     with suppress(BrokenPipeError):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import click
 
-from shakedown.cli import unusable
+from shakedown.cli.words import reason, unusable
+from shakedown.common.text import printable
+from shakedown.logs.log import Iteration, LogReader
+from shakedown.logs.log_source import LogSource
+from shakedown.state.findings import Verdict
 
-if TYPE_CHECKING:
-    from shakedown.logs.log import Iteration
+PREPARE = ("stream",)
 
 
 @click.command()
@@ -26,9 +28,6 @@ def parse(log: str) -> None:
     shakedown parse train.log
     zcat train.log.gz | shakedown parse - | jq .lm_loss
     """
-    from shakedown.logs.log import LogReader
-    from shakedown.logs.log_source import LogSource
-
     reader, source, found = LogReader(), LogSource(log, digest=False), False
     try:
         for chunk in source:
@@ -37,11 +36,8 @@ def parse(log: str) -> None:
     except BrokenPipeError:
         raise  # of standard output, whose reader has seen enough: not the log's
     except (OSError, ValueError) as error:
-        unusable(f"{log}: {error.strerror}" if isinstance(error, OSError) else error)
+        unusable(reason(log, error))
     if source.incomplete:
-        from shakedown.common.text import printable
-        from shakedown.state.findings import Verdict
-
         click.echo(f"shakedown: {printable(source.incomplete)}", err=True)
         sys.exit(Verdict.UNKNOWN.exit_code)
     if not found:

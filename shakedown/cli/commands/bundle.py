@@ -7,9 +7,13 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli import in_a_folder, unusable
+from shakedown.cli.words import in_a_folder, unusable
+from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive import SUFFIX
+from shakedown.runs.archive.make import make
+from shakedown.runs.directory import RunDirectory, find_run
+from shakedown.runs.watch.reading import unfinished
 
 
 @click.command()
@@ -38,11 +42,6 @@ def bundle(run: str, output: Path | None, pseudonyms: bool) -> None:
     shakedown bundle latest
     shakedown bundle 20261122T014456 --pseudonyms --output for-vendor.tar.gz
     """
-    from shakedown.common import private
-    from shakedown.runs.archive.make import make
-    from shakedown.runs.directory import RunDirectory, find_run
-    from shakedown.runs.watch.reading import unfinished
-
     try:
         directory = RunDirectory(find_run(run))
         record = directory.load()

@@ -6,8 +6,14 @@ import sys
 
 import click
 
-from shakedown.cli import EXIT_CODES, unusable
+from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.common.text import printable
+from shakedown.report import terminal
+from shakedown.report.summary import not_held
+from shakedown.runs.directory import find_run
+from shakedown.runs.watch.following import Gone, follow, verdict_of
+
+PREPARE = ("stream",)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -23,11 +29,6 @@ def watch(run: str) -> None:
     shakedown watch
     shakedown watch 20261122T0144 | tee watched.log
     """
-    from shakedown.report import terminal
-    from shakedown.report.summary import not_held
-    from shakedown.runs.directory import find_run
-    from shakedown.runs.watch.following import Gone, follow, verdict_of
-
     out = terminal.console()
     try:
         folder = find_run(run)

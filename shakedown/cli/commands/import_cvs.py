@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from shakedown.cli import format_of, unusable
+from shakedown.cli.output import format_of
+from shakedown.cli.words import unusable
 from shakedown.desired.cvs import Choice, CvsError, import_file
 from shakedown.report.formats import SiteLayer, write
 

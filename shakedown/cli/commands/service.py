@@ -7,9 +7,14 @@ from typing import Any, NoReturn
 
 import click
 
-from shakedown.cli import EXIT_CODES, format_of
-from shakedown.cli.nodes import load_state, over_inventory, to_its_end, usable_input
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.output import format_of
+from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import open_ledger
 from shakedown.report.formats import InService, write
+
+PREPARE = ("gevent",)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -50,39 +55,32 @@ def service(
     """
     if taken and dry:
         raise click.UsageError("--take-back is written into the ledger at once: give --dry without it")
+    from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
+
+    acts = (mend or drain) and not dry
     with usable_input():
-        from shakedown.ledger.place import LedgerError
-        from shakedown.ledger.store import open_ledger
-        from shakedown.runner import engine
-        from shakedown.runner.engine import InventoryError
-        from shakedown.runs.directory import why_none_can_be_kept
+        state = load_state(inventory, limit, data, parallel, verbose, keeps=acts or bool(taken))
+    names = [host.name for host in state.inventory]
+    if strangers := [node for node in taken if node not in names]:
+        unusable(f"--take-back {', '.join(strangers)}: no such host in {inventory}")
+    try:
+        ledger = open_ledger()
+    except LedgerError as error:
+        unusable(error)
+    from shakedown.runner.repair.bring_back import BringBack, Busy  # pyinfra
 
-        acts = (mend or drain) and not dry
-        engine.show_pyinfra_log(verbose)
-        state = load_state(inventory, limit, data, parallel)
-        if (acts or taken) and (why := why_none_can_be_kept()):
-            raise InventoryError(why)
-        known = [host.name for host in state.inventory]
-        if strangers := [node for node in taken if node not in known]:
-            raise InventoryError(f"--take-back {', '.join(strangers)}: no such host in {inventory}")
-        try:
-            ledger = open_ledger()
-        except LedgerError as error:
-            raise InventoryError(str(error)) from error
-    from shakedown.runner.repair.bring_back import BringBack, Busy
-
-    asked = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
+    work = BringBack(ledger, inventory, limit, data, parallel or 0, verbose)
     try:
         with to_its_end(state) as keep:
             try:
                 if not ledger.exists():
                     none = "there is none yet: only what is read now counts"
                     click.echo(f"shakedown: ledger {ledger.place.name}: {none}", err=True)
-                found = asked.first(state, keep, acts or bool(taken), taken)
+                found = work.first(state, keep, acts or bool(taken), taken)
             except LedgerError as error:  # in words, and no traceback
                 _unread(error)
         if acts:
-            found = asked.act(found, mend, drain)
+            found = work.act(found, mend, drain)
     except LedgerError as error:
         _unread(error)
     except Busy as error:
@@ -91,12 +89,12 @@ def service(
     board: Any = found.board()
     write(InService(board, show_all), form)
     if dry:
-        for line in asked.told(found, mend, drain):
+        for line in work.told(found, mend, drain):
             click.echo(line, err=form != "table")
-    sys.exit(130 if asked.commands.interrupted else board.verdict.exit_code)
+    sys.exit(130 if work.commands.interrupted else board.verdict.exit_code)
 
 
 def _unread(error: Exception) -> NoReturn:
-    """Without the ledger nobody knows what stands against a node."""
+    """End with 4: without the ledger it is unknown what speaks against a node."""
     click.echo(f"shakedown: {error}", err=True)
     sys.exit(4)

@@ -1,0 +1,78 @@
+"""The comparison of nodes with their desired states."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.words import EXIT_CODES
+from shakedown.report.formats import Findings
+from shakedown.state.findings import Verdict
+
+PREPARE = ("signals", "gevent")
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@format_and_output(Findings)
+@with_all
+@click.option("--nodes", "expected", type=click.IntRange(min=1), help="fewer nodes than this is a failure")
+@click.option("--ledger", is_flag=True, help="keep the check: a run directory, and the ledger")
+@click.option("--from-agents", is_flag=True, help="read the last reports of the agents on the nodes; examine nothing")
+def drift(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    form: str,
+    output: Path | None,
+    show_all: bool,
+    expected: int | None,
+    ledger: bool,
+    from_agents: bool,
+) -> None:
+    """Compare every node with its desired state. Never changes a node.
+
+    One reading per node; one line per finding that differs, with what was wanted, what is, and the remedy. In the table
+    a finding that is the same on several nodes is one line, over their range.
+
+    \b
+    shakedown drift inventories/rack.py --nodes 32           fewer than 32 answers are a failure
+    shakedown drift inventories/rack.py --format jsonl       one finding per line, for other programs
+    shakedown drift inventories/rack.py --output rack.html
+    shakedown drift inventories/rack.py --from-agents        the last verdict of each node's agent (docs/agent.md)
+    """
+    if from_agents and ledger:
+        raise click.UsageError("--ledger keeps the nodes' states, which --from-agents does not read")
+    from shakedown.cli.nodes import invocation, load_state, to_its_end, usable_input  # pyinfra: see there
+
+    with usable_input():
+        state = load_state(inventory, limit, data, parallel, verbose)
+    if from_agents:
+        from shakedown.runner.agents import collect as look  # 500 ms that a usual check does not need
+    else:
+        from shakedown.runner.examine import examine as look  # pyinfra
+
+    with to_its_end(state) as keep:
+        examination = look(state)
+        answered = examination.answered
+        few = expected is not None and answered < expected
+        keep(examination, *([f"{answered} of {expected} expected nodes answered"] if few else []))
+        verdict = Verdict.FAIL if few else examination.verdict()
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        document = Findings(verdict, len(examination.desired), examination.all_findings(), show_all, inventory, at)
+        if from_agents:
+            click.echo("shakedown: as the nodes' agents reported: nodes are not compared with each other", err=True)
+        code = show_document(document, form, output, verdict)
+        if ledger:
+            from shakedown.runner.kept_check import keep_check  # 450 ms that a usual check does not need
+
+            keep_check(state, examination, verdict)
+            code = Verdict.FAIL.exit_code if invocation.unrecorded else code
+    sys.exit(code)

@@ -1,0 +1,113 @@
+"""What the ledger holds: add, import, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+from shakedown.cli.runs import APART
+from shakedown.cli.words import unusable
+from shakedown.common.text import counted, printable
+from shakedown.ledger.export import export as lines
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import Ledger, open_ledger
+from shakedown.runs.archive.run import OpenedRun, opened_run
+from shakedown.runs.directory import run_ids
+
+PREPARE = ("stream",)
+
+
+@click.group()
+def ledger() -> None:
+    """Keep what every run has left: ledger.sqlite beside the runs, or where $SHAKEDOWN_LEDGER says (a path, a URL of
+    PostgreSQL, or a file of one's own with that URL). Runs write it at their end.
+
+    \b
+    shakedown ledger add --all
+    shakedown ledger export | jq .verdict
+    """
+
+
+@ledger.command()
+@click.argument("runs", nargs=-1)
+@click.option("--all", "every", is_flag=True, help="all runs of the folder that holds them ($SHAKEDOWN_RUNS)")
+def add(runs: tuple[str, ...], every: bool) -> None:
+    """Keep RUNS, by their directories; one that is there already is replaced, so that a ledger can be made anew. What
+    cannot be read is named, the others are kept, and the exit code is 2.
+
+    A run out of an archive, or from outside the folder of the runs, is kept under the name of its origin: what it says
+    of nodes changes no node's service, and enters no baseline.
+
+    \b
+    shakedown ledger add 20261122T014456-4dc983
+    shakedown ledger add --all
+    """
+    if bool(runs) == every:
+        unusable("ledger add takes RUNS, or --all")
+    _add(run_ids() if every else runs, _keep)
+
+
+@ledger.command("import")
+@click.argument("runs", nargs=-1, required=True)
+def import_(runs: tuple[str, ...]) -> None:
+    """Keep RUNS of others (archives, or directories from elsewhere) as evidence about this site's own nodes: what they
+    say may have nodes drained and cleared, and enters baselines.
+
+    \b
+    shakedown ledger import controller2/20261122T014456-4dc983
+    shakedown ledger import rack7.shakedown.tar.gz
+    """
+    _add(runs, _import)
+
+
+def _keep(book: Ledger, run: OpenedRun) -> list[str]:
+    record = run.directory.load()
+    if origin := run.origin(record.run_id):
+        click.echo(f"shakedown: {record.run_id} {APART.format(origin=origin)}", err=True)
+    return book.add(run.directory, record, origin)
+
+
+def _import(book: Ledger, run: OpenedRun) -> list[str]:
+    record = run.directory.load()
+    if book.knows(record.run_id):
+        raise ValueError(f"{printable(record.run_id, 100)}: a run of that id is in the ledger already: not imported")
+    if run.altered:
+        raise ValueError(f"{printable(record.run_id, 100)}: not imported: {'; '.join(run.altered)}")
+    return book.add(run.directory, record)
+
+
+def _add(runs: Iterable[str], keep: Callable[[Ledger, OpenedRun], list[str]]) -> None:
+    """Keep runs in the ledger, and say what could not be."""
+    wrong: list[str] = []
+    kept = 0
+    try:
+        book = open_ledger()
+        for name in runs:
+            try:
+                with opened_run(name) as run:
+                    wrong += keep(book, run)
+                kept += 1
+            except LedgerError:
+                raise
+            except (OSError, ValueError) as error:
+                wrong.append(str(error))
+    except LedgerError as error:
+        unusable("\n".join([*wrong, str(error)]))
+    click.echo(f"{book.place.name}: {counted(kept, 'run')} kept", err=True)
+    if wrong:
+        unusable("\n".join(wrong))
+
+
+@ledger.command()
+def export() -> None:
+    """Write the whole ledger to standard output, one JSON object for each run, the oldest first.
+
+    \b
+    shakedown ledger export > ledger.jsonl
+    """
+    try:
+        for line in lines(open_ledger()):
+            click.echo(line)
+    except LedgerError as error:
+        unusable(error)

@@ -1,0 +1,42 @@
+"""The smoke run's plan."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.output import format_of
+from shakedown.report.formats import Plans, write
+
+PREPARE = ("signals", "gevent")
+
+
+@click.command()
+@over_inventory
+@format_of(Plans)
+def plan(inventory: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str) -> None:
+    """Show the smoke run as it would start now: ranks, addresses, devices, and the command of each node, job by job.
+
+    With --format json it is one plan, or an object of plans by the jobs' names where smoke.scope asks for several.
+    Reads the nodes and starts nothing. What cannot be derived or does not fit is listed, all of it, with exit code 1.
+
+    \b
+    shakedown plan inventories/rack.py
+    shakedown plan inventories/rack.py --limit 'node0[1-4]*' --format json
+    """
+    from shakedown.cli.nodes import load_state, to_its_end, usable_input  # pyinfra: see there
+
+    with usable_input():
+        state = load_state(inventory, limit, data, parallel, verbose, to_train=True)
+    from shakedown.runner import examine, training  # pyinfra, and 500 ms that a wrong inventory does not need
+
+    with to_its_end(state) as keep:
+        examination = examine.examine(state)
+        plans, errors = training.plans_of(examination)
+        for error, names in errors.items():
+            click.echo(f"shakedown: {', '.join(names)}: {error}", err=True)
+        keep(examination, *(f"no launch plan for {', '.join(names)}: see above" for names in errors.values()))
+    write(Plans(plans), form)
+    sys.exit(1 if errors else 0)

@@ -1,0 +1,75 @@
+"""The report of a run, or of the ledger."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from shakedown.cli.output import format_and_output, show_document, with_all
+from shakedown.cli.runs import no_end
+from shakedown.cli.since import Since
+from shakedown.cli.words import unusable
+from shakedown.common.text import printable
+from shakedown.ledger.history import Asked, history
+from shakedown.ledger.place import LedgerError
+from shakedown.ledger.store import open_ledger
+from shakedown.report.formats import Remembered, Run, names
+from shakedown.runs.archive.run import opened_run
+from shakedown.state.findings import Verdict, worst
+
+WEEKS = 2000  # runs of a ledger that are shown together: the newest
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--ledger", is_flag=True, help="instead of one run, those of the ledger")
+@click.option("--since", type=Since(), metavar="TIME", help="with --ledger: 2026-11-01 (UTC), or 12h, 7d, 4w ago")
+@format_and_output(Run)
+@with_all
+def report(
+    run: str | None, ledger: bool, since: datetime | None, form: str, output: Path | None, show_all: bool
+) -> None:
+    """What a run came to: the verdict, the nodes, the findings that differ, the gates and the figures.
+
+    RUN is its id, a part that only its id begins with, latest, its directory, or the file that `shakedown bundle` made
+    of it. Exits as the run did.
+
+    \b
+    shakedown report latest
+    shakedown report runs/20261122T014456-4dc983 --format json
+    shakedown report latest --output rack7.html
+    shakedown report --ledger --since 4w --output weeks.html
+    """
+    if ledger == (run is not None) or (since is not None and not ledger):
+        unusable("report takes a RUN, or --ledger, which alone takes --since")
+    if run is None:
+        _report_ledger(since, form, output)
+    try:
+        with opened_run(run) as found:
+            directory, told, altered = found.directory, found.told, found.altered
+            record = directory.load()
+            if altered:
+                record = record.model_copy(update={"verdict": worst([record.verdict, Verdict.UNKNOWN])})
+            for line in [*told, *altered, directory.lacking(record), *no_end(directory, record, told)]:
+                if line:
+                    click.echo(f"shakedown: {printable(line)}", err=True)
+            links = "" if told else f"{directory.path.resolve().as_uri()}/"
+            code = show_document(Run(record, show_all, directory.path, links=links), form, output, record.verdict)
+    except (OSError, ValueError) as error:
+        unusable(str(error))
+    sys.exit(code)
+
+
+def _report_ledger(since: datetime | None, form: str, output: Path | None) -> NoReturn:
+    known = names(Remembered)
+    if form not in known:
+        unusable(f"--format {form}: of the ledger there are {', '.join(known)}")
+    try:
+        found = history(open_ledger(), Asked(since=since, limit=WEEKS))
+    except LedgerError as error:
+        unusable(str(error))
+    sys.exit(show_document(Remembered(found), form, output, Verdict.OK))

@@ -1,0 +1,38 @@
+"""The desired state of one host."""
+
+from __future__ import annotations
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.output import format_of
+from shakedown.cli.words import unusable
+from shakedown.common.secrets import masked
+from shakedown.desired.layers import leaves
+from shakedown.report.formats import Desired, write
+
+PREPARE = ("gevent",)
+
+
+@click.command()
+@over_inventory
+@click.argument("host")
+@format_of(Desired)
+def show(
+    inventory: str, host: str, limit: tuple[str, ...], data: tuple[str, ...], parallel: int, verbose: int, form: str
+) -> None:
+    """Show the desired state of one HOST: every value with the layer it came from. Connects to nothing.
+
+    \b
+    shakedown show inventories/rack.py node01.rack7
+    """
+    from shakedown.cli.nodes import desired_states, load_state, usable_input  # pyinfra: see there
+
+    with usable_input():
+        resolved = desired_states(load_state(inventory, limit, data, parallel, connects=False))
+        if host not in resolved.merged:
+            unusable(f"{inventory}: no host {host!r} (there are {', '.join(resolved.merged)})")
+    merged = resolved.merged[host]
+    smoke = resolved.states[host].smoke
+    values = masked(merged.values, smoke.not_secret if smoke else ())
+    write(Desired(host, {path: (value, merged.origin_of(path)) for path, value in leaves(values)}), form)

@@ -1,0 +1,47 @@
+"""Trials over an inventory."""
+
+from __future__ import annotations
+
+import click
+
+from shakedown.cli.inventory import over_inventory
+from shakedown.cli.words import EXIT_CODES, unusable
+from shakedown.desired.models import Trials
+
+PREPARE = ("signals", "gevent")
+
+
+@click.command(epilog=EXIT_CODES)
+@over_inventory
+@click.option("--only", metavar="TRIALS", help="these trials alone, with commas between them: gemm,memory,pairs")
+@click.option("--dry", is_flag=True, help="show rounds, seconds and each node's command; start nothing")
+def trials(
+    inventory: str,
+    limit: tuple[str, ...],
+    data: tuple[str, ...],
+    parallel: int,
+    verbose: int,
+    only: str | None,
+    dry: bool,
+) -> None:
+    """Measure each node by itself and nodes in pairs, and judge every figure against the fleet: the same as
+    `pyinfra INVENTORY deploy/trials.py -y`. It changes no setting.
+
+    \b
+    shakedown trials inventories/rack.py                       all trials
+    shakedown trials inventories/rack.py --only gemm,pairs     two of them
+    shakedown trials inventories/rack.py --dry                 how many rounds, and about how many seconds
+    """
+    from shakedown.cli.nodes import invocation, load_state, run_deploy, usable_input  # pyinfra: see there
+
+    names = tuple(name.strip() for name in only.split(",") if name.strip()) if only else ()
+    with usable_input():
+        state = load_state(inventory, limit, data, parallel, verbose, keeps=not dry)
+    from shakedown.trials.plan import chosen_trials  # 230 ms that --help does not need
+
+    try:
+        chosen_trials(Trials(), names)
+    except ValueError as error:
+        unusable(error)
+    invocation.only = names
+    run_deploy(state, "trials", dry)

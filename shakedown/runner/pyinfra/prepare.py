@@ -1,0 +1,71 @@
+"""What the guard does with a run of this project's deploys, between the inventory and the first connection."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import gevent
+from pyinfra.context import ctx_inventory, ctx_state
+
+from shakedown.desired import DesiredStateError
+from shakedown.runner.ending import finish, watch
+from shakedown.runner.inventory import desired_states, resolved_of, unread_group_data
+from shakedown.runner.pyinfra.connection import bind
+from shakedown.runner.pyinfra.documented import problems
+from shakedown.runner.pyinfra.invocation import USAGE, invocation
+from shakedown.runs.directory import why_none_can_be_kept
+
+
+def before_connecting(group_data: Sequence[str]) -> None:
+    """Check the desired states, and have the run watched, before pyinfra connects; else end the process."""
+    try:
+        _prepare(group_data)
+    except BaseException as error:  # unguarded, the deploy would go on
+        traceback.print_exc()
+        _end(f"the deploy could not be prepared: {type(error).__name__}: {error}", 1)
+
+
+def _prepare(group_data: Sequence[str]) -> None:
+    state = ctx_state.get()
+    while not state.initialised:
+        gevent.sleep(0)
+    if not sys.stdin.isatty():
+        state.should_raise_failed_hosts = lambda _state: False
+    bind(state)
+    watch(state)
+    try:
+        compares = any(deploy.compares for deploy in invocation.deploys)
+        if compares and (unread := unread_group_data(invocation.inventory, state.inventory, state.cwd, group_data)):
+            _end(unread, USAGE)
+        states = desired_states(state, invocation.trains, unasked=not compares).states
+        wrong = [problem for deploy in invocation.deploys for problem in problems(deploy.name, states)]
+        if wrong:
+            raise DesiredStateError(wrong)
+    except DesiredStateError as error:
+        _end(str(error), USAGE)
+    for section in (deploy.section for deploy in invocation.deploys if deploy.section):
+        if not any(getattr(desired, section) for desired in states.values()):
+            _end(f"no host of this run has a section {section}, so there is nothing to do", USAGE)
+    if invocation.trains and not invocation.dry and (reason := why_none_can_be_kept()):
+        _end(reason, USAGE)
+    invocation.finish = lambda: finish(state)
+    invocation.connecting = True
+
+
+def _end(message: str, code: int) -> None:
+    """SystemExit would reach the main greenlet only after those that connect have had their turn."""
+    sys.stderr.write(f"shakedown: {message}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def wrong_data() -> str:
+    """Return what is wrong with an inventory on which pyinfra has ended before there was a state."""
+    try:
+        resolved_of(list(ctx_inventory.get()), whole=True)
+    except DesiredStateError as error:
+        return str(error)
+    return ""
