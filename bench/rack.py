@@ -97,7 +97,8 @@ def check(path: Path, folder: Path) -> dict[str, Any]:
     from shakedown.ledger.keep import keep
     from shakedown.report.formats import Findings, text_of
     from shakedown.runner.features import resolve
-    from shakedown.runs.directory import RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
+    from shakedown.runs.directory import RunDirectory
+    from shakedown.runs.records import RunNode, RunRecord, desired_digest, new_run_id, now
     from shakedown.state.findings import Verdict
     from shakedown.state.node import NodeState, shared
 

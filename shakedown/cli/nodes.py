@@ -61,7 +61,7 @@ def load_state(
     invocation.trains = to_train
     desired_states(state, to_train)
     if keeps:
-        from shakedown.runs.directory import why_none_can_be_kept  # 200 ms that a drift check does not need
+        from shakedown.runs.folder import why_none_can_be_kept  # 200 ms that a drift check does not need
 
         if reason := why_none_can_be_kept():
             raise engine.InventoryError(reason)

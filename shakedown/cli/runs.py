@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunRecord
 from shakedown.runs.watch.reading import unfinished
 
 APART = "is kept as evidence of {origin}: it changes no node's service and no baseline (shakedown ledger import)"

@@ -11,8 +11,8 @@ from shakedown.evidence.stragglers import words
 from shakedown.evidence.stragglers.model import Stragglers
 from shakedown.evidence.telemetry.odd import odd
 from shakedown.evidence.telemetry.summary import NodeTelemetry
-from shakedown.runs.directory import RunRecord
 from shakedown.runs.isolation import Hint
+from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import TrialsRecord
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shakedown.common.runs_folder import runs_folder
-from shakedown.runs.directory import RunDirectory, own
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import own
 from shakedown.runs.isolation import Isolation, Result
 from shakedown.state.findings import Verdict
 

@@ -22,7 +22,8 @@ from shakedown.gates.baselines.judge import baseline_of
 from shakedown.gates.baselines.model import Baseline
 from shakedown.ledger.compared import Wanted, past_of
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 

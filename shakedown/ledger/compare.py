@@ -13,7 +13,8 @@ from shakedown.jobs.launch import LaunchPlan
 from shakedown.ledger.changing import settled, without_missing
 from shakedown.ledger.jobs import key_of, parameters_of
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import JobRecord, RunRecord
 from shakedown.state.findings import Verdict
 from shakedown.state.node import NodeState
 

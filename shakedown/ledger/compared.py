@@ -14,7 +14,7 @@ from shakedown.gates.alone import OneAlone
 from shakedown.gates.baselines.model import Past
 from shakedown.gates.baselines.peers import peers_of
 from shakedown.logs.metrics import MEAN, METRICS
-from shakedown.runs.directory import JobRecord
+from shakedown.runs.records import JobRecord
 from shakedown.state.node import NodeState
 
 if TYPE_CHECKING:

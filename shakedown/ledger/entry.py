@@ -22,7 +22,9 @@ from shakedown.ledger.jobs import key_of
 from shakedown.ledger.parts import Part, equipment_of, parts_of
 from shakedown.logs.metrics import MEAN, METRICS
 from shakedown.recipes.benchmark import document
-from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, RunRecord, results_of
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.judging import results_of
+from shakedown.runs.records import Evidence, JobRecord, RunRecord
 from shakedown.service.evidence import accusations, proofs
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState

@@ -8,7 +8,7 @@ from shakedown.common.text import printable
 from shakedown.desired.models import EACH, TOGETHER, Benchmark
 from shakedown.gates.baselines.key import Key, digest
 from shakedown.jobs.launch import LaunchPlan
-from shakedown.runs.directory import JobRecord
+from shakedown.runs.records import JobRecord
 from shakedown.state.node import Gpu, NodeState, Unreadable, is_unreadable
 
 NONE, UNREAD = "none", "not read"  # a node without the thing; a reading that could not be taken

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shakedown.common.text import printable
-from shakedown.runs.directory import Evidence, RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.node import NodeState
 
 

@@ -21,7 +21,8 @@ from shakedown.state.findings import Verdict
 if TYPE_CHECKING:  # who only asks has no use for them
     from shakedown.gates.baselines.key import Earlier, Key
     from shakedown.ledger.entry import Entry
-    from shakedown.runs.directory import RunDirectory, RunRecord
+    from shakedown.runs.directory import RunDirectory
+    from shakedown.runs.records import RunRecord
     from shakedown.state.node import NodeState
 
 WAIT_S = 30.0  # for another writer, or for a server that does not answer

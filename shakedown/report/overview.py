@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from shakedown.evidence.diagnosis.model import Diagnosis, Sign
     from shakedown.gates import Gate, Recorded
     from shakedown.ledger.history import History
-    from shakedown.runs.directory import JobRecord, RunNode
     from shakedown.runs.isolation import Isolation, Result
+    from shakedown.runs.records import JobRecord, RunNode
     from shakedown.trials.models import TrialsRecord
 
 WORDS = {

@@ -10,7 +10,7 @@ from shakedown.evidence.stragglers.words import lines
 
 if TYPE_CHECKING:
     from shakedown.evidence.stragglers.model import Own, Stragglers
-    from shakedown.runs.directory import JobRecord
+    from shakedown.runs.records import JobRecord
 
 HEADER = ("standing", "node", "ranks", "beside the median of its peers", "least and most of a window")
 ROWS = 200  # the slowest; run.json has all

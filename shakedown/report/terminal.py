@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a drift check shows findings only
     from shakedown.gates import Gate
     from shakedown.gates.baselines.model import Baseline
     from shakedown.logs.figures import Figures
-    from shakedown.runs.directory import JobRecord, RunNode, RunRecord
+    from shakedown.runs.records import JobRecord, RunNode, RunRecord
 
 CELL = 2000
 """Characters of one text of a node that are shown; JSON has the whole."""

@@ -23,7 +23,9 @@ from shakedown.report import terminal
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import ended_by, show_notes
-from shakedown.runs.directory import JobRecord, RunDirectory, judge_job, results_of
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.judging import judge_job, results_of
+from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
 from shakedown.state.node import is_unreadable
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shakedown.runs.directory import RunDirectory, own
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import own
 from shakedown.runs.rolling.model import Rolling
 
 

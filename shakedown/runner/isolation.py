@@ -27,8 +27,9 @@ from shakedown.runner.jobs.where import via_of, where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
 from shakedown.runner.training import judge_jobs, secrets_of
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
 from shakedown.runs.isolation import Group, Hint, Isolation, Problem, Training, short
+from shakedown.runs.records import RunRecord
 from shakedown.state.findings import Verdict
 
 try:

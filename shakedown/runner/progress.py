@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # a drift check needs none of these
     from shakedown.checks.examination import Examination
     from shakedown.desired.resolve import Resolved
     from shakedown.jobs.job import Job
-    from shakedown.runs.directory import RunRecord
+    from shakedown.runs.records import RunRecord
     from shakedown.runs.watch.notes import Notes
     from shakedown.state.findings import Verdict
 

@@ -28,7 +28,8 @@ from shakedown.runner.examine import reread
 from shakedown.runner.inventory import desired_states, hosts_in_limit
 from shakedown.runner.progress import progress
 from shakedown.runner.session import Session, session
-from shakedown.runs.directory import desired_digest, find_run
+from shakedown.runs.folder import find_run
+from shakedown.runs.records import desired_digest
 from shakedown.runs.rolling import plan
 from shakedown.runs.rolling.model import Rolling
 from shakedown.state.findings import Verdict

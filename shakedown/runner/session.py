@@ -40,7 +40,8 @@ from shakedown.runner.progress import RunEnd, progress
 from shakedown.runner.pyinfra import host_keys
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.repair.scheduler import after_run
-from shakedown.runs.directory import Evidence, RunDirectory, RunNode, RunRecord, desired_digest, new_run_id, now
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import Evidence, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.runs.watch.notes import Notes
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState

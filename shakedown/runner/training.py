@@ -29,7 +29,8 @@ from shakedown.runner.examine import reread
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session
 from shakedown.runs.diagnosis import KeptLogs, diagnose
-from shakedown.runs.directory import JobRecord, judge_job, new_run_id
+from shakedown.runs.judging import judge_job
+from shakedown.runs.records import JobRecord, new_run_id
 from shakedown.state.findings import Verdict
 
 

@@ -28,7 +28,8 @@ from shakedown.runner.jobs import holders
 from shakedown.runner.jobs.where import where_of
 from shakedown.runner.pyinfra.invocation import invocation
 from shakedown.runner.session import Session, session
-from shakedown.runs.directory import JobRecord, judge_job, judge_trials, past_by_node
+from shakedown.runs.judging import judge_job, judge_trials, past_by_node
+from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
 from shakedown.trials import rounds
 from shakedown.trials.confirm import suspects, to_confirm

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from shakedown.common.one_line import line
 from shakedown.common.text import in_unit
 from shakedown.desired.models import TOGETHER
-from shakedown.runs.directory import RunRecord
+from shakedown.runs.records import RunRecord
 from shakedown.service.ladder import ladder
 from shakedown.service.model import Accusation, Proof
 from shakedown.state.findings import Finding, Verdict, worst

@@ -13,7 +13,7 @@ from shakedown.jobs.benchmark.results import Results
 from shakedown.jobs.launch import LaunchPlan
 from shakedown.logs.log import Iteration
 from shakedown.runs.archive.manifest import Manifest
-from shakedown.runs.directory import Evidence, RunRecord
+from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.findings import Finding
 from shakedown.state.node import NodeState
 from tests.docs.markdown import as_json, summary, table

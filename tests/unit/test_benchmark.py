@@ -23,7 +23,9 @@ from shakedown.jobs.benchmark.results import Figure, Results, Step, figures_of, 
 from shakedown.jobs.launch import run_folders
 from shakedown.logs.kept_logs import LogFile, LogQuota
 from shakedown.recipes.benchmark import document, excluded
-from shakedown.runs.directory import Evidence, JobRecord, RunDirectory, judge_job
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.judging import judge_job
+from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 from tests.documents import commands
 from tests.gates import judged

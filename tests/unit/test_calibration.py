@@ -19,7 +19,8 @@ from shakedown.ledger.store import open_ledger
 from shakedown.report import formats
 from shakedown.report.formats import Calibrated
 from shakedown.runner.training import plan_of
-from shakedown.runs.directory import JobRecord, RunDirectory
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import JobRecord
 from tests.unit.test_compared import a_run, earlier, figure, rack
 
 STEADY = (386.1, 384.9, 385.4, 383.8, 385.9)

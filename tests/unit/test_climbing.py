@@ -23,7 +23,8 @@ from shakedown.runner.repair import climbing
 from shakedown.runner.repair.child import Commands
 from shakedown.runner.repair.climbing import Climb
 from shakedown.runner.repair.service import Picture, picture
-from shakedown.runs.directory import JobRecord, RunDirectory, RunNode
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import JobRecord, RunNode
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, FixedBy, Remedy, Verdict
 from tests.plans import small

@@ -21,7 +21,7 @@ import pytest
 from shakedown.jobs.job import Job, Timeouts
 from shakedown.report.summary import Summary, summary_lines
 from shakedown.runner.ending import busy_after
-from shakedown.runs.directory import why_none_can_be_kept
+from shakedown.runs.folder import why_none_can_be_kept
 from shakedown.state.findings import Verdict
 from tests import forks
 from tests.nodes import until

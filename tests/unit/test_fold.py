@@ -12,7 +12,7 @@ from shakedown.gates import Gate
 from shakedown.hosts import folded, nodes
 from shakedown.report import formats, terminal
 from shakedown.report.fold import Folded, fold, fold_gates, passing, without_name
-from shakedown.runs.directory import RunNode, RunRecord
+from shakedown.runs.records import RunNode, RunRecord
 from shakedown.state.findings import Finding, Remedy, Verdict
 
 RACKS = nodes("node[001-512]")

@@ -65,6 +65,7 @@ def test_who_reads_nodes_loads_nothing_of_runs_and_trainings(command: list[str])
     assert {"loaded:", "gevent.monkey", "shakedown.desired.resolve"} <= loaded, done.stderr
     needless = {
         "shakedown.runs.directory",
+        "shakedown.runs.records",
         "shakedown.gates",
         "shakedown.trials.models",
         "shakedown.report.page",

@@ -35,7 +35,8 @@ from shakedown.ledger.service import parts_of as changes_of
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.logs.figures import Figure, Figures
 from shakedown.logs.metrics import METRICS
-from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.service.model import Step
 from shakedown.state.findings import Finding, Verdict
 from shakedown.state.node import NodeState

@@ -20,7 +20,9 @@ from shakedown.ledger import service as book
 from shakedown.ledger.compare import ORDER
 from shakedown.ledger.jobs import key_of
 from shakedown.ledger.store import Ledger, open_ledger
-from shakedown.runs.directory import JobRecord, RunDirectory, RunNode, run_ids
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import run_ids
+from shakedown.runs.records import JobRecord, RunNode
 from shakedown.state.findings import Finding, Verdict
 from tests.states import DELETED, with_
 from tests.unit.test_ledger import PLAN, SERIAL, STATES, a_run

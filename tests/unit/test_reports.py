@@ -34,7 +34,8 @@ from shakedown.gates.baselines.model import Past
 from shakedown.report.files import FILES, write_reports, write_to
 from shakedown.report.formats import Findings, Judged, Run, text_of
 from shakedown.report.overview import overview
-from shakedown.runs.directory import RunDirectory, judge_run
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.judging import judge_run
 from shakedown.state.findings import Verdict
 from tests.reports import HOSTILE, a_full_run, a_run, drifted, finding, hostile, keep, many
 

@@ -13,7 +13,8 @@ import pytest
 from shakedown.desired import DesiredStateError, amounts
 from shakedown.desired.layers import HostLayers, Layer
 from shakedown.runner.features import resolve
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunRecord
 from shakedown.runs.rolling import plan
 from shakedown.runs.rolling.model import Rolling, Turn
 from shakedown.state.findings import Verdict

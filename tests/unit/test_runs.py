@@ -18,20 +18,10 @@ from shakedown.logs.kept_logs import KeptLog, LogFile, LogQuota
 from shakedown.runner.earlier import earlier_of
 from shakedown.runs import copies
 from shakedown.runs import directory as runs
-from shakedown.runs.directory import (
-    Evidence,
-    JobRecord,
-    RunDirectory,
-    RunNode,
-    RunRecord,
-    desired_digest,
-    find_run,
-    judge_job,
-    judge_run,
-    new_run_id,
-    now,
-    verdict_of,
-)
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import find_run
+from shakedown.runs.judging import judge_job, judge_run, verdict_of
+from shakedown.runs.records import Evidence, JobRecord, RunNode, RunRecord, desired_digest, new_run_id, now
 from shakedown.state.findings import Finding, Verdict
 from tests.plans import small
 from tests.states import desired

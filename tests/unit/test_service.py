@@ -13,8 +13,8 @@ from shakedown.desired.models import Benchmark, Bmc, Service
 from shakedown.evidence.diagnosis.model import Diagnosis, Sign
 from shakedown.evidence.diagnosis.signs import _KINDS
 from shakedown.gates import Gate
-from shakedown.runs.directory import JobRecord, RunNode, RunRecord
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Suspect, Training
+from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown

@@ -18,7 +18,8 @@ from rich.console import Console
 from shakedown.cli import main
 from shakedown.jobs.job import Event
 from shakedown.logs.log import Iteration
-from shakedown.runs.directory import JobRecord, RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import JobRecord, RunRecord
 from shakedown.runs.watch import notes as notes_module
 from shakedown.runs.watch.following import Gone, follow
 from shakedown.runs.watch.notes import NAME, Notes

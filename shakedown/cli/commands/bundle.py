@@ -12,7 +12,8 @@ from shakedown.common import private
 from shakedown.common.text import counted, printable
 from shakedown.runs.archive import SUFFIX
 from shakedown.runs.archive.make import make
-from shakedown.runs.directory import RunDirectory, find_run
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import find_run
 from shakedown.runs.watch.reading import unfinished
 
 

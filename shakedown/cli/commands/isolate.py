@@ -13,7 +13,8 @@ from shakedown.isolation import NEEDS_NUMPY
 from shakedown.isolation.suspects import to_resume
 from shakedown.runner.pyinfra.invocation import Search
 from shakedown.runs.archive.run import is_packed
-from shakedown.runs.directory import RunDirectory, find_run
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import find_run
 from shakedown.schedulers.registry import names
 
 PREPARE = ("signals", "gevent")

@@ -24,7 +24,9 @@ from shakedown.logs.log_source import LogSource
 from shakedown.report.formats import Judged
 from shakedown.runs.archive.run import OpenedRun, is_packed, opened_run
 from shakedown.runs.diagnosis import KeptLogs, diagnose, of_logs
-from shakedown.runs.directory import Evidence, RunDirectory, RunRecord, judge_jobs, judge_run, verdict_of
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.judging import judge_jobs, judge_run, verdict_of
+from shakedown.runs.records import Evidence, RunRecord
 from shakedown.state.findings import Verdict, worst
 
 _COUNT = click.IntRange(min=1, max=10**9)

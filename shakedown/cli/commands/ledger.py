@@ -13,7 +13,7 @@ from shakedown.ledger.export import export as lines
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runs.archive.run import OpenedRun, opened_run
-from shakedown.runs.directory import run_ids
+from shakedown.runs.folder import run_ids
 
 PREPARE = ("stream",)
 

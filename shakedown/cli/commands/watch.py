@@ -10,7 +10,7 @@ from shakedown.cli.words import EXIT_CODES, unusable
 from shakedown.common.text import printable
 from shakedown.report import terminal
 from shakedown.report.summary import not_held
-from shakedown.runs.directory import find_run
+from shakedown.runs.folder import find_run
 from shakedown.runs.watch.following import Gone, follow, verdict_of
 
 PREPARE = ("stream",)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shakedown.ledger.calibration import Row
     from shakedown.ledger.compare import Comparison
     from shakedown.ledger.history import History
-    from shakedown.runs.directory import RunRecord
+    from shakedown.runs.records import RunRecord
     from shakedown.service.board import Board
 
     Part = str | RenderableType

@@ -13,7 +13,7 @@ from shakedown.state.findings import Verdict
 
 if TYPE_CHECKING:
     from shakedown.report.overview import Overview
-    from shakedown.runs.directory import JobRecord
+    from shakedown.runs.records import JobRecord
 
 ROWS = 50  # of one table: a ticket is read by people
 TEXT = 300  # characters of one cell

@@ -12,7 +12,7 @@ from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
 from shakedown.report.page.plots import LINES, Plot
 from shakedown.report.page.svg import Chart
-from shakedown.runs.directory import Evidence
+from shakedown.runs.records import Evidence
 
 JOBS = 4  # of which there are plots: nodes by themselves may be hundreds
 BAND = 1.96

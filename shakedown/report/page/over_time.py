@@ -14,7 +14,7 @@ from shakedown.report.overview import Overview
 from shakedown.report.page.plots import LINES, Plot
 from shakedown.report.page.svg import Chart
 from shakedown.runs import copies
-from shakedown.runs.directory import Evidence, JobRecord
+from shakedown.runs.records import Evidence, JobRecord
 from shakedown.state.findings import Verdict
 
 # Channel -> title and scale: what people look at first. Of a node with several devices the mean of them.

@@ -9,7 +9,7 @@ from shakedown.common.text import counted
 from shakedown.logs.metrics import METRICS
 from shakedown.report.overview import Overview
 from shakedown.report.page.svg import Chart, cells, heat_colour
-from shakedown.runs.directory import JobRecord
+from shakedown.runs.records import JobRecord
 from shakedown.state.findings import Verdict
 
 LINES = 8  # in one plot: more cannot be told apart

@@ -18,7 +18,8 @@ from shakedown.report.fold import fold_gates
 from shakedown.report.overview import Overview
 from shakedown.report.page import earlier, excerpts, figures, grid, measured, over_time, plots, rows
 from shakedown.report.terminal import value_text
-from shakedown.runs.directory import Evidence, RunDirectory
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import Evidence
 
 TEXT = 2000  # characters of one text of a node that are shown
 

@@ -10,7 +10,7 @@ from shakedown.hosts import folded
 from shakedown.report.fold import fold
 from shakedown.report.overview import Action, Overview
 from shakedown.report.terminal import shown_values
-from shakedown.runs.directory import RunNode
+from shakedown.runs.records import RunNode
 from shakedown.state.findings import Finding, Verdict
 
 MOST = 2000

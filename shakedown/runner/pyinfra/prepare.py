@@ -16,7 +16,7 @@ from shakedown.runner.inventory import desired_states, resolved_of, unread_group
 from shakedown.runner.pyinfra.connection import bind
 from shakedown.runner.pyinfra.documented import problems
 from shakedown.runner.pyinfra.invocation import USAGE, invocation
-from shakedown.runs.directory import why_none_can_be_kept
+from shakedown.runs.folder import why_none_can_be_kept
 
 
 def before_connecting(group_data: Sequence[str]) -> None:

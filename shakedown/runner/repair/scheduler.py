@@ -13,7 +13,7 @@ from shakedown.ledger.claims import Room
 from shakedown.ledger.place import LedgerError
 from shakedown.ledger.store import Ledger, open_ledger
 from shakedown.runner.jobs.allocations import settings_of
-from shakedown.runs.directory import RunRecord
+from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import limits

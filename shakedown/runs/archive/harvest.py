@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from shakedown.catalogue import Log, entries
-from shakedown.runs.directory import RunRecord
+from shakedown.runs.records import RunRecord
 
 _USERS = {"user"}
 _HOSTS = {"hostname"}

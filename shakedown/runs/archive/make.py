@@ -22,7 +22,8 @@ from shakedown.runs.archive.manifest import Manifest, Member, digest, safe_path
 from shakedown.runs.archive.pseudonyms import Pseudonyms
 from shakedown.runs.archive.redact import Redactor, Written
 from shakedown.runs.archive.tar import Writer
-from shakedown.runs.directory import RunDirectory, judge_run, read_document, verdict_of
+from shakedown.runs.directory import RunDirectory, read_document
+from shakedown.runs.judging import judge_run, verdict_of
 from shakedown.state.findings import Verdict, worst
 from shakedown.trials.models import KINDS
 

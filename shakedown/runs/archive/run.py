@@ -13,7 +13,8 @@ from shakedown.common.runs_folder import runs_folder
 from shakedown.runs.archive import MANIFEST
 from shakedown.runs.archive.read import opened
 from shakedown.runs.archive.tar import is_archive
-from shakedown.runs.directory import RunDirectory, find_run
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.folder import find_run
 
 
 def is_packed(name: str) -> bool:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from shakedown.runs.directory import RunDirectory, RunRecord
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import RunRecord
 from shakedown.runs.watch import screen
 from shakedown.runs.watch.notes import NAME, SILENT_S
 from shakedown.runs.watch.picture import Picture

@@ -1,0 +1,99 @@
+"""The folder of runs: which there are, by which names they are found, whether another can be kept."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from shakedown.common.runs_folder import runs_folder
+from shakedown.gates.model import some
+from shakedown.node.owners import closed
+
+
+def why_none_can_be_kept(root: Path | None = None) -> str:
+    """What stands in the way of runs in the folder that is to hold them, with the remedy; empty: nothing does. Tried by
+    writing where it is, or where it would be made, and leaves nothing there."""
+    root = root or runs_folder()
+    there = next(folder for folder in (root.absolute(), *root.absolute().parents) if os.access(folder, os.F_OK))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return ""
+    except OSError as error:
+        why = f"nothing can be written in {there} ({error.strerror})"
+        return f"no run can be kept in {root}, since {why}: set $SHAKEDOWN_RUNS to another folder"
+
+
+def find_run(name: str, root: Path | None = None) -> Path:
+    """The directory of a run, by its id, by a part that only its id begins with, as `latest`, or by its path (that of
+    its run.json too). Raises ValueError that says what there is."""
+    root = root or runs_folder()
+    path = Path(name)
+    found = _runs_in(root)
+    if name in found:
+        return root / name
+    if name == "latest":
+        return root / _latest(root, found)
+    begin = [run for run in found if name and run.startswith(name)]
+    if len(begin) == 1:
+        return root / begin[0]
+    if begin:
+        raise ValueError(f"{name}: {len(begin)} runs in {root} begin so: {some(begin)}")
+    if path.name == "run.json" and path.is_file():
+        return path.parent
+    if (path / "run.json").is_file():
+        return path
+    if path.is_dir():
+        raise ValueError(
+            f"{name}: no run directory, for it has no run.json; of logs that lie in it give each. {_there_are(root)}"
+        )
+    if path.exists():
+        raise ValueError(f"{name}: a file and no run; a log is judged with: shakedown judge {name}. {_there_are(root)}")
+    raise ValueError(f"{name}: no such file, and no such run. {_there_are(root)}")
+
+
+def own(path: Path, *names: str) -> None:
+    """Raises ValueError where another user could have written these files of a run directory: a run that goes on from
+    it would leave out what they say is done. Raises OSError."""
+    for each in (path, *(path / name for name in names)):
+        found = each.stat() if each is path else each.lstat()
+        if not closed(found):
+            mode = stat.S_IMODE(found.st_mode)
+            why = f"it belongs to uid {found.st_uid} and has mode {mode:04o}, so others than you could have written it"
+            raise ValueError(f"{each}: {why}: look at it, and go on from a copy of your own")
+
+
+def run_ids(root: Path | None = None) -> list[str]:
+    """The runs that are kept, the newest first."""
+    return _runs_in(root or runs_folder())
+
+
+def _runs_in(root: Path) -> list[str]:
+    """The ids of the runs in a folder, the newest first."""
+    try:
+        folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    except OSError:
+        return []
+    return sorted((folder.name for folder in folders if (folder / "run.json").is_file()), reverse=True)
+
+
+def _latest(root: Path, found: list[str]) -> str:
+    try:
+        name = str((root / "latest").readlink())
+    except OSError:
+        name = found[0] if found else ""
+    if name in found:
+        return name
+    raise ValueError(f"latest: {f'it is {name}, which is no run' if name else 'no such run'}. {_there_are(root)}")
+
+
+def _there_are(root: Path) -> str:
+    try:
+        next(root.iterdir(), None)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # another user's, most likely: a run is its owner's alone
+        return f"{root} cannot be read: {error.strerror}"
+    found = _runs_in(root)
+    return f"In {root} there are {some(found)}" if found else f"In {root} there are none ($SHAKEDOWN_RUNS says where)"

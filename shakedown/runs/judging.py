@@ -1,0 +1,169 @@
+"""The judgement of a run, at its end and again whenever a user asks, from what its directory holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from shakedown import gates
+from shakedown.desired.models import Benchmark
+from shakedown.gates import Gate, NodeLog, Observed
+from shakedown.gates.baselines.model import Past
+from shakedown.gates.benchmark_run import judge as judge_benchmark
+from shakedown.gates.benchmark_run import not_run
+from shakedown.gates.judgement import Judgement, judge, judge_measured, never_started
+from shakedown.gates.observed import Counters, Expected, JobEnd, LogCopies
+from shakedown.jobs.benchmark.plan import REPORT
+from shakedown.jobs.benchmark.results import Results, read
+from shakedown.logs.figures import measure
+from shakedown.logs.kept_logs import LEADER
+from shakedown.runs import copies
+from shakedown.runs.directory import RunDirectory
+from shakedown.runs.records import Evidence, JobRecord, RunRecord
+from shakedown.state.findings import Verdict, worst
+from shakedown.trials.gates import gates as trial_gates
+from shakedown.trials.judge import judge_record
+from shakedown.trials.models import FRESH, NODES, Reading, TrialsRecord
+from shakedown.trials.reading import read_log
+
+
+def judge_run(
+    directory: RunDirectory,
+    record: RunRecord,
+    evidence: Mapping[str, Evidence],
+    judgements: Sequence[Judgement] | None = None,
+) -> list[Gate]:
+    """Apply the gates of every job of a run again to what the run directory holds. `judgements`: those of its jobs,
+    from who has them already.
+
+    Raises ValueError for a run that ended before any plan was made.
+    """
+    of_jobs = judge_jobs(directory, record, evidence) if judgements is None else judgements
+    judged = [gate for judgement in of_jobs for gate in judgement.gates]
+    return [*judged, *(trial_gates(trials) if (trials := judge_trials(directory, record, evidence)) else [])]
+
+
+def judge_jobs(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> list[Judgement]:
+    """The gates of each job, with what they rest on; the same errors as `judge_run`."""
+    if record.kind == "drift":
+        raise ValueError(f"{directory.path}: a drift check has no job to be judged: shakedown report shows it")
+    if not record.jobs and record.isolation is not None:
+        raise ValueError(f"{directory.path}: a search for bad nodes is judged as it goes: shakedown report shows it")
+    if not record.jobs:
+        raise ValueError(f"{directory.path}: it has no plan yet, or ended before it had one: shakedown report shows it")
+    return [judge_job(directory, job, evidence.get(job.name, Evidence())) for job in record.jobs]
+
+
+def judge_trials(directory: RunDirectory, record: RunRecord, evidence: Mapping[str, Evidence]) -> TrialsRecord | None:
+    """The trials of a run, read again from its logs and judged; None where it has none."""
+    if record.trials is None:
+        return None
+    readings: list[Reading] = []
+    incomplete: dict[str, dict[str, str]] = defaultdict(dict)
+    for job in record.jobs:
+        kept = evidence.get(job.name, Evidence())
+        if not job.trials or job.plan is None:
+            continue
+        for node in job.plan.nodes:
+            logs = {log.name: log for log in kept.logs.get(node.name, [])}
+            text, why = copies.text_of(directory.path, logs.get(LEADER))
+            found = read_log(node.name, (text or "").splitlines())
+            fresh = job.trials in FRESH and record.trials.confirm
+            readings += [each.model_copy(update={"fresh": fresh}) for each in found.readings]
+            why = why or found.wrong or ("" if found.over else kept.stopped or "its program did not come to its end")
+            if why:
+                incomplete[job.trials][node.name] = why
+    whole = record.trials.model_copy(update={"readings": readings, "incomplete": dict(incomplete)})
+    return judge_record(whole, past_by_node(record, evidence))
+
+
+def past_by_node(record: RunRecord, evidence: Mapping[str, Evidence]) -> dict[str, Past]:
+    """What the ledger knew of each node's trials by itself when the run ended."""
+    kept = {job.node: evidence[job.name] for job in record.jobs if job.trials == NODES and job.name in evidence}
+    return {node: each.past for node, each in kept.items() if node and each.past}
+
+
+def verdict_of(record: RunRecord, judged: Sequence[Gate]) -> Verdict:
+    """What a run comes to by its gates, as they are judged now, and by what its record says of the nodes. One that took
+    no part, and a run that nobody finished, are never better than unknown."""
+    verdicts = [finding.verdict for finding in record.findings] + [gate.verdict for gate in judged]
+    verdicts += [Verdict.UNKNOWN for node in record.nodes if node.part in ("excluded", "unreached")]
+    if record.finished_at is None or not judged:
+        verdicts.append(Verdict.UNKNOWN)
+    return worst(verdicts)
+
+
+def judge_job(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> Judgement:
+    """Apply the gates to one job: at its end, and again whenever somebody asks."""
+    if job.benchmark is not None:
+        judgement = _judge_benchmark(directory, job, job.benchmark, evidence)
+    elif job.plan is None:
+        judgement = never_started(job.error or "its plan was never made")
+    elif job.trials:
+        judgement = judge_measured(
+            job.plan,
+            _logs_of(directory, job, evidence),
+            _end(evidence),
+        )
+    else:
+        judgement = judge(
+            job.plan,
+            LogCopies(_logs_of(directory, job, evidence), copies.changed(directory.path, evidence.logs)),
+            _end(evidence),
+            Counters(evidence.counters_before, evidence.counters_after),
+            Expected(past=evidence.past, alone=evidence.alone),
+            copies.watched(directory.path, evidence.logs, evidence.timing),
+        )
+    of_this = {"job": job.name, "node": job.node}
+    judged = list(judgement.gates)
+    if any(evidence.left.values()) or (
+        evidence.left and len(judged) > 1
+    ):  # of what never ran there is one thing to say
+        judged += gates.judge(Observed(end=JobEnd(left=evidence.left)))
+    return replace(judgement, gates=[gate.model_copy(update=of_this) for gate in judged])
+
+
+def _end(evidence: Evidence) -> JobEnd:
+    return JobEnd(
+        exit_codes=evidence.exit_codes,
+        stopped=evidence.stopped,
+        started=evidence.started,
+        stopped_nodes=evidence.stopped_nodes,
+    )
+
+
+def results_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> tuple[Results, str]:
+    """What a benchmark's log and report say, and why they are not whole."""
+    node = job.node or ""
+    kept = {log.name: log for log in evidence.logs.get(node, [])}
+    if [log.path for log in kept.values()] != job.logs.get(node, []):
+        return Results(), "run.json and evidence.json do not name the same logs of it"
+    log, why = copies.text_of(directory.path, kept.get(LEADER))
+    report, why_report = copies.text_of(directory.path, kept.get(REPORT))
+    return read(log, report), "; ".join(filter(None, (why, why_report)))
+
+
+def _judge_benchmark(directory: RunDirectory, job: JobRecord, wanted: Benchmark, evidence: Evidence) -> Judgement:
+    node = job.node or ""
+    if job.error:
+        judged = not_run(node, job.error)
+    else:
+        results, incomplete = results_of(directory, job, evidence)
+        judged = judge_benchmark(node, results, evidence.exit_codes.get(node), wanted, incomplete)
+        judged = [*not_run(node, evidence.stopped), *judged] if evidence.stopped else judged
+    return Judgement(judged, [], measure([]), [])
+
+
+def _logs_of(directory: RunDirectory, job: JobRecord, evidence: Evidence) -> dict[str, NodeLog | None]:
+    return {node.name: log_of(directory, node.name, job, evidence) for node in job.plan.nodes} if job.plan else {}
+
+
+def log_of(directory: RunDirectory, node: str, job: JobRecord, evidence: Evidence) -> NodeLog | None:
+    """The job's own output on a node. None: there was none; one that is not what was fetched says so."""
+    named, kept = job.logs.get(node, []), evidence.logs.get(node, [])
+    if not named and not kept:
+        return None
+    if [log.path for log in kept] != named:
+        return NodeLog(incomplete="run.json and evidence.json do not name the same logs of it")
+    return copies.read_kept(directory.path, kept[0])
