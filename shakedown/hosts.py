@@ -22,10 +22,10 @@ from shakedown.schedulers.interface import SchedulerError
 
 
 def nodes(*patterns: str) -> list[str]:
-    """The hosts of the patterns, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b"), in order.
+    """Return the hosts of the patterns in order, in ClusterShell's notation ("node[01-32]", "rack[1-2]n[1-8]", "a,b").
 
     Raises ValueError for a pattern that cannot be read or that names no host: an inventory without hosts must never
-    look like a rack in which all is well. "@name" is a name, and no group of a ClusterShell configuration.
+    look like a healthy rack. "@name" is a name, and no group of a ClusterShell configuration.
     """
     try:
         names = [name for pattern in patterns for name in NodeSet(pattern, resolver=RESOLVER_NOGROUP)]
@@ -38,9 +38,10 @@ def nodes(*patterns: str) -> list[str]:
 
 
 def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, dict[str, object]]]:
-    """The nodes that Slurm has in service and free; those that are not are left out, and named on standard error with
-    their reason. Each comes with its name in Slurm as the host's own layer, so that Slurm is asked again before
-    anything is changed there.
+    """Return the nodes that Slurm has in service and free. The others are named on standard error with their reason.
+
+    A node comes with its name in Slurm as the host's own layer, so that Slurm is queried again before anything is
+    changed there.
 
     + conditions: all of them hold: "partition=mi300x", "reservation=maintenance", "feature=rack7", "nodes=node[01-08]"
     + allow_allocated: take nodes on which jobs run as well. Nothing is changed there all the same unless the desired
@@ -53,8 +54,9 @@ def slurm(*conditions: str, allow_allocated: bool = False) -> list[tuple[str, di
 
 
 def kubernetes(*labels: str, context: str | None = None, allow_allocated: bool = False) -> list[str]:
-    """The nodes of a cluster that are in service and free, by their names there; those that are not are left out, and
-    named on standard error with their reason.
+    """Return the nodes of a cluster that are in service and free, by their names there.
+
+    The others are named on standard error with their reason.
 
     + labels: selectors that all hold, as kubectl has them: "amd.com/gpu.product-name=AMD_Instinct_MI300X_OAM"
     + context: one of the kubeconfig; None: its current one, or the account of the pod that this runs in
@@ -92,7 +94,7 @@ def scheduled(scheduler: str, *conditions: str, allow_allocated: bool = False, *
 
 
 def _left_out(reasons: dict[str, str]) -> list[str]:
-    """Write a line for each reason, with the nodes that have it."""
+    """Yield a line for each reason, with the nodes that have it."""
     having: dict[str, list[str]] = {}
     for name, reason in reasons.items():
         having.setdefault(reason, []).append(name)
@@ -114,14 +116,19 @@ _MISLEADING = re.compile(r"""[][,"'\s]|^$""")
 
 
 def folded(names: Iterable[str]) -> str:
-    """The names as ranges: "node[001-127,129],head". Each name once, whatever the order; what ClusterShell cannot fold
-    stands by itself behind the ranges, in quotation marks where it could be read as several names."""
+    """Return the names as ranges: "node[001-127,129],head", without repetition, whatever their order.
+
+    What ClusterShell cannot fold stands alone behind the ranges, in quotation marks where it could be read as several
+    names.
+    """
     return _folded(tuple(dict.fromkeys(names)))
 
 
 def named(names: Iterable[str], most: int = 8, longest: int = 240) -> str:
-    """The names for a line of text: one by one up to `most`, as ranges beyond that, and where those are longer than
-    `longest` characters the first of them and how many more there are."""
+    """Return the names for a line of text: one by one up to `most`, as ranges beyond that.
+
+    Ranges longer than `longest` characters become the first names and how many more there are.
+    """
     own = list(dict.fromkeys(names))
     if len(own) <= most:
         return ", ".join(own)

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The models when they are asked for: who writes a size or reads a layer has no use for them."""
+    """Load the models on first use: code that writes a size or reads a layer has no use for them."""
     if name == "DesiredState":
         from shakedown.desired.models import DesiredState
 

@@ -11,7 +11,7 @@ _AMOUNT = re.compile(r"\d{1,6}|\d{1,3}(?:\.\d+)?%")
 
 
 def _written(value: object) -> object:
-    """A number as its text; anything else as it came."""
+    """Return a number as its text, anything else as it came."""
     return str(value) if type(value) is int else value
 
 

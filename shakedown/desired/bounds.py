@@ -21,6 +21,6 @@ def bounds(path: str, expect: Mapping[str, float], metrics: Mapping[str, object]
 
 
 def one_of(word: str, known: Mapping[str, object]) -> str:
-    """What was expected, the nearest first."""
+    """Describe what was expected, the nearest word first."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"{f'{near[0]}? ' if near else ''}one of {', '.join(known)}"

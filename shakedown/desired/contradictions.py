@@ -31,7 +31,7 @@ def problems_of(state: DesiredState) -> Iterator[Problem]:
 
 
 def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) -> Iterator[tuple[str, Problem]]:
-    """A run has one way of going through its hosts."""
+    """Refuse hosts with different ways to go through a run."""
     first, *others = states.items() or [("", None)]
     for name, state in others:
         if first[1] is not None and state is not None and state.rolling != first[1].rolling:
@@ -40,7 +40,7 @@ def over_hosts(states: Mapping[str, DesiredState], whole: bool, to_train: bool) 
 
 
 def undeclared(path: str, image: str, images: Mapping[str, Image]) -> Iterator[Problem]:
-    """An image that is named and not declared."""
+    """Refuse an image that is named and not declared."""
     if image not in images:
         yield Problem("", path, repr(image), f"a name in images ({', '.join(images) or 'none is declared'})")
 
@@ -57,7 +57,9 @@ def _of_registry(path: str, image: Image | Mirror) -> Iterator[Problem]:
 def _of_secrets(state: DesiredState) -> Iterator[Problem]:
     """Files of secrets on this machine that would be refused when they are needed, hours later."""
     files = {f"images.{name}.password_file": image.password_file for name, image in state.images.items()}
-    files |= {f"pulls.mirrors.{name}.password_file": each.password_file for name, each in state.pulls.mirrors.items()}
+    files |= {
+        f"pulls.mirrors.{name}.password_file": mirror.password_file for name, mirror in state.pulls.mirrors.items()
+    }
     for section, wanted in (("smoke", state.smoke), ("benchmark", state.benchmark)):
         files[f"{section}.hf_token_file"] = wanted.hf_token_file if wanted else None
     if state.service and state.service.bmc:
@@ -82,7 +84,7 @@ def _of_service(state: DesiredState) -> Iterator[Problem]:
 
 
 def _of_jobs(state: DesiredState) -> Iterator[Problem]:
-    """What the schedulers of this host's jobs need to hold them."""
+    """Refuse what keeps the schedulers of this host's jobs from holding them."""
     for via in sorted({section.via for section in (state.smoke, state.trials) if section is not None} - {"ssh"}):
         scheduler, section = find(via), getattr(state, via, None)
         for key, value, expected in scheduler.problems(section.model_dump() if section is not None else {}):

@@ -13,9 +13,9 @@ def files_of(desired: DesiredState) -> Iterator[tuple[str, str]]:
     """Each file with its dotted path."""
     registries: dict[str, Image | Mirror] = {f"images.{name}": image for name, image in desired.images.items()}
     registries |= {f"pulls.mirrors.{name}": mirror for name, mirror in desired.pulls.mirrors.items()}
-    for path, each in registries.items():
+    for path, registry in registries.items():
         for key in ("ca_file", "password_file"):
-            if file := getattr(each, key):
+            if file := getattr(registry, key):
                 yield f"{path}.{key}", file
     if not os.environ.get("HF_TOKEN"):  # exported, it is used and no file is read
         for section in ("smoke", "benchmark"):

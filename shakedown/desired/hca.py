@@ -28,20 +28,23 @@ def of_family(wanted: Rdma, device: RdmaDevice) -> bool:
 
 
 def devices_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
-    """The devices that are meant, in the order given. A virtual function shares the port of its physical function: it
-    is another device only where that one is not here, as in a container that was given the virtual function alone."""
+    """Return the devices that are meant, in their order.
+
+    A virtual function shares the port of its physical function. It is another device only where that one is not here,
+    as in a container that was given the virtual function alone.
+    """
     here = {device.bdf for device in devices if device.bdf}
     return [device for device in devices if device.physical_function not in here and of_family(wanted, device)]
 
 
 def others_of(wanted: Rdma, devices: Sequence[RdmaDevice]) -> list[RdmaDevice]:
-    """The rest of the node's RDMA devices: of another family, not chosen, or a part of one that is counted."""
+    """Return the rest of the node's RDMA devices: of another family, not chosen, or a part of one that is counted."""
     chosen = {device.name for device in devices_of(wanted, devices)}
     return [device for device in devices if device.name not in chosen]
 
 
 def none_there(wanted: Rdma) -> str:
-    """What a finding says where there is no device to judge."""
+    """Return the text of a finding where there is no device to judge."""
     family = f"of the family {wanted.family} " if wanted.family else ""
     return f"there is no RDMA device {family}to judge: see rdma_count"
 

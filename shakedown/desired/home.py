@@ -11,14 +11,14 @@ HOME = "{home}"
 
 
 def at_home(desired: DesiredState, home: str | None) -> DesiredState:
-    """The desired state with the node's own folder; as it is where it needs none, or nobody says which."""
+    """Return the desired state with the node's own home folder, unchanged where it needs none or none is known."""
     if home is None or HOME not in desired.model_dump_json():
         return desired
     return DesiredState.model_validate(replaced(desired.model_dump(), HOME, home))
 
 
 def replaced(value: Any, word: str, by: str) -> Any:
-    """A document with a word replaced in all its texts and keys."""
+    """Return a document with a word replaced in all its texts and keys."""
     if isinstance(value, str):
         return value.replace(word, by)
     if isinstance(value, Mapping):

@@ -12,25 +12,28 @@ _ROOT = files("shakedown.desired") / "profiles"
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
-    """The profiles of a kind: "gpu" or "nic"."""
+    """Return the profiles of a kind: "gpu" or "nic"."""
     return tuple(sorted(entry.name[:-5] for entry in (_ROOT / kind).iterdir() if entry.name.endswith(".toml")))
 
 
 @cache
 def load(kind: str, name: str) -> dict[str, Any]:
-    """A profile as a layer's values. KeyError if there is none of that name."""
+    """Return a profile as a layer's values. Raise KeyError if there is none of that name."""
     if name not in names(kind):
         raise KeyError(name)
     return tomllib.loads((_ROOT / kind / f"{name}.toml").read_text("utf-8"))
 
 
 def provider_of(family: str) -> str | None:
-    """The libibverbs provider of a NIC family; None where its file names none. KeyError if there is no such family."""
+    """Return the libibverbs provider of a NIC family; None where its file names none.
+
+    Raises KeyError if there is no such family.
+    """
     name: str | None = load("nic", family)["rdma"].get("provider", {}).get("name")
     return name
 
 
 @cache
 def defaults() -> dict[str, Any]:
-    """The lowest layer."""
+    """Return the lowest layer."""
     return tomllib.loads((_ROOT / "defaults.toml").read_text("utf-8"))

@@ -18,7 +18,7 @@ def parse_size(value: object) -> object:
 
 
 def format_size(count: float) -> str:
-    """A size for a person: 1536 -> "1.5K"."""
+    """Return a size for a person: 1536 -> "1.5K"."""
     for unit in ("", "K", "M", "G", "T"):
         if abs(count) < 1024 or unit == "T":
             return f"{count:.1f}{unit}" if unit and count < 100 else f"{count:.0f}{unit}"

@@ -8,7 +8,7 @@ from shakedown.state.node import ProviderLibrary, Verbs, is_unreadable
 
 
 def with_abi(path: str, abi: int) -> str:
-    """A path of the desired state with the ABI number in place of {abi}."""
+    """Return a path of the desired state with the ABI number in place of {abi}."""
     return path.replace("{abi}", str(abi))
 
 
@@ -18,13 +18,16 @@ def expected_path(provider: Provider, abi: int) -> str | None:
 
 
 def libraries_of(provider: Provider, verbs: Verbs) -> list[ProviderLibrary]:
-    """The provider's libraries, of any ABI."""
+    """Return the provider's libraries, of any ABI."""
     return [library for library in verbs.providers if library.provider == provider.name]
 
 
 def library_of(provider: Provider, verbs: Verbs) -> ProviderLibrary | None:
-    """The library that libibverbs loads and a container is given: of libibverbs' own ABI, at the place that the desired
-    state names. None where there is none, or where the ABI is not known."""
+    """Return the library that libibverbs loads and a container is given.
+
+    It is of libibverbs' own ABI, at the path that the desired state names. None where there is none, or the ABI is not
+    known.
+    """
     if is_unreadable(verbs.abi):
         return None
     path = expected_path(provider, verbs.abi)
@@ -33,11 +36,11 @@ def library_of(provider: Provider, verbs: Verbs) -> ProviderLibrary | None:
 
 
 def files_naming(provider: Provider, verbs: Verbs) -> list[str]:
-    """The files of libibverbs.d that name the provider."""
+    """Return the files of libibverbs.d that name the provider."""
     return [path for path, driver in verbs.drivers.items() if driver == provider.name]
 
 
 def library_digest(provider: Provider, verbs: Verbs) -> str | None:
-    """The digest of that library; None where it is not known."""
+    """Return the digest of that library; None where it is not known."""
     library = library_of(provider, verbs)
     return None if library is None or is_unreadable(library.sha256) else library.sha256

@@ -109,9 +109,9 @@ class Clock:
         return time.monotonic()
 
     def at(self, when: float) -> datetime:
-        """The time of day of a moment of `now`, in UTC."""
+        """Return the time of day of a moment of `now`, in UTC."""
         return datetime.fromtimestamp(self._wall + when - self._began, UTC)
 
     def when(self, moment: datetime) -> float:
-        """The other way round."""
+        """Return the moment of `now` of a time of day."""
         return moment.timestamp() - self._wall + self._began

@@ -20,8 +20,10 @@ CONTAINER_FOLDER = "/shakedown"  # the run's folder as a container sees it
 
 
 def run_folders() -> dict[str, str]:
-    """A container's mounts of the run's folder, host to container. What the launcher runs on the node, as the node's
-    user, is not for the container's root to write."""
+    """Return a container's mounts of the run's folder, host to container.
+
+    What the launcher runs on the node, as the node's user, is not for the container's root to write.
+    """
     return {"{run_dir}": CONTAINER_FOLDER, f"{{run_dir}}/{OWN}": f"{CONTAINER_FOLDER}/{OWN}:ro"}
 
 
@@ -52,7 +54,7 @@ class NodePlan(_Part):
     logs: list[str] = []  # further files on the node that belong to the evidence
 
     def shell(self) -> str:
-        """The command as a person would type it, with its environment."""
+        """Return the command as a person would type it, with its environment."""
         assignments = [f"{name}={shlex.quote(value)}" for name, value in sorted(self.environment.items())]
         return " ".join([*assignments, shlex.join(self.command)])
 
@@ -140,18 +142,23 @@ exit 1
 
 
 def remove_containers(engine: str, run_id: str, name: str) -> list[str]:
-    """A command that removes the containers of a run on its node whose names match (a regular expression), running or
-    not, and nothing else. It fails where one may still be there."""
+    """Return a command that removes the containers of a run on its node whose names match a regular expression.
+
+    It removes them running or not, and nothing else. It fails where one may still be there.
+    """
     listing = _listing(engine, f"label={CONTAINER_LABEL}={run_id}", f"name=^/?{name}$")
     return ["sh", "-c", _REMOVE.format(listing=listing, engine=shlex.quote(engine))]
 
 
 def remove_stopped_containers(engine: str) -> list[str]:
-    """A command that removes what earlier runs left stopped: a node that loses its power in mid-run cannot tidy up
-    after it. It holds nothing but disk: one that stays is in the log of the cleanup, and does not fail this run."""
+    """Return a command that removes the stopped containers of earlier runs.
+
+    A node that loses its power during a job cannot tidy up after it. Such a container holds only disk: the log of the
+    cleanup names one that stays, and this run does not fail for it.
+    """
     listing = _listing(engine, f"label={CONTAINER_LABEL}", "status=exited")
     return ["sh", "-c", f"{listing} | xargs --no-run-if-empty {shlex.quote(engine)} rm || true"]
 
 
 def _listing(engine: str, *filters: str) -> str:
-    return shlex.join([engine, "ps", "--all", "--quiet", *(word for each in filters for word in ("--filter", each))])
+    return shlex.join([engine, "ps", "--all", "--quiet", *(word for label in filters for word in ("--filter", label))])

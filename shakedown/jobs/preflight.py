@@ -55,9 +55,9 @@ def _gpus(desired: DesiredState, smoke: Smoke, recipe: Recipe) -> Iterator[Probl
         return
     path = f"smoke.environment.{next(iter(gpu_variables(smoke.environment)))}" if gpus else "smoke.ranks_per_node"
     shown = ",".join(map(str, gpus)) if gpus else str(smoke.ranks_per_node)
-    asked = smoke.ranks_per_node or recipe.ranks_per_node
-    if gpus and asked not in (None, len(gpus)):
-        yield Problem("smoke", path, shown, f"{counted(asked, 'GPU')}, one for each rank of a node")
+    requested = smoke.ranks_per_node or recipe.ranks_per_node
+    if gpus and requested not in (None, len(gpus)):
+        yield Problem("smoke", path, shown, f"{counted(requested, 'GPU')}, one for each rank of a node")
     ranks, count = ranks_of(desired, smoke, recipe), desired.gpu.count
     if ranks is None:
         expected = f"a number, or a profile with GPUs: {recipe.name} starts one rank for each"

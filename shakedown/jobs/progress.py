@@ -38,7 +38,7 @@ class _Screen:
             self._console.print(Text(printable(line)))
 
     def event(self, prefix: str, event: Event) -> None:
-        """What has happened, on a line that stays."""
+        """Show what has happened, on a line that stays."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -103,7 +103,7 @@ class ProgressOfEach:
         self._failed: set[str] = set()
 
     def of(self, node: str) -> Callable[[Event], None]:
-        """What takes the events of that node's job."""
+        """Return what takes the events of that node's job."""
         return lambda event: self._take(node, event)
 
     def _take(self, node: str, event: Event) -> None:
@@ -126,7 +126,7 @@ class ProgressOfEach:
 
 
 def figure_text(value: float | None, unit: str) -> str:
-    """A figure with its unit, in as many digits as tell something; nothing where there is none."""
+    """Return a figure with its unit, in as many digits as have a meaning; empty where there is none."""
     if value is None:
         return ""
     if not abs(value) < 1e9:
@@ -135,5 +135,5 @@ def figure_text(value: float | None, unit: str) -> str:
 
 
 def loss_text(value: float) -> str:
-    """A loss, which may be any number."""
+    """Return a loss, which may be any number."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:g}"

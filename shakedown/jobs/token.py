@@ -17,5 +17,5 @@ def where_from(file: str | None) -> str | None:
 
 
 def token(file: str | None) -> str | None:
-    """The token itself. Raises SecretError where the file cannot be used."""
+    """Return the token itself. Raise SecretError where the file cannot be used."""
     return os.environ.get(TOKEN) or (read_secret(file) if file else None)

@@ -24,7 +24,7 @@ class Connected:
         """Nothing: whoever is connected is there."""
 
     def start(self, title: str, among: Sequence[str]) -> AbstractContextManager[Remote]:
-        """The connections."""
+        """Use the connections."""
         return nullcontext(self._remote)
 
     def lost(self) -> str | None:

@@ -65,14 +65,16 @@ class Document(_Data):
 
 @cache
 def document() -> Document:
-    """The data of the document."""
+    """Return the data of the document."""
     text = (files("shakedown.recipes") / "pytorch_training.toml").read_text("utf-8")
     return Document.model_validate(tomllib.loads(text))
 
 
 def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:
-    """What the document, or the scripts of the commit, exclude of a combination: (field, value, what was expected and
-    why)."""
+    """Return what the document, or the scripts of the commit, exclude of a combination.
+
+    Of each: field, value, what was expected and why.
+    """
     data = document()
     known = data.models[wanted.model]
     found: list[tuple[str, object, str]] = []
@@ -92,7 +94,7 @@ def excluded(wanted: Benchmark) -> list[tuple[str, object, str]]:
 
 
 def problems_of(wanted: Benchmark, images: Mapping[str, Image]) -> Iterator[Problem]:
-    """Combinations that the benchmark's document excludes, and names that lead nowhere."""
+    """Yield combinations that the benchmark's document excludes, and names that lead nowhere."""
     for key, value, expected in excluded(wanted):
         yield Problem("", f"benchmark.{key}", repr(value), expected)
     yield from undeclared("benchmark.image", wanted.image, images)

@@ -68,13 +68,13 @@ def problems_of(name: str, dataset: Dataset, images: Mapping[str, Image]) -> Ite
 
 
 def variables_of(name: str, dataset: Dataset) -> dict[str, str]:
-    """The environment of the program that prepares the data."""
+    """Return the environment of the program that prepares the data."""
     own = {"TOKENIZER_MODEL": dataset.tokenizer} if dataset.tokenizer else {}
     return {**known()[name].variables, **own}
 
 
 def files_of(name: str, dataset: Dataset) -> list[dict[str, Any]]:
-    """The files as `operations.dataset.download` takes them."""
+    """Return the files as `operations.dataset.download` takes them."""
     shipped = known().get(name)
     wanted = dataset.files if shipped is None else [DataFile(url=url) for url in shipped.files]
     return [_file(file, dataset.sha256) for file in wanted]

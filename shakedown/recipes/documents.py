@@ -26,7 +26,7 @@ class Document(BaseModel):
 def documents() -> dict[str, Document]:
     """Every document, by the name that data files give it."""
     text = (files("shakedown.recipes") / "documents.toml").read_text("utf-8")
-    return {name: Document.model_validate(each) for name, each in tomllib.loads(text).items()}
+    return {name: Document.model_validate(table) for name, table in tomllib.loads(text).items()}
 
 
 def _known(name: str) -> str:

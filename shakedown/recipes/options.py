@@ -23,16 +23,16 @@ class ResolvedOptions:
     extra: dict[str, Option] = field(default_factory=dict)  # given, and named by the program alone
 
     def option(self, name: str) -> Option | None:
-        """What is known of an option, from the family or of what was given besides."""
+        """Return the description of an option, from the family or from what was given besides."""
         return self.recipe.family.options.get(name) or self.extra.get(name)
 
     def value(self, option: str) -> Value | None:
-        """The value that the program will work with; None where only the program knows."""
+        """Return the value that the program will work with; None where only the program knows."""
         known = self.option(option)
         return self.given.get(option, known.default if known else None)
 
     def role(self, role: str, otherwise: int = 1) -> int:
-        """The number that an option of this role carries."""
+        """Return the number that an option of this role carries."""
         option = self.recipe.family.roles.items().get(role)
         value = self.value(option) if option else None
         return otherwise if value is None else int(value)
@@ -47,12 +47,12 @@ class ResolvedOptions:
         return name in self.given and self.given[name] is not False
 
     def conditions(self) -> list[Conditional]:
-        """What goes with the options as they are."""
+        """Return what goes with the options as they are."""
         parts = self.recipe.family.conditional
         return [part for part in parts if self.matches(part.when) and all(self.is_given(name) for name in part.given)]
 
     def arguments(self) -> list[str]:
-        """The options that the program takes on its command line, in the family's order, and what goes with them."""
+        """Return the options for the program's command line, in the family's order, and what goes with them."""
         words: list[str] = []
         for name, option in {**self.recipe.family.options, **self.extra}.items():
             if option.argument and self.is_given(name):
@@ -73,7 +73,7 @@ class ResolvedOptions:
         return word
 
     def variables(self) -> dict[str, str]:
-        """The options that the program takes from its environment."""
+        """Return the options that the program takes from its environment."""
         return {
             name: as_text(value)
             for name, value in self.given.items()
@@ -81,7 +81,7 @@ class ResolvedOptions:
         }
 
     def parameters(self) -> dict[str, str]:
-        """The options that figures depend on, where they are not what the program does by itself."""
+        """Return the options that figures depend on, where they differ from the program's own defaults."""
         return {
             name: as_text(value)
             for name, value in self.given.items()
@@ -90,7 +90,7 @@ class ResolvedOptions:
         }
 
     def place(self, words: str, run_dir: str) -> str:
-        """A word of the family's command or working folder, with the options that stand in it."""
+        """Return a word of the family's command or working folder, with the options that stand in it filled in."""
         placed = {name: option for name, option in self.recipe.family.options.items() if option.placed}
         values = {name: as_text(value) for name in placed if (value := self.value(name)) is not None}
         for name, value in {**values, "run_dir": run_dir}.items():
@@ -137,7 +137,7 @@ def choose(recipe: Recipe, smoke: Smoke) -> tuple[ResolvedOptions, list[Problem]
 
 
 def _spell_out(family: Family, smoke: Smoke) -> tuple[dict[str, Value], list[Problem]]:
-    """The desired options with each shorthand replaced by what it stands for."""
+    """Return the desired options with every shorthand replaced by what it stands for."""
     wanted: dict[str, Value] = {name: v for name, v in smoke.options.items() if name not in family.shorthand}
     problems = []
     for name, meanings in family.shorthand.items():
@@ -156,7 +156,7 @@ def _spell_out(family: Family, smoke: Smoke) -> tuple[dict[str, Value], list[Pro
 
 
 def further_option(family: Family, name: str) -> Option | None:
-    """An argument or a variable of the program, at any of the commits that were read, that the family leaves to it."""
+    """Return an argument or a variable that the family leaves to the program, at any of the commits that were read."""
     if name in family.refused or name in family.launch.variables() or name.startswith(_ENVIRONMENT):
         return None
     rows = [known.arguments[name] for known in _programs(family) if name in known.arguments]
@@ -199,14 +199,14 @@ def _unknown(family: Family, name: str, value: Value) -> Problem:
     if name.startswith(_ENVIRONMENT):
         return Problem("smoke", path, repr(value), f"no such option: it is a variable, smoke.environment.{name}")
     own = [*family.options, *family.shorthand]
-    further = [word for each in _programs(family) for word in each.names(family.script)]
+    further = [word for version in _programs(family) for word in version.names(family.script)]
     near = _nearest(name, [*further, *family.refused, *own])
     known = f"did you mean {near}?" if near else f"such as {', '.join(own)}, or another of the program's own"
     return Problem("smoke", path, repr(value), f"a known option ({known})")
 
 
 def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Problem]:
-    """The site's own variables: none may be a derived value, an option, whose home is elsewhere, or a token."""
+    """Refuse a derived value, an option or a token among the site's own variables: they are set elsewhere."""
     family = chosen.recipe.family
     for name, value in smoke.environment.items():
         path = f"smoke.environment.{name}"
@@ -219,7 +219,7 @@ def environment_problems(chosen: ResolvedOptions, smoke: Smoke) -> Iterator[Prob
 
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
-    """The word that was meant: dashes, underscores and case are no difference."""
+    """Return the word that was meant: dashes, underscores and case are no difference."""
     plain = {word.replace("_", "-").lower(): word for word in known}
     near = difflib.get_close_matches(name.lstrip("-").replace("_", "-").lower(), plain, n=1, cutoff=0.6)
     return plain[near[0]] if near else None
@@ -249,12 +249,12 @@ def _apply_rules(chosen: ResolvedOptions, own: Mapping[str, Value], wanted: Mapp
     return problems
 
 
-def _apply(rule: Rule, chosen: ResolvedOptions, said: Collection[str]) -> Iterator[Problem]:
+def _apply(rule: Rule, chosen: ResolvedOptions, requested: Collection[str]) -> Iterator[Problem]:
     condition = " and ".join([*(f"{name} = {as_text(value)}" for name, value in rule.when.items()), *rule.given])
     condition = f" with {condition}" if condition else ""
     for name, value in rule.require.items():
         required = chosen.recipe.family.options[name].parse(value)
-        if name not in said:
+        if name not in requested:
             if chosen.value(name) != required:
                 chosen.given[name] = required
                 chosen.forced[name] = f"{condition.removeprefix(' with ')}: {rule.why}"

@@ -43,7 +43,7 @@ class Program:
 
 @cache
 def program(name: str) -> Program:
-    """A program of `programs/`."""
+    """Return a program of `programs/`."""
     document = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
     scripts = document.get("scripts", {})
     return Program(
@@ -58,7 +58,7 @@ def program(name: str) -> Program:
 
 
 def of_image(family: Family, reference: str | None) -> list[Program]:
-    """The versions of a family's program that may be in an image: the documented one, or any that was read."""
+    """Return the versions of a family's program that may be in an image: the documented one, or any that was read."""
     own = family.images.get(reference or "")
     return [program(name) for name in ([own] if own else family.programs)]
 
@@ -69,5 +69,5 @@ def _gated() -> list[str]:
 
 
 def gated(model: str) -> bool:
-    """Does Hugging Face ask for a token of an account that has accepted the model's licence?"""
+    """Return whether Hugging Face requires a token of an account that has accepted the model's licence."""
     return any(fnmatchcase(model, pattern) for pattern in _gated())

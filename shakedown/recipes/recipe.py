@@ -26,7 +26,7 @@ _ROOT = files("shakedown.recipes") / "families"
 
 
 def as_text(value: Value) -> str:
-    """A value as scripts take it: flags as 1 and 0, numbers without loss."""
+    """Return a value as scripts take it: flags as 1 and 0, numbers without loss."""
     if isinstance(value, bool):
         return str(int(value))
     short = f"{value:g}" if isinstance(value, float) else str(value)
@@ -56,7 +56,7 @@ class Option(_Data):
     loose: bool = False  # a text that may be written as a number
 
     def parse(self, value: Value) -> Value:
-        """The value as the program takes it. ValueError with what was expected."""
+        """Return the value as the program takes it. Raise ValueError with what was expected."""
         if isinstance(value, str):
             value = self.aliases.get(value, value)
         if self.many:
@@ -95,10 +95,10 @@ class Option(_Data):
         return (low is None or value >= low) and (high is None or value <= high)
 
     def expected(self) -> str:
-        """What may stand here, for a person."""
+        """Describe what may stand here, for a person."""
         if self.many:
-            each = self.model_copy(update={"many": False}).expected()
-            return f"one or more values with spaces between them, each {each}"
+            single = self.model_copy(update={"many": False}).expected()
+            return f"one or more values with spaces between them, each {single}"
         if self.values:
             return f"one of {', '.join(str(value) for value in [*self.values, *self.aliases])}"
         words = {"flag": "0 or 1", "int": "a whole number", "float": "a number", "text": "a text", "path": "a path"}
@@ -148,7 +148,7 @@ class Launch(_Data):
     hf_token: Text | None = None
 
     def variables(self) -> set[str]:
-        """The variables that only a plan sets."""
+        """Return the variables that only a plan sets."""
         derived = (self.master_address, self.master_port, self.nodes, self.node_rank, self.ranks, self.log_dir)
         return {name for name in derived if name is not None}
 
@@ -167,7 +167,7 @@ class Rule(_Data):
     why: Text
 
     def names(self) -> list[str]:
-        """The options that are compared."""
+        """Return the options that are compared."""
         return [*self.at_least, *(other for other in self.at_least.values() if isinstance(other, str))]
 
 
@@ -309,7 +309,9 @@ class Family(_Data):
         used += [("models", {**model.when, **model.sharded}) for model in self.models]
         used += [("launch.real_data", self.launch.real_data)]
         used += [("launch.cache_dir", dict.fromkeys(filter(None, (self.launch.cache_dir,))))]
-        used += [(f"shorthand.{name}", each) for name, values in self.shorthand.items() for each in values.values()]
+        used += [
+            (f"shorthand.{name}", meaning) for name, values in self.shorthand.items() for meaning in values.values()
+        ]
         corrected = {name: set(entry.corrected) - set(self.refused) for name, entry in self.recipes.items()}
         used += [(f"recipes.{name}.corrected", dict.fromkeys(names)) for name, names in corrected.items()]
         for where, options in used:
@@ -358,7 +360,7 @@ def families() -> dict[str, Family]:
 
 
 def _document(name: str) -> dict[str, Any]:
-    """A family's file; over that of another family, without its recipes and models, where it says `like`."""
+    """Return a family's file; where it says `like`, over that other family's without its recipes and models."""
     own = tomllib.loads((_ROOT / f"{name}.toml").read_text("utf-8"))
     if "like" not in own:
         return own

@@ -35,12 +35,12 @@ class Given:
 
     @property
     def shown(self) -> str:
-        """The value for a message. A secret that somebody wrote into the file is not repeated."""
+        """The value for a message. A secret in the file is not repeated."""
         return shown(self.path, self.value)
 
 
 def shown(path: str, value: Any) -> str:
-    """A value for a message."""
+    """Return a value for a message."""
     if is_secret(path.rpartition(".")[2]):
         return "(not shown)"
     return problems.shown(value)
@@ -52,7 +52,7 @@ def is_secret(name: str) -> bool:
 
 
 def read(path: Path, where: str) -> dict[str, Any]:
-    """The document. Raises CvsError when it cannot be read, is no JSON object, or says something twice."""
+    """Return the document. Raise CvsError where it cannot be read, is no JSON object, or has a key twice."""
     twice: list[str] = []
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def nodes_of_figures(document: Mapping[str, Any]) -> int | None:
 
 
 def without_comments(value: Any) -> Any:
-    """The value without keys that begin with an underscore, at every depth."""
+    """Return the value without keys that begin with an underscore, at every depth."""
     if isinstance(value, dict):
         return {key: without_comments(item) for key, item in value.items() if not key.startswith("_")}
     if isinstance(value, list):
@@ -96,13 +96,13 @@ def without_comments(value: Any) -> Any:
 
 
 def parameters(values: Mapping[str, Any], known: Collection[str], name: str = "", path: str = "") -> Iterator[Given]:
-    """The parameters below a part of the document. `name` and `path` are the part's own.
+    """Yield the parameters below a part of the document. `name` and `path` are the part's own.
 
     A dictionary is one parameter where it is known as such; any other is walked into as far as names are known.
     """
     for key, value in values.items():
         own, at = f"{name}.{key}".lstrip("."), f"{path}.{key}".lstrip(".")
-        if own not in known and isinstance(value, dict) and any(each.startswith(f"{own}.") for each in known):
+        if own not in known and isinstance(value, dict) and any(other.startswith(f"{own}.") for other in known):
             yield from parameters(value, known, own, at)
         else:
             yield Given(own, at, value)
@@ -118,22 +118,22 @@ class Notes:
     remarks: list[Remark] = field(default_factory=list)
 
     def wrong(self, given: Given, expected: str) -> None:
-        """An error: the file cannot be imported."""
+        """Note an error: the file cannot be imported."""
         self.problems.append(Problem(self.where, given.path, given.shown, expected))
 
     def leave_open(self, given: Given, target: str, missing: bool = False) -> None:
-        """A value that somebody has to give, here or as `target` in a layer above."""
+        """Note a value that a person has to give, here or as `target` in a layer above."""
         expected = f"a value{'' if missing else f' in place of {PLACEHOLDER}'} ({target})"
         self.open.append(Problem(self.where, given.path, "nothing" if missing else given.shown, expected))
 
     def derive(self, given: Given, why: str) -> None:
-        """The nodes answer it."""
+        """Note a value that the nodes answer."""
         self.remarks.append(Remark("derived", given.path, given.shown, why))
 
     def refuse(self, given: Given, why: str) -> None:
-        """Not taken over."""
+        """Note a value that is not taken over."""
         self.remarks.append(Remark("refused", given.path, given.shown, why))
 
     def flag(self, given: Given, why: str) -> None:
-        """Taken over, and it may not hold."""
+        """Note a value that is taken over and may not hold."""
         self.remarks.append(Remark("flagged", given.path, given.shown, why))

@@ -28,7 +28,7 @@ _CELL = re.compile(r"MBS=[^,]+,GBS=[^,]+,PRECISION=[^,]+")
 
 
 def put_expected(draft: LayerDraft) -> None:
-    """The figures, and for how many nodes they are."""
+    """Put the figures into the layer, and for how many nodes they are."""
     assert draft.job is not None
     if draft.parsed.get("enforce_thresholds") is False:
         draft.notes.refuse(draft.given["enforce_thresholds"], "no figure is judged; each is recorded")
@@ -96,7 +96,7 @@ def _of_thresholds(
 
 
 def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
-    """The bound of one rule, in the metric's own direction."""
+    """Return the bound of one rule, in the metric's own direction."""
     rule = given.value
     kind = rule.get("kind") if isinstance(rule, dict) else None
     known = name in METRICS or name == SCALING
@@ -123,7 +123,7 @@ def _of_rule(given: Given, name: str, notes: Notes) -> float | None:
 
 
 def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> float | None:
-    """The edge of a band on the side of the worse values. A run that is better than the band has not failed."""
+    """Return the edge of a band on the side of the worse values. A run that is better than the band has not failed."""
     tolerance = number(given.value.get("tolerance_pct"))
     if tolerance is None or not 0 <= tolerance < 100:
         notes.wrong(given, "a tolerance_pct from 0 to below 100")
@@ -135,7 +135,7 @@ def _edge(given: Given, value: float, kinds: tuple[str, str], notes: Notes) -> f
 
 
 def _bound(given: Given, notes: Notes) -> float | None:
-    """A bound above 0; None for 0, which is listed as refused, and for what is no bound, which is an error."""
+    """Return a bound above 0; None for 0, which is listed as refused, and for what is no bound, which is an error."""
     bound = number(given.value)
     if bound is None or bound < 0:
         notes.wrong(given, "a number above 0")
@@ -147,7 +147,7 @@ def _bound(given: Given, notes: Notes) -> float | None:
 
 
 def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any]:
-    """The expected figures with those of the file's cell over them."""
+    """Return the expected figures with those of the file's cell over them."""
     path = _threshold_file(draft)
     if path is None:
         return expect
@@ -161,13 +161,13 @@ def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any
         if not _CELL.fullmatch(name) or not isinstance(cell, dict):
             draft.notes.wrong(Given(name, f"{path.name}: {name}", cell), "MBS=..,GBS=..,PRECISION=.. and an object")
     if not isinstance(cells.get(key), dict):
-        asked = Given(key, f"{path.name}: {key}", None)
-        draft.notes.refuse(asked, f"the file has no cell for this run ({', '.join(cells)}): its figures are recorded")
+        absent = Given(key, f"{path.name}: {key}", None)
+        draft.notes.refuse(absent, f"the file has no cell for this run ({', '.join(cells)}): its figures are recorded")
         return expect
     if f"training.{SCALING}" not in cells[key]:
-        for each in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
-            if each in draft.given:
-                draft.notes.refuse(draft.given[each], f"{key} has no {SCALING} to judge")
+        for baseline in ("scaling_baseline.tokens_per_sec_total", "scaling_baseline.num_nodes"):
+            if baseline in draft.given:
+                draft.notes.refuse(draft.given[baseline], f"{key} has no {SCALING} to judge")
     found = _of_thresholds(f"{path.name}: {key}", cells[key], draft.notes, lambda percent: _tokens(draft, percent))
     for name in expect.keys() & found.keys():
         if expect[name] != found[name]:
@@ -179,21 +179,21 @@ def _with_thresholds(draft: LayerDraft, expect: dict[str, Any]) -> dict[str, Any
 
 
 def _threshold_file(draft: LayerDraft) -> Path | None:
-    """The chosen or named file, the one with this file's own name, or the only one in the folder."""
+    """Return the chosen or named file, the one with this file's own name, or the only one in the folder."""
     named = draft.given.get("threshold_json", Given("threshold_json", "threshold_json", ""))
     if draft.thresholds:
         return Path(draft.thresholds).expanduser()
     folder, stem = draft.file.parent, draft.file.stem
     if named.value:
         return folder / str(named.value)
-    own = [folder / f"{each}_threshold.json" for each in (stem, stem.removesuffix("_config"))]
+    own = [folder / f"{name}_threshold.json" for name in (stem, stem.removesuffix("_config"))]
     beside = sorted(folder.glob("*threshold.json"))
     fitting = [path for path in own if path in beside] or beside
     if not fitting:
         draft.notes.refuse(named, "no threshold file stands beside the file: every figure is recorded")
         return None
     if len(fitting) > 1 and fitting[0] not in own:
-        there = ", ".join(each.name for each in fitting)
+        there = ", ".join(path.name for path in fitting)
         how = '--thresholds, or "thresholds" beside "file" in a layer'
         draft.notes.wrong(named, f"the name of a threshold file, here or with {how} (beside this one: {there})")
         return None
@@ -201,7 +201,7 @@ def _threshold_file(draft: LayerDraft) -> Path | None:
 
 
 def _cell_name(draft: LayerDraft) -> str:
-    """The cell's name, from the values as the file writes them."""
+    """Return the cell's name, from the values as the file writes them."""
     names = {"MBS": "micro_batch_size", "GBS": "global_batch_size", "PRECISION": "precision"}
     values = {short: draft.given.get(f"model.{name}") for short, name in names.items()}
     return ",".join(f"{short}={given.value if given else ''}" for short, given in values.items())

@@ -38,20 +38,20 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
     file = Path(path).expanduser()
     notes = Notes(f"cvs {path}")
     document = read(file, notes.where)
-    given = {each.name: each for each in parameters(without_comments(document), known_parameters())}
+    given = {parameter.name: parameter for parameter in parameters(without_comments(document), known_parameters())}
     job = choose(given, choice, notes)
     draft = LayerDraft(notes, file, given, job, nodes_of_figures(document), choice.thresholds)
     if job is not None:
         draft.family = family_of(str(job.model.value))
-        given |= {each.name: each for each in job.cell.values()}
+        given |= {parameter.name: parameter for parameter in job.cell.values()}
         if draft.family is None:
             notes.wrong(job.model, f"a model of the families {', '.join(families())}")
-    for each in given.values():
-        row = known_parameters().get(each.name)
+    for parameter in given.values():
+        row = known_parameters().get(parameter.name)
         if row is None:
-            notes.wrong(each, "no such parameter")
+            notes.wrong(parameter, "no such parameter")
         else:
-            _take(draft, each, row)
+            _take(draft, parameter, row)
     if job is not None:
         _missing(draft, given, job)
     if job is not None and draft.family is not None:
@@ -63,7 +63,7 @@ def import_file(path: str | Path, choice: Choice = ONLY) -> Imported:
 
 
 def _take(draft: LayerDraft, given: Given, row: Parameter) -> None:
-    """What a row says by itself; the parsed value is kept for the readers."""
+    """Take over a row that needs no other; the parsed value is kept for the readers."""
     notes = draft.notes
     if given.is_open or given.value in ("", None):
         _open(draft, given, row)
@@ -156,7 +156,7 @@ class _Named(BaseModel):
 
 
 def import_named(layers: Sequence[Layer]) -> tuple[Imported | None, list[Problem]]:
-    """The file that a site's layers name, imported; None where they name none or it cannot be used."""
+    """Import the file that a site's layers name; None where they name none or it cannot be used."""
     chosen = merge(Layer(layer.name, {"cvs": layer.values["cvs"]}) for layer in layers if "cvs" in layer.values)
     if not chosen.values:
         return None, []

@@ -47,7 +47,7 @@ class SelectedJob:
 
 
 def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> SelectedJob | None:
-    """The wanted job; None, with every reason noted, where there is none."""
+    """Return the wanted job; None, with every reason noted, where there is none."""
     params = given.get("model_params")
     if params is None or not isinstance(params.value, dict):
         notes.wrong(params or Given("model_params", "model_params", None), "an object with the model's parameters")
@@ -58,7 +58,7 @@ def choose(given: Mapping[str, Given], choice: Choice, notes: Notes) -> Selected
 
 
 def profile_of(name: object) -> str | None:
-    """The GPU profile of a name in these files: mi325 and MI325X are mi325x."""
+    """Return the GPU profile of a name in these files: mi325 and MI325X are mi325x."""
     profile = str(name).lower().removesuffix("x") + "x"
     return profile if profile in profiles.names("gpu") else None
 
@@ -86,9 +86,9 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
     ]
     if len(fitting) != 1:
         there = ", ".join(f"{model} on {gpu} ({topology})" for topology, model, gpu in cells) or "none is there"
-        asked = f"{choice.model or 'any model'} on {choice.gpu or 'any GPU'}"
+        requested = f"{choice.model or 'any model'} on {choice.gpu or 'any GPU'}"
         expected = f"exactly one, chosen by model and gpu (--model, --gpu), of: {there}"
-        notes.wrong(Given("model_params", params.path, asked), expected)
+        notes.wrong(Given("model_params", params.path, requested), expected)
         return None
     topology, model, gpu = fitting[0]
     path = f"{params.path}.{topology}.{model}.{gpu}"
@@ -102,10 +102,10 @@ def _of_sections(given: Mapping[str, Given], params: Given, choice: Choice, note
 
 
 def _wanted_topologies(given: Mapping[str, Given]) -> set[bool]:
-    """Both, unless `distributed_training` says which."""
+    """Return both, unless `distributed_training` chooses one."""
     flag = given.get("config.distributed_training")
-    said = {"true": {True}, "false": {False}}.get(str(flag.value).lower()) if flag else None
-    return said or {True, False}
+    wanted = {"true": {True}, "false": {False}}.get(str(flag.value).lower()) if flag else None
+    return wanted or {True, False}
 
 
 def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: Notes) -> SelectedJob | None:
@@ -134,10 +134,14 @@ def _of_sweep(given: Mapping[str, Given], params: Given, choice: Choice, notes: 
 
 
 def _run(given: Mapping[str, Given], choice: Choice, notes: Notes) -> tuple[str, dict[str, Any]] | None:
-    """The chosen run and its combination of parameters."""
+    """Return the chosen run and its combination of parameters."""
     combinations = given.get("sweep.combinations", Given("sweep.combinations", "sweep.combinations", None))
     known = combinations.value
-    if not isinstance(known, dict) or not known or not all(isinstance(each, dict) for each in known.values()):
+    if (
+        not isinstance(known, dict)
+        or not known
+        or not all(isinstance(combination, dict) for combination in known.values())
+    ):
         notes.wrong(combinations, "an object with an object for each combination")
         return None
     listed = given.get("sweep.runs", Given("sweep.runs", "sweep.runs", list(known)))

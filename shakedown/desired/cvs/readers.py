@@ -21,7 +21,7 @@ _USUAL_CONFIG = ("/etc/libibverbs.d", "/lib/libibverbs.d")
 
 
 def read_all(draft: LayerDraft) -> None:
-    """In the order in which the layer is read: the machine, the job, its container, what is expected."""
+    """Read in the order in which the layer is read: the machine, the job, its container, what is expected."""
     assert draft.job is not None
     draft.put("gpu", draft.job.gpu)
     _topology(draft)
@@ -36,7 +36,7 @@ def read_all(draft: LayerDraft) -> None:
 
 
 def _topology(draft: LayerDraft) -> None:
-    """A job of one node is run on every node by itself: never as one over all of them, whose figures would be others"""
+    """Run a job of one node on every node alone, never as one job over all of them, whose figures would be others."""
     job = draft.job
     assert job is not None
     flag = draft.parsed.get("config.distributed_training")
@@ -63,7 +63,7 @@ def _network(draft: LayerDraft) -> None:
 
 
 def _hcas(draft: LayerDraft) -> None:
-    """Typed devices are those that must be there; which of them a job uses, and in which order, is derived."""
+    """Require the devices that the file names; which of them a job uses, and in which order, is derived."""
     both = ("config.nccl_ib_hca_list", "config.nccl_ib_hca")
     lists = [draft.parsed[name] for name in both if name in draft.parsed]
     pattern = draft.parsed.get("config.hca_id_pattern")
@@ -94,8 +94,11 @@ def _precision(draft: LayerDraft) -> None:
 
 
 def _batch(draft: LayerDraft) -> None:
-    """CVS takes the batch of its older files for 32 GPUs, and trains with it in proportion to its nodes
-    (cvs/lib/megatron_training_lib.py at dddd91430fe4); what stands in the file is trained here."""
+    """Flag a batch that CVS would change.
+
+    CVS takes the batch of its older files for 32 GPUs, and trains with it in proportion to its nodes
+    (cvs/lib/megatron_training_lib.py at dddd91430fe4). Shakedown trains what the file has.
+    """
     assert draft.job is not None
     batch = draft.parsed.get("model.batch_size")
     if batch is None or batch <= CVS_GPUS or batch % CVS_GPUS:
@@ -122,10 +125,10 @@ def _data(draft: LayerDraft) -> None:
 
 
 def _recipe(draft: LayerDraft) -> None:
-    """The recipe whose options are nearest; every option of the file is given over its own."""
+    """Choose the recipe whose options are nearest; every option of the file is given over its own."""
     assert draft.family is not None and draft.job is not None
     draft.put("smoke.options", dict(sorted(draft.options.items())))
-    deciding = {name for each in draft.family.recipes for name in each.when}
+    deciding = {name for choice in draft.family.recipes for name in choice.when}
     if any(draft.options.get(name) == PLACEHOLDER for name in deciding) or "model.precision" not in draft.parsed:
         recipe: str | None = PLACEHOLDER
     else:
@@ -133,7 +136,7 @@ def _recipe(draft: LayerDraft) -> None:
     if recipe is None:
         given = draft.given.get("model.model_size", draft.job.model)
         size = draft.family.options.get("model_size", "")
-        known = sorted({each.when[size] for each in draft.family.recipes if size in each.when})
+        known = sorted({choice.when[size] for choice in draft.family.recipes if size in choice.when})
         draft.notes.wrong(given, f"one of {', '.join(map(str, known))}")
     draft.put("smoke.recipe", recipe)
     draft.put("smoke.image", "megatron")
@@ -151,8 +154,8 @@ def _places(draft: LayerDraft) -> None:
     layer, displaced = _sort_volumes(found, draft.parsed.get(devices))
     expected = {"a path on the host and one in the container": wrong, "the same path on both sides": displaced}
     for what, entries in expected.items():
-        for each in entries:
-            draft.notes.wrong(Given(volumes, draft.given[volumes].path, each), what)
+        for entry in entries:
+            draft.notes.wrong(Given(volumes, draft.given[volumes].path, entry), what)
     for path in [path for pair in found.items() for path in pair if PLACEHOLDER in path]:
         draft.notes.leave_open(Given(volumes, draft.given[volumes].path, path), "smoke.volumes")
     for section, values in layer.items():
@@ -161,7 +164,7 @@ def _places(draft: LayerDraft) -> None:
 
 
 def _check_provider(draft: LayerDraft, volumes: str) -> None:
-    """The mounted library must be that of the NIC family."""
+    """Refuse a mounted library that is not the NIC family's."""
     family = draft.parsed.get("config.nic_type")
     mounted = draft.values.get("rdma", {}).get("provider", {}).get("name")
     if family and mounted:
@@ -202,7 +205,7 @@ def _volume_pairs(volumes: Mapping[str, Any] | Sequence[Any]) -> tuple[dict[str,
 
 
 def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
-    """The layer's part for volumes and devices, and what cannot be.
+    """Return the layer's part for volumes and devices, and what cannot be.
 
     A folder of devices that the file mounts is given as devices, so that the container may open them. The provider
     library and libibverbs.d belong to the NIC family: the ABI number in the library's name is the node's own.
@@ -232,7 +235,10 @@ def _sort_volumes(volumes: Mapping[str, str], devices: Sequence[str] | None) -> 
 
 
 def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
-    """A target that ends in .host is a library that is copied over the container's own before the job starts."""
+    """Return the provider of a mounted library.
+
+    A target that ends in .host is a library that is copied over the container's own before the job starts.
+    """
     inside = re.sub(r"-rdmav\d+\.so", "-rdmav{abi}.so", target.partition(":")[0])
     found = {
         "name": name,
@@ -243,6 +249,6 @@ def _provider_layer(name: str, host: str, target: str) -> dict[str, Any]:
 
 
 def _without_covered(devices: Sequence[str]) -> list[str]:
-    """A device in a folder that is given whole is not given twice."""
+    """Return the devices without those in a folder that is given whole."""
     unique = list(dict.fromkeys(devices))
-    return [each for each in unique if not any(each.startswith(f"{other}/") for other in unique)]
+    return [device for device in unique if not any(device.startswith(f"{other}/") for other in unique)]

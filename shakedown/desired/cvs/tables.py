@@ -55,13 +55,13 @@ class Parameter(_Data):
         return self
 
     def parse(self, value: Any) -> Any:
-        """The typed value. ValueError with what was expected."""
+        """Return the typed value. Raise ValueError with what was expected."""
         parsed = _parse(self.type, value)
         if parsed is None:
             raise ValueError(_EXPECTED[self.type])
         only = profiles.names(self.profile) if self.profile else self.only
-        if only is not None and any(each not in only for each in (parsed if isinstance(parsed, list) else [parsed])):
-            raise ValueError(f"{' or '.join(str(each) for each in only)}: {self.why}")
+        if only is not None and any(item not in only for item in (parsed if isinstance(parsed, list) else [parsed])):
+            raise ValueError(f"{' or '.join(str(item) for item in only)}: {self.why}")
         return parsed
 
 
@@ -77,7 +77,7 @@ def _parse(kind: str, value: Any) -> Any:
     if kind == "mapping":
         return value if isinstance(value, dict) else None
     if kind == "list":
-        return value if isinstance(value, list) and all(type(each) in (str, int, float) for each in value) else None
+        return value if isinstance(value, list) and all(type(item) in (str, int, float) for item in value) else None
     if isinstance(value, dict | list) or value is None:
         return None
     text = str(value).strip()
@@ -91,7 +91,7 @@ def _parse(kind: str, value: Any) -> Any:
 
 
 def number(value: Any, whole: bool = False) -> int | float | None:
-    """A number, or the number that a text is; None for anything else, NaN and infinity too."""
+    """Return a number, or the number that a text is; None for anything else, NaN and infinity too."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -123,7 +123,7 @@ class ModelFamily(_Data):
     recipes: list[RecipeChoice]
 
     def value(self, role: str, parsed: Value) -> Value:
-        """The option's value. ValueError with what was expected."""
+        """Return the option's value. Raise ValueError with what was expected."""
         meanings = self.values.get(role)
         if meanings is None:
             return parsed
@@ -133,9 +133,9 @@ class ModelFamily(_Data):
         return meanings[key]
 
     def recipe(self, options: dict[str, Any], gpu: str) -> str | None:
-        """The recipe for these options on this GPU; None where there is none."""
-        fitting = (each for each in self.recipes if each.when.items() <= options.items())
-        return next((each.name for each in fitting if not each.gpus or gpu in each.gpus), None)
+        """Return the recipe for these options on this GPU; None where there is none."""
+        fitting = (choice for choice in self.recipes if choice.when.items() <= options.items())
+        return next((choice.name for choice in fitting if not choice.gpus or gpu in choice.gpus), None)
 
 
 @cache
@@ -147,5 +147,5 @@ def families() -> dict[str, ModelFamily]:
 
 
 def family_of(model: str) -> ModelFamily | None:
-    """The family of a model by its name in the file."""
-    return next((each for each in families().values() if re.match(each.models, model, re.IGNORECASE)), None)
+    """Return the family of a model by its name in the file."""
+    return next((family for family in families().values() if re.match(family.models, model, re.IGNORECASE)), None)

@@ -24,9 +24,11 @@ def key(
     ge: int | None = None,
     max_length: int | None = None,
 ) -> Any:
-    """A key of the desired state with what docs/configuration.md says of it: what it asks for, a value that a site may
-    write, the unit of its number, and the document (shakedown/recipes/documents.toml) that it comes from. `...` as the
-    default: it has to be given."""
+    """Describe a key of the desired state as docs/configuration.md shows it.
+
+    What it requests, a value that a site may write, the unit of its number, and the document
+    (shakedown/recipes/documents.toml) that it comes from. `...` as the default: it is required.
+    """
     more: JsonDict = {name: value for name, value in (("unit", unit), ("source", source)) if value is not None}
     examples = None if example is None else [example]
     extra = more or None
@@ -36,6 +38,6 @@ def key(
 
 
 def setting(name: str) -> Any:
-    """A key for a host setting, of which its module in shakedown/node/settings says what it is."""
+    """Describe a key for a host setting, which its module in shakedown/node/settings explains."""
     known = SETTINGS[name]
     return key(None, known.doc, False if known.switch else known.example, unit=known.unit, source=known.document)

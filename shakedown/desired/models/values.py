@@ -27,7 +27,7 @@ Environment = dict[Annotated[str, AfterValidator(_variable)], Annotated[str, Aft
 
 
 def _volume(text: str) -> str:
-    """A path of `docker run --volume`, which has colons between its parts, or of --mount, which has commas."""
+    """Check a path of `docker run --volume`, which has colons between its parts, or of --mount, which has commas."""
     if not text.startswith(("/", "{home}")) or any(mark in text for mark in ",\n\r\0"):
         raise ValueError("an absolute path, without comma")
     return text

@@ -16,7 +16,7 @@ REPORT = "{run_dir}/logs/perf.csv"
 
 
 def options(wanted: Benchmark) -> list[str]:
-    """The options of pytorch_benchmark_report.sh."""
+    """Return the options of pytorch_benchmark_report.sh."""
     words = ["-t", wanted.mode, "-m", wanted.model, "-p", wanted.precision]
     return [*words, "-s", str(wanted.seq_length)] if wanted.seq_length else words
 

@@ -68,8 +68,10 @@ _FIELDS = {
 
 
 def read(log: str | None, report: str | None) -> Results:
-    """The results in a log and in MAD's report. None: there is none. A last line without its end was cut, and says
-    nothing."""
+    """Return the results in a log and in MAD's report; None where there is none.
+
+    A last line without its end was cut, and counts for nothing.
+    """
     lines = [strip_escapes(line) for line in (log or "").split("\n")[:-1]]
     figures, problems = read_report(report) if report is not None else ([], [])
     totals = [int(match[1]) for line in lines if (match := _TOTAL.search(line))]
@@ -82,7 +84,7 @@ def read(log: str | None, report: str | None) -> Results:
 
 
 def figures_of(results: Results) -> list[Figure]:
-    """The report's figures and the summaries'; where there are neither, the means of torchtitan's steady steps."""
+    """Return the report's figures and the summaries'; without these, the means of torchtitan's steady steps."""
     if results.figures or len(results.steps) < STEADY.stop:
         return results.figures
     steady = results.steps[STEADY]
@@ -96,7 +98,10 @@ def figures_of(results: Results) -> list[Figure]:
 
 
 def read_report(text: str) -> tuple[list[Figure], list[str]]:
-    """The rows of perf_MODEL.csv, and what is wrong with it. A value that is no number is NaN, so that it is judged."""
+    """Return the rows of perf_MODEL.csv, and what is wrong with it.
+
+    A value that is no number is NaN, so that it is judged.
+    """
     rows = list(csv.DictReader(io.StringIO(text)))
     wanted = {"performance", "metric"}
     if not rows:

@@ -23,7 +23,7 @@ from shakedown.state.node import DeviceNode, Image, NodeState, Reading, Unreadab
 def pin_image(
     recipe: Recipe, desired: DesiredState, states: Mapping[str, NodeState]
 ) -> tuple[str | None, list[Derived], list[Problem]]:
-    """The reference to start, with the digest that the nodes report for it."""
+    """Return the reference to start, with the digest that the nodes report for it."""
     documented = recipe.family.container.image
     if desired.smoke is None or desired.smoke.image is None:
         expected = f"the name of an image in images{f' (documented: {documented})' if documented else ''}"
@@ -55,14 +55,16 @@ def pin_image(
 
 
 def _common(wanted: Reference, images: list[Image], names: list[str]) -> str | None:
-    """What every node starts this very image by: a registry digest that all hold it under, else its id. Of a name with
-    and without its registry the one with it, which podman needs and docker takes."""
+    """Return what every node starts this very image by: a registry digest that all hold it under, else its id.
+
+    Of a name with and without its registry it takes the one with it, which podman needs and docker takes.
+    """
     if not images:
         return None
     every = [{_plain(entry): entry for entry in image.digests if _plain(entry)[0] in names} for image in images]
-    common = sorted(set.intersection(*(set(each) for each in every)), key=lambda key: (key[1] != wanted.digest, key))
+    common = sorted(set.intersection(*(set(keys) for keys in every)), key=lambda key: (key[1] != wanted.digest, key))
     if common:
-        return max((each[common[0]] for each in every), key=len)
+        return max((keys[common[0]] for keys in every), key=len)
     return images[0].id
 
 
@@ -78,7 +80,7 @@ def _pinned(image: Image, names: list[str]) -> str:
 def container_devices(
     name: str, documented: Container, smoke: Smoke, state: NodeState
 ) -> tuple[list[str], list[str], list[Problem]]:
-    """The devices to give, the optional ones that the node has not, and those that are asked for and not there."""
+    """Return the devices to give, the optional ones that the node lacks, and the requested ones that are not there."""
     wanted = documented.devices if smoke.devices is None else smoke.devices
     problems = []
     for path in wanted:
@@ -117,14 +119,14 @@ class HostFiles:
 
 
 def host_files(name: str, wanted: Rdma, state: NodeState) -> HostFiles:
-    """What this node's containers get. Families that the image's own rdma-core serves get nothing."""
+    """Return what this node's containers get. Families that the image's own rdma-core serves get nothing."""
     found = HostFiles(mounts=dict(wanted.mounts))
     provider = wanted.provider
     if provider is None or provider.host_library is None or provider.container_library is None:
         return found
     library = library_of(provider, state.verbs)
     if library is None:
-        others = ", ".join(each.path for each in libraries_of(provider, state.verbs)) or "nothing"
+        others = ", ".join(library.path for library in libraries_of(provider, state.verbs)) or "nothing"
         expected = f"{provider.host_library}, of libibverbs' own ABI ({state.verbs.abi})"
         found.problems.append(Problem(name, f"verbs.providers ({provider.name})", others, expected))
         return found
@@ -183,8 +185,10 @@ def shared_cache(
 
 
 def cache_of_one(name: str, chosen: ResolvedOptions, desired: DesiredState, state: NodeState) -> list[Derived]:
-    """A node that trains by itself shares its cache with nobody, so a folder on a network file system gets a
-    warning: the others write the same index at the same time."""
+    """Warn where nodes that train alone have their cache in a folder on a network file system.
+
+    The jobs write the same index at the same time there.
+    """
     folder = cache_folder(chosen, desired.smoke.volumes if desired.smoke else {})
     disk = None if folder is None or is_unreadable(state.disks) else file_system(folder, state.disks)
     if disk is None or not disk.network:

@@ -50,7 +50,7 @@ class PlanDraft:
         return len(self.states) > 1
 
     def note(self, name: str, value: object, why: str) -> None:
-        """A derived value, with its reason for the reader of the plan."""
+        """Note a derived value, with its reason for the reader of the plan."""
         self.derived.append(Derived(name=name, value=str(value), why=why))
 
     def refuse(self, where: str, path: str, value: object, expected: str) -> None:
@@ -58,7 +58,7 @@ class PlanDraft:
         self.problems.append(Problem(where, path, str(value), expected))
 
     def add(self, derived: Iterable[Derived], problems: Iterable[Problem]) -> None:
-        """What another part of the plan has found."""
+        """Take over what another part of the plan found."""
         self.derived += derived
         self.problems += problems
 

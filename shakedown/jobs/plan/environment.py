@@ -16,13 +16,15 @@ BELOW = "ROCR_VISIBLE_DEVICES"
 
 
 def gpu_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that choose GPUs, of those given."""
+    """Return those variables that choose GPUs."""
     return {name: environment[name] for name in (*SAME, BELOW) if name in environment}
 
 
 def chosen_gpus(environment: Mapping[str, str]) -> tuple[list[int] | None, dict[str, str]]:
-    """The indices of the chosen GPUs, None where nobody has chosen, and for a variable that cannot be used what was
-    expected of it."""
+    """Return the indices of the chosen GPUs, and for a variable that cannot be used what was expected of it.
+
+    The indices are None where no variable chooses.
+    """
     given = gpu_variables(environment)
     problems: dict[str, str] = {}
     lists: dict[str, list[int]] = {}
@@ -48,25 +50,28 @@ WARN = "WARN"
 
 
 def with_rccl_warnings(environment: Mapping[str, str], distributed: bool) -> dict[str, str]:
-    """The environment with RCCL's warnings in the job's own output: a level that is too low is raised, whoever set it,
-    and none is given a file. `distributed`: several nodes, whose RCCL warnings are always logged."""
+    """Return the environment with RCCL's warnings in the job's own output.
+
+    A level that is too low is raised, whoever set it, and none is given a file. `distributed`: several nodes, whose
+    RCCL warnings are always logged.
+    """
     found = dict(environment)
-    asked = found.get(LEVEL)
-    if (asked is not None or distributed) and (asked or "").upper() not in SHOWS_WARNINGS:
+    level = found.get(LEVEL)
+    if (level is not None or distributed) and (level or "").upper() not in SHOWS_WARNINGS:
         found[LEVEL] = WARN
     if LEVEL in found:
         found.pop(FILE, None)
     return found
 
 
-def _rccl_changes(asked: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """What was changed of what somebody asked for: name, value, why."""
+def _rccl_changes(requested: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Yield what was changed of the requested variables: name, value, reason."""
     changes = []
-    if LEVEL in asked and given.get(LEVEL) != asked[LEVEL]:
-        why = f"{asked[LEVEL] or 'an empty value'} was asked for, and would keep back the warnings that are judged"
+    if LEVEL in requested and given.get(LEVEL) != requested[LEVEL]:
+        why = f"{requested[LEVEL] or 'an empty value'} was requested, and would keep back the warnings that are judged"
         changes.append((LEVEL, given[LEVEL], why))
-    if FILE in asked and FILE not in given:
-        why = f"{asked[FILE]} was asked for: RCCL's lines would not be in the logs that are judged"
+    if FILE in requested and FILE not in given:
+        why = f"{requested[FILE]} was requested: RCCL's lines would not be in the logs that are judged"
         changes.append((FILE, "left out", why))
     return changes
 
@@ -80,7 +85,7 @@ def environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str
 
 
 def requested_environment(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """What is asked for. Later entries win: GPU profile, family, NIC family, derived, options, site."""
+    """Return what is requested. Later entries win: GPU profile, family, NIC family, derived, options, site."""
     family = job.chosen.recipe.family
     recorded = {} if node.state.gpus == [] else _flight_record(run_dir)
     found = {**recorded, **node.desired.gpu.environment, **family.environment}
@@ -139,7 +144,7 @@ def _hca_list(node: NodeAssignment) -> str:
 
 
 def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, str]:
-    """The program's own variables for what was derived."""
+    """Return the program's own variables for what was derived."""
     names = job.chosen.recipe.family.launch
     values = {
         names.master_address: job.master_address,
@@ -156,12 +161,12 @@ def _launch(job: PlannedJob, node: NodeAssignment, run_dir: str) -> dict[str, st
 
 
 def note_environment(draft: PlanDraft, chosen: ResolvedOptions) -> None:
-    """The site's own variables: none may be a derived value or an option, whose home is elsewhere."""
+    """Refuse a derived value or an option among the site's own variables: they are set elsewhere."""
     family = draft.recipe.family
-    asked = {**family.environment, **draft.smoke.environment}
+    requested = {**family.environment, **draft.smoke.environment}
     for caution in family.cautions:
         hurt = [name for name, own in draft.desired.items() if own.gpu.profile in caution.gpus]
-        if hurt and asked.get(caution.variable) == caution.value:
+        if hurt and requested.get(caution.variable) == caution.value:
             draft.note(f"warning: {caution.variable}", caution.value, f"{caution.why} ({', '.join(hurt)})")
     draft.problems += environment_problems(chosen, draft.smoke)
     for name, value in draft.smoke.environment.items():

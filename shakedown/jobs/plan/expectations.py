@@ -26,12 +26,15 @@ def expected(
 
 
 def _of_recipe(chosen: ResolvedOptions, desired: Mapping[str, DesiredState]) -> tuple[dict[str, float], list[Derived]]:
-    return published(chosen, sorted({each.gpu.profile for each in desired.values()}), len(desired))
+    return published(chosen, sorted({node.gpu.profile for node in desired.values()}), len(desired))
 
 
 def published(chosen: ResolvedOptions, models: Sequence[str], nodes: int) -> tuple[dict[str, float], list[Derived]]:
-    """The recipe's figures for so many nodes with GPUs of these models, and why others of its figures are not used."""
-    fitting = [each for each in chosen.recipe.entry.expect if all(gpu in each.gpus for gpu in models)]
+    """Return the recipe's figures for so many nodes with GPUs of these models.
+
+    Return also why others of its figures are not used.
+    """
+    fitting = [entry for entry in chosen.recipe.entry.expect if all(gpu in entry.gpus for gpu in models)]
     derived = []
     for expect in fitting:
         shown = ", ".join(f"{metric} {bound:g}" for metric, bound in expect.figures.items())

@@ -31,10 +31,10 @@ def make_plan(
     missing: Mapping[str, str] | None = None,
     alone: str | None = None,
 ) -> LaunchPlan:
-    """The plan of one job of a smoke run.
+    """Make the plan of one job of a smoke run.
 
-    `order` is the inventory's: the nodes of it that are not `missing` (node -> why) take part, and their places are
-    their ranks; or, of them, the one that trains `alone`. Raises PlanError with all the problems.
+    `order` is the inventory's: the nodes of it that are not `missing` (node -> reason) take part, in the order of their
+    ranks; or, of them, the one that trains `alone`. Raises PlanError with all the problems.
     """
     missing = dict(missing or {})
     names, problems = participants(desired, states, order, missing, alone)
@@ -116,17 +116,17 @@ def _complete(draft: PlanDraft, missing: dict[str, str]) -> LaunchPlan:
         timeout_s=smoke.timeout_s,
         unreachable_s=smoke.unreachable_s,
         telemetry_s=smoke.telemetry_s,
-        no_throttling=sorted({reason for each in draft.desired.values() for reason in each.gpu.no_throttling}),
+        no_throttling=sorted({reason for node in draft.desired.values() for reason in node.gpu.no_throttling}),
         kernel_log_clean=smoke.telemetry_s is not None
-        and any(each.system.kernel_log_clean for each in draft.desired.values()),
+        and any(node.system.kernel_log_clean for node in draft.desired.values()),
         stragglers=stragglers,
-        gpus=sorted({each.gpu.profile for each in draft.desired.values() if each.gpu.profile}),
+        gpus=sorted({node.gpu.profile for node in draft.desired.values() if node.gpu.profile}),
         steady=smoke.steady,
     )
 
 
 def _reference(draft: PlanDraft) -> str | None:
-    """The image as the desired state names it; None: none, or none of that name."""
+    """Return the image as the desired state names it; None where it names none, or none of that name."""
     images = draft.desired[draft.master].images
     return images[draft.smoke.image].reference if draft.smoke.image in images else None
 
@@ -140,11 +140,11 @@ def _versions(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str | 
         if option is None or option.placed:
             continue
         word = (option.argument or name).removeprefix("--")
-        without = [each for each in known if not each.takes(word, family.script)]
-        own = [each for each in without if word in each.sets.get(family.script or "", [])]
+        without = [version for version in known if not version.takes(word, family.script)]
+        own = [version for version in without if word in version.sets.get(family.script or "", [])]
         if without and name not in draft.recipe.entry.corrected:
             what = "sets it itself" if own else "has no such argument" if option.argument else "reads no such variable"
-            where = ", ".join(f"{each.source} at {each.commit[:7]} ({each.date})" for each in without)
+            where = ", ".join(f"{version.source} at {version.commit[:7]} ({version.date})" for version in without)
             draft.note(f"note: {name}", chosen.given[name], f"{where} {what}")
 
 
@@ -154,10 +154,10 @@ def _tokenizer(draft: PlanDraft, chosen: ResolvedOptions, image_reference: str |
     has_token = draft.recipe.family.launch.hf_token is not None and source is not None
     if has_token:
         draft.note(TOKEN, "(not shown)", str(source))
-    asked = chosen.value(wanted.option) if wanted and wanted.option else None
-    if wanted is None or str(asked or "").startswith("/"):  # a folder
+    tokenizer = chosen.value(wanted.option) if wanted and wanted.option else None
+    if wanted is None or str(tokenizer or "").startswith("/"):  # a folder
         return has_token
-    model = wanted.fixed.get(image_reference or "") or str(asked or wanted.model)
+    model = wanted.fixed.get(image_reference or "") or str(tokenizer or wanted.model)
     if gated(model) and not has_token:
         folder = f"smoke.options.{wanted.option} as a folder of smoke.volumes" if wanted.option else "a volume with it"
         why = f"gated on Hugging Face, and there is no token: smoke.hf_token_file, {TOKEN} exported here, or {folder}"

@@ -80,15 +80,15 @@ def find_rendezvous(
     return Rendezvous({name: endpoints[name] for name in states}, f"every other node reaches it {way}"), []
 
 
-def free_port(state: NodeState, run_id: str, asked: int | None) -> tuple[int, str]:
-    """A TCP port that nothing listens on, the same for the same run. ValueError with the reason when there is none."""
+def free_port(state: NodeState, run_id: str, requested: int | None) -> tuple[int, str]:
+    """Return a TCP port that nothing listens on, the same for the same run. Raise ValueError where there is none."""
     if is_unreadable(state.listening):
         raise ValueError(f"a list of the ports in use, which is {state.listening}")
     taken = set(state.listening)
-    if asked is not None:
-        if asked in taken:
+    if requested is not None:
+        if requested in taken:
             raise ValueError("a port that nothing listens on")
-        return asked, "as the desired state says; nothing listens there"
+        return requested, "as the desired state says; nothing listens there"
     start = zlib.crc32(run_id.encode()) % len(PORTS)
     for step in range(len(PORTS)):
         port = PORTS[(start + step) % len(PORTS)]
@@ -110,8 +110,10 @@ def _by_name(states: Mapping[str, NodeState], interface: str) -> tuple[Rendezvou
 
 
 def _candidates(states: Mapping[str, NodeState], master: str) -> dict[str, str]:
-    """The master's addresses -> interface, without those that other nodes have too (docker0 has one address
-    everywhere, and every node would find itself there)."""
+    """Return the master's addresses -> interface, without those that other nodes have too.
+
+    docker0 has one address everywhere, and every node would find itself there.
+    """
     elsewhere = {str(own.ip) for name, state in states.items() if name != master for _, own in _addresses(state)}
     return {str(own.ip): interface for interface, own in _addresses(states[master]) if str(own.ip) not in elsewhere}
 
@@ -124,8 +126,10 @@ def _addresses(state: NodeState) -> list[tuple[str, IPv4Interface]]:
 
 
 def _path(state: NodeState, target: str) -> _Path | None:
-    """The kernel's choice: the longest prefix, then the lowest metric. An interface's own network counts as a route,
-    since the kernel adds it with the address."""
+    """Return the kernel's choice: the longest prefix, then the lowest metric.
+
+    An interface's own network counts as a route, since the kernel adds it with the address.
+    """
     address = IPv4Address(target)
     own = _addresses(state)
     routes: list[tuple[IPv4Network, str | None, str, int]] = [(owned.network, None, name, 0) for name, owned in own]
@@ -174,7 +178,7 @@ class Hcas:
 
 
 def find_hcas(name: str, wanted: Rdma, state: NodeState) -> Hcas:
-    """The devices of the wanted family. A node that asks for none uses sockets."""
+    """Return the devices of the wanted family. A node that wants none uses sockets."""
     if wanted.count == 0:
         return Hcas(why="no RDMA devices are asked for (rdma.count is 0): sockets")
     if is_unreadable(state.interfaces):
@@ -222,13 +226,13 @@ def rendezvous_of(draft: PlanDraft) -> Rendezvous | None:
 
 
 def master_port(draft: PlanDraft) -> int | None:
-    """A free one on the master."""
-    asked = draft.smoke.master_port
+    """Return a free port of the master."""
+    requested = draft.smoke.master_port
     try:
-        port, why = free_port(draft.states[draft.master], draft.run_id, asked)
+        port, why = free_port(draft.states[draft.master], draft.run_id, requested)
     except ValueError as error:
-        path = "listening" if asked is None else "smoke.master_port"
-        draft.refuse(draft.master, path, asked or "unknown", str(error))
+        path = "listening" if requested is None else "smoke.master_port"
+        draft.refuse(draft.master, path, requested or "unknown", str(error))
         return None
     draft.note("master port", port, why)
     return port
@@ -239,11 +243,11 @@ def hcas_of(draft: PlanDraft) -> dict[str, Hcas]:
     if not draft.is_distributed:
         return {name: Hcas() for name in draft.states}
     found = {name: find_hcas(name, draft.desired[name].rdma, state) for name, state in draft.states.items()}
-    for name, each in found.items():
-        draft.problems += each.problems
-        draft.note(f"{name}: HCA list", ",".join(each.names) or "none", each.why)
-        if each.gid_index is not None:
-            draft.note(f"{name}: GID index", each.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
+    for name, hcas in found.items():
+        draft.problems += hcas.problems
+        draft.note(f"{name}: HCA list", ",".join(hcas.names) or "none", hcas.why)
+        if hcas.gid_index is not None:
+            draft.note(f"{name}: GID index", hcas.gid_index, "the RoCE v2 entry of each device's own IPv4 address")
     return found
 
 
@@ -255,7 +259,7 @@ def assignment_of(
     hcas: Mapping[str, Hcas],
     equipment: Mapping[str, Equipment],
 ) -> NodeAssignment:
-    """A node's part of the job: where it is, what it has, and what it should be."""
+    """Return a node's part of the job: where it is, what it has, and what it should be."""
     return NodeAssignment(
         name=name,
         node_rank=rank,
@@ -286,6 +290,10 @@ def _links(state: NodeState, interface: str, hca: Sequence[str]) -> list[str]:
     used = {interface, *hca}
     if not is_unreadable(state.rdma):
         used |= {
-            name for each in state.rdma if each.name in hca for name in (each.netdev, each.bdf) if isinstance(name, str)
+            name
+            for device in state.rdma
+            if device.name in hca
+            for name in (device.netdev, device.bdf)
+            if isinstance(name, str)
         }
     return sorted(used)

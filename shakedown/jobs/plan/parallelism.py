@@ -63,7 +63,7 @@ def split(chosen: ResolvedOptions, world_size: int) -> tuple[Split | None, list[
 
 
 def size_of(chosen: ResolvedOptions, role: str) -> int | None:
-    """Number of layers or heads: from an option, or from what the family says of the model."""
+    """Return the number of layers or heads: from an option, or from what the family records of the model."""
     option = chosen.recipe.family.roles.items().get(role)
     if option:
         value = chosen.value(option)

@@ -24,8 +24,11 @@ def participants(
     missing: Mapping[str, str],
     alone: str | None = None,
 ) -> tuple[list[str], list[Problem]]:
-    """The nodes of `order` that are ready, or of them the one that is to train `alone`, and why they may not start
-    without the others. A node by itself waits for nobody: only how many there must be at least is asked for it too."""
+    """Return the nodes of `order` that are ready, or of them the one that is to train `alone`.
+
+    Where they may not start without the others, problems give the reasons. A single-node job waits for no other node:
+    only the least number of nodes counts for it too.
+    """
     problems = []
     names = []
     for name in order if alone is None else [alone]:
@@ -87,11 +90,11 @@ def ranks_per_node(
         Problem("smoke", f"smoke.environment.{name}", smoke.environment[name], expected)
         for name, expected in wrong.items()
     ]
-    asked = smoke.ranks_per_node or recipe.ranks_per_node
+    requested = smoke.ranks_per_node or recipe.ranks_per_node
     if gpus is not None:
-        problems += _beyond(gpus, asked, counts)
+        problems += _beyond(gpus, requested, counts)
         return _within(recipe, len(gpus), f"one for each of the GPUs {','.join(map(str, gpus))}", problems, derived)
-    if asked is None:
+    if requested is None:
         for name, count in counts.items():
             if not count:
                 actual = str(states[name].gpus) if count is None else "0"
@@ -102,7 +105,7 @@ def ranks_per_node(
             problems.append(Problem("plan", "gpus", shown, "the same number on every node, or smoke.ranks_per_node"))
         ranks, why = min(count or 0 for count in counts.values()), "one for each GPU"
     else:
-        ranks, why = asked, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
+        ranks, why = requested, "as the desired state says" if smoke.ranks_per_node else f"as {recipe.name} says"
         for name, count in counts.items():
             if count and count < ranks:
                 problems.append(Problem(name, "gpus", str(count), f"at least {ranks}, one for each rank"))
@@ -110,7 +113,7 @@ def ranks_per_node(
 
 
 def _within(recipe: Recipe, ranks: int, why: str, problems: list[Problem], derived: list[Derived]) -> int | None:
-    """The number, where the program has no other of its own."""
+    """Return the number, where the program has no other of its own."""
     limits = recipe.family.limits
     if ranks and limits is not None and limits.ranks_per_node not in (None, ranks):
         expected = f"{limits.ranks_per_node}: {limits.why}"
@@ -119,11 +122,11 @@ def _within(recipe: Recipe, ranks: int, why: str, problems: list[Problem], deriv
     return ranks or None
 
 
-def _beyond(gpus: list[int], asked: int | None, counts: Mapping[str, int | None]) -> Iterator[Problem]:
+def _beyond(gpus: list[int], requested: int | None, counts: Mapping[str, int | None]) -> Iterator[Problem]:
     """GPUs that a node has not, and as many ranks as there are GPUs."""
     shown = ",".join(map(str, gpus))
-    if asked is not None and asked != len(gpus):
-        yield Problem("smoke", "visible GPUs", shown, f"{asked} of them, one for each rank of a node")
+    if requested is not None and requested != len(gpus):
+        yield Problem("smoke", "visible GPUs", shown, f"{requested} of them, one for each rank of a node")
     for name, count in counts.items():
         if count is not None and max(gpus) >= count:
             yield Problem(name, "gpus", str(count), f"at least {max(gpus) + 1}: GPU {max(gpus)} was chosen")

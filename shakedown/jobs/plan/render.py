@@ -37,7 +37,7 @@ def render(plan: LaunchPlan, job: str = TOGETHER) -> str:
 
 
 def _folded(plan: LaunchPlan) -> list[tuple[str, str, str]]:
-    """The derived values; what is the same on several nodes in one line, with the nodes as a range."""
+    """Return the derived values. What is the same on several nodes is one line, with the nodes as a range."""
     names = {node.name for node in plan.nodes}
     groups: dict[tuple[str, str, str], list[str]] = {}
     for item in plan.derived:

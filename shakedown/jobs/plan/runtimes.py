@@ -65,7 +65,7 @@ def refuses_shm_size(engine: str, documented: Container) -> bool:
 
 
 def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *more: str) -> list[str]:
-    """The engine's command line. `--pull never`: nothing but the pinned image that the plan was made for."""
+    """Return the engine's command line. `--pull never`: only the pinned image that the plan was made for."""
     family, wanted = job.chosen.recipe.family, node.smoke
     documented = family.container
     volumes = {
@@ -98,14 +98,17 @@ def _run(job: PlannedJob, node: NodeAssignment, name: str, words: list[str], *mo
 
 
 def _env_file(variables: dict[str, str], passed: list[str]) -> str:
-    """A name alone is taken from the engine's own environment: secrets are never written down. The launcher's mark
-    goes the same way, so that it knows the container's processes for the run's."""
+    """Return the engine's file of variables. A name alone is taken from the engine's own environment.
+
+    Secrets are so never written down. The launcher's mark goes the same way, so that the launcher recognises the
+    container's processes.
+    """
     lines = [f"{name}={value}\n" for name, value in sorted(variables.items())]
     return "".join([*lines, *(f"{name}\n" for name in (*passed, MARK))])
 
 
 def default_venv() -> str:
-    """This controller's own environment, which a node on the same machine or with the same layout has too."""
+    """Return this controller's own environment, which a node on the same machine or with the same layout has too."""
     return sys.prefix
 
 
@@ -133,7 +136,7 @@ def _process_plan(job: PlannedJob, node: NodeAssignment) -> NodePlan:
 def _node_plan(
     job: PlannedJob, node: NodeAssignment, command: list[str], variables: dict[str, str], **more: Any
 ) -> NodePlan:
-    """What both runtimes say alike of a node, and `more` fields of its plan."""
+    """Return what both runtimes plan alike for a node, with `more` fields of its plan."""
     return NodePlan(
         name=node.name,
         node_rank=node.node_rank,
@@ -160,7 +163,7 @@ def program(
     log_dir: str | None = None,
     python: str = "python3",
 ) -> list[str]:
-    """The command line inside the runtime.
+    """Return the command line inside the runtime.
 
     torchrun gets a static rendezvous: c10d's needs host names that resolve, and hands out ranks as nodes arrive.
     Without a `log_dir` it makes a folder under /tmp, which stays there when torchrun is killed.

@@ -20,8 +20,10 @@ _COUNTS = ("straggler_minmax_count", "straggler-minmax-count")
 
 
 def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, reference: str | None) -> Limits | None:
-    """The limits, where the job's ranks are compared. Switches on what makes them tell; a site's own options stay.
-    `reference` is the image's."""
+    """Return the limits, where the job's ranks are compared, and switch on what makes the ranks report.
+
+    A site's own options stay. `reference` is the image's.
+    """
     smoke, nodes = draft.smoke, len(draft.states)
     gate = smoke.stragglers == "gate"
     if smoke.stragglers == "off" or (nodes < LEAST_NODES and (not gate or draft.alone)):
@@ -38,8 +40,8 @@ def straggler_limits(draft: PlanDraft, chosen: ResolvedOptions, ranks: int, refe
         return limits
     if gate:
         _switch_on(draft, chosen, nodes * ranks, reference)
-    asked = any(chosen.is_given(name) for name in _SWITCHES)
-    return limits if asked or gate else None
+    requested = any(chosen.is_given(name) for name in _SWITCHES)
+    return limits if requested or gate else None
 
 
 @functools.cache
@@ -72,7 +74,7 @@ def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference:
     if 1 < many < world:
         wanted.append((_COUNTS, many))
     for names, value in wanted:
-        name = next((each for each in names if _taken(draft, each, reference)), None)
+        name = next((candidate for candidate in names if _taken(draft, candidate, reference)), None)
         if name is None:
             draft.note("note: stragglers", "not measured", f"the program has no argument {' or '.join(names)}")
             return
@@ -85,7 +87,7 @@ def _switch_on(draft: PlanDraft, chosen: ResolvedOptions, world: int, reference:
 
 
 def _taken(draft: PlanDraft, name: str, reference: str | None) -> bool:
-    """Does every version of the program that may be in the image have this argument?"""
+    """Return whether every version of the program that may be in the image has this argument."""
     family = draft.recipe.family
     known = of_image(family, reference)
-    return bool(known) and all(each.takes(name, family.script) for each in known)
+    return bool(known) and all(version.takes(name, family.script) for version in known)

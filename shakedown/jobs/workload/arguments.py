@@ -40,7 +40,7 @@ class Arguments:
         return self.ffn_hidden_size or max(64, self.hidden_size * 8 // 3 // 64 * 64)
 
     def data_parallel(self, world_size: int) -> int:
-        """Number of data-parallel replicas among `world_size` ranks."""
+        """Return the number of data-parallel replicas among `world_size` ranks."""
         return world_size // (self.tensor_parallel * self.pipeline_parallel)
 
     def micro_batches(self, world_size: int) -> int:
@@ -83,7 +83,7 @@ class Arguments:
 
 
 def flag(name: str) -> str:
-    """The command-line flag of a field."""
+    """Return the command-line flag of a field."""
     return "--" + name.replace("_", "-")
 
 

@@ -47,8 +47,8 @@ class OwnTime:
         self._window.append((elapsed_s - waited_s, waited_s))
         if len(self._window) < self._size:
             return None
-        own = sum(each for each, _ in self._window) * 1000 / self._size
-        waited = sum(each for _, each in self._window) * 1000 / self._size
+        own = sum(own_s for own_s, _ in self._window) * 1000 / self._size
+        waited = sum(waited_s for _, waited_s in self._window) * 1000 / self._size
         self._window = []
         first = number - self._size + 1
         return f"own time: {self._who}, steps {first} to {number}, {own:.3f} ms each, waiting {waited:.3f} ms"

@@ -58,7 +58,9 @@ class Iteration:
         return self.global_batch_size * self.seq_length * 1000 / (self.elapsed_ms * self.world_size)
 
     def line(self, now: datetime) -> str:
-        """The line; a NaN loss is left out of it, as Megatron does, and so are loss and norm of a skipped iteration.
+        """Return the line.
+
+        A NaN loss is left out of it, as Megatron does, and so are loss and norm of a skipped iteration.
 
         The throughput has four decimals where Megatron prints one: a CPU core would read 0.0.
         """
@@ -82,7 +84,7 @@ class Iteration:
 
 
 def summary(iterations: list[Iteration]) -> list[str]:
-    """The summary of the ROCm scripts: means without the first two iterations and the last, nan where none is left."""
+    """Return the ROCm scripts' summary: means without the first two iterations and the last, nan where none is left."""
     steady = iterations[2:-1]
     if not steady:
         figures = (math.nan,) * 4

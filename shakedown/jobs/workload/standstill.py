@@ -66,7 +66,7 @@ def _write_record(name: Path) -> None:
 
 
 def _record() -> dict[str, Any]:
-    """The newest collectives as PyTorch's flight recorder has them, without stacks: those cost seconds at first."""
+    """Return the newest collectives from PyTorch's flight recorder, without stacks: those cost seconds at first."""
     from torch._C import _distributed_c10d as c10d
     from torch.distributed import distributed_c10d
 

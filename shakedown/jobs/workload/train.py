@@ -28,7 +28,7 @@ from .arguments import Arguments, parser
 
 
 def choose_device() -> torch.device:
-    """This local rank's GPU; the CPU where torch sees no GPU at all."""
+    """Return this local rank's GPU; the CPU where torch sees no GPU at all."""
     if not torch.cuda.is_available():
         cpu.install()
         return torch.device("cpu")
@@ -62,7 +62,7 @@ def run(arguments: Arguments) -> None:
 
 
 def main() -> int:
-    """The exit code."""
+    """Train, and return the exit code."""
     # A rank that waits in a collective sits in C++, where Python's own handler would never get its turn.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     standstill.listen()

@@ -86,7 +86,7 @@ class Trainer:
         """Mean over micro batches and data-parallel ranks; NaN on stages that do not compute the loss."""
         if not self.is_last_stage:
             return float("nan")
-        loss = torch.stack([each["lm loss"] for each in micro_batches]).mean()
+        loss = torch.stack([output["lm loss"] for output in micro_batches]).mean()
         dist.all_reduce(loss, group=self.data_parallel_group)
         return float(loss) / dist.get_world_size(self.data_parallel_group)
 
