@@ -25,7 +25,7 @@ from shakedown.recipes.benchmark import document
 from shakedown.runs.directory import RunDirectory
 from shakedown.runs.judging import results_of
 from shakedown.runs.records import Evidence, JobRecord, RunRecord
-from shakedown.service.evidence import accusations, proofs
+from shakedown.service.evidence import incidents, passed_loads
 from shakedown.state.findings import Finding, Verdict, worst
 from shakedown.state.node import NodeState
 from shakedown.trials.judge import metric as metric_of
@@ -82,11 +82,11 @@ def entry_of(
     of_run = {"run_id": row["run_id"]}
     entry = Entry(row)
     entry.findings = [{**of_run, "number": number, **each} for number, each in enumerate(wrong[:FINDINGS])]
-    said = accusations(record)
+    said = incidents(record)
     for number, each in enumerate(said):
         its = each.model_dump(exclude={"run_id", "at"}) | {"number": number, "at": row["started"]}
         entry.accusations.append({**of_run, **its})
-    for proof in proofs(record, said):
+    for proof in passed_loads(record, said):
         its = proof.model_dump(include={"node", "load", "others"})
         entry.proofs.append({**of_run, **its, "at": row["started"]})
     for node in {name(node.name): node for node in record.nodes}.values():

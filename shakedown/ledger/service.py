@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, func, select
 from shakedown.common.one_line import name
 from shakedown.ledger import schema
 from shakedown.ledger.store import Ledger
-from shakedown.service.model import LOAD, Accusation, Known, Proof, Step
+from shakedown.service.model import LOAD, Incident, Known, PassedLoad, Step
 
 KEPT_S = 180 * 24 * 3600  # of a node's history that is looked at: what was not cleared for half a year is no news
 _MOST = 2000  # rows of one node and kind, the newest
@@ -37,8 +37,8 @@ def known_of(ledger: Ledger, nodes: Iterable[str], now: int | None = None) -> di
         )
         return {
             node: Known(
-                accusations=tuple(Accusation(**row) for row in accusations[kept]),
-                proofs=tuple(Proof(**row) for row in proofs[kept]),
+                incidents=tuple(Incident(**row) for row in accusations[kept]),
+                passed_loads=tuple(PassedLoad(**row) for row in proofs[kept]),
                 steps=tuple(Step(**row) for row in steps[kept]),
             )
             for node, kept in wanted.items()

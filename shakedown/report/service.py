@@ -10,7 +10,7 @@ from rich.text import Text
 from shakedown.common.text import counted, printable
 from shakedown.hosts import named
 from shakedown.report.terminal import table
-from shakedown.service.board import Board, by_standing, told, when
+from shakedown.service.board import Board, count_by_status, step_line, when
 from shakedown.service.model import NodeService
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def board(found: Board, show_all: bool = False) -> Iterator[RenderableType]:
     for mark in found.marks:
         yield Text(printable(str(mark)))
     yield from (Text(printable(note)) for note in found.notes)
-    counts = ", ".join(f"{count} {standing}" for standing, count in by_standing(found.nodes).items())
+    counts = ", ".join(f"{count} {standing}" for standing, count in count_by_status(found.nodes).items())
     yield Text(f"{counted(len(found.nodes), 'node')}: {counts}")
 
 
@@ -54,7 +54,7 @@ def _history(node: NodeService) -> Iterator[RenderableType]:
     if not (node.steps or node.parts or node.evidence):
         return
     yield Text(f"\n{node.node}")
-    yield from (Text(f"  {told(step)}") for step in node.steps)
+    yield from (Text(f"  {step_line(step)}") for step in node.steps)
     yield from (Text(f"  part: {part}") for part in node.parts)
     if node.evidence:
         yield Text(f"  evidence: {', '.join(node.evidence)}")

@@ -1,1 +1,1 @@
-"""The way back into service: who is suspect, what is tried on a node and in which order, and when it is well again."""
+"""Repair: which nodes are suspect, which repairs are tried in which order, and when a node is back in service."""

@@ -1,16 +1,17 @@
-"""All nodes with their service: what `shakedown service` shows. Pure."""
+"""The service status of all nodes, as `shakedown service` shows it. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from shakedown.schedulers.interface import Node
 from shakedown.service.decide import Proposal
-from shakedown.service.marks import Mark, is_ours, theirs
+from shakedown.service.marks import Mark, is_managed, unmanaged_reason
 from shakedown.service.model import Known, NodeService, Step
-from shakedown.service.standing import History
+from shakedown.service.status import History
 from shakedown.state.findings import Verdict, worst
 
 SHOWN = 20  # steps of a node, the newest
@@ -18,7 +19,7 @@ SHOWN = 20  # steps of a node, the newest
 
 @dataclass(frozen=True)
 class Board:
-    """The nodes in the inventory's order, what would be done, and what could not be asked."""
+    """The nodes in the inventory's order, the next actions, and notes on what could not be read."""
 
     nodes: Sequence[NodeService]
     notes: Sequence[str] = ()
@@ -26,7 +27,7 @@ class Board:
 
     @property
     def verdict(self) -> Verdict:
-        """In service is ok; drift alone is drift; what could only not be read, or asked, is unknown."""
+        """Return ok where all nodes are in service, drift for drift alone, unknown where only readings are missing."""
         found = [_verdict(node) for node in self.nodes] or [Verdict.UNKNOWN]
         return worst([*found, *([Verdict.UNKNOWN] if self.notes else [])])
 
@@ -36,9 +37,9 @@ def _verdict(node: NodeService) -> Verdict:
         return Verdict.OK
     if node.standing == "unknown":
         return Verdict.UNKNOWN
-    if node.standing == "out" or any(not each.drift and each.source != "unread" for each in node.open):
+    if node.standing == "out" or any(not incident.drift and incident.source != "unread" for incident in node.open):
         return Verdict.FAIL
-    unread = any(each.source == "unread" for each in node.open)
+    unread = any(incident.source == "unread" for incident in node.open)
     return Verdict.UNKNOWN if unread else Verdict.DRIFT
 
 
@@ -49,36 +50,36 @@ def shown(
     proposal: Proposal | None = None,
     scheduled: Node | None = None,
     parts: Sequence[str] = (),
-    untold: str = "",
+    unread: str = "",
 ) -> NodeService:
-    """One node. `untold`: why its scheduler has not told of it, where it has one."""
+    """Describe one node. `unread`: why its scheduler's state could not be read."""
     handed = history.taken("handed over", "taken back")
     begun = history.taken("begun")
-    other = theirs(scheduled, known.steps) if scheduled is not None else ""
+    other = unmanaged_reason(scheduled, known.steps) if scheduled is not None else ""
     drained = next((step for step in reversed(known.steps) if step.done == "drained"), None)
-    ours = scheduled is not None and is_ours(scheduled, known.steps)
-    open_ = history.accusations
-    why, since, rung = "; ".join(map(str, open_[:3])), history.since, ""
+    managed = scheduled is not None and is_managed(scheduled, known.steps)
+    open_ = history.incidents
+    reason, since, rung = "; ".join(map(str, open_[:3])), history.since, ""
     if handed is not None and handed.done == "handed over":
-        standing, since = "out", handed.at
-        why = f"handed over to a person: {handed.why}; {why}"
+        status, since = "out", handed.at
+        reason = f"handed over to a person: {handed.why}; {reason}"
     elif other:
-        standing, since = "out", None
-        why = f"by somebody else: {other}" + (f"; {why}" if why else "")
+        status, since = "out", None
+        reason = f"another user took the node out of service: {other}" + (f"; {reason}" if reason else "")
     elif begun is not None:
-        standing, since, rung = "being mended", begun.at, begun.rung
-    elif ours:
-        standing, since = "out", drained.at if drained else None
-        why = why or "drained by us, and nothing speaks against it any more: to be resumed"
+        status, since, rung = "being mended", begun.at, begun.rung
+    elif managed:
+        status, since = "out", drained.at if drained else None
+        reason = reason or "shakedown drained the node, and no incident is open: it will be resumed"
     elif open_:
-        standing = "suspect"
+        status = "suspect"
     else:
-        standing, why, since = "unknown" if untold else "in service", untold, None
+        status, reason, since = "unknown" if unread else "in service", unread, None
     return NodeService(
         node=name,
-        standing=standing,
-        why=why,
-        evidence=tuple(dict.fromkeys(each.run_id for each in open_ if each.run_id)),
+        standing=status,
+        why=reason,
+        evidence=tuple(dict.fromkeys(incident.run_id for incident in open_ if incident.run_id)),
         rung=rung,
         since=since,
         open=tuple(open_),
@@ -93,8 +94,8 @@ def shown(
 def _next(proposal: Proposal | None) -> str:
     if proposal is None:
         return ""
-    if proposal.kind == "rung":
-        return proposal.rung
+    if proposal.kind == "repair":
+        return proposal.repair
     if proposal.kind == "load":
         return f"under load: {', '.join(proposal.loads) or 'a training, or trials, with other nodes'} ({proposal.why})"
     if proposal.kind == "hand over":
@@ -102,26 +103,23 @@ def _next(proposal: Proposal | None) -> str:
     if proposal.kind == "drain":
         return f"drain, and wait: {proposal.why}"
     if proposal.kind == "wait":
-        return f"{proposal.rung} from {when(proposal.until)} on"
+        return f"{proposal.repair} from {when(proposal.until)} on"
     return proposal.why
 
 
 def when(seconds: int | None) -> str:
-    """A time for a person, UTC."""
+    """Write a time for a person, UTC."""
     return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"
 
 
-def told(step: Step) -> str:
-    """A step in one line."""
+def step_line(step: Step) -> str:
+    """Write a step in one line."""
     what = " ".join(filter(None, (step.done, step.rung)))
     outcome = f": {step.outcome}" if step.outcome else ""
-    why = f" ({step.why})" if step.why else ""
-    return f"{when(step.at)} {what}{outcome}{why}" + (f" [{step.run_id}]" if step.run_id else "")
+    reason = f" ({step.why})" if step.why else ""
+    return f"{when(step.at)} {what}{outcome}{reason}" + (f" [{step.run_id}]" if step.run_id else "")
 
 
-def by_standing(nodes: Sequence[NodeService]) -> Mapping[str, int]:
-    """How many nodes there are of each standing."""
-    found: dict[str, int] = {}
-    for node in nodes:
-        found[node.standing] = found.get(node.standing, 0) + 1
-    return found
+def count_by_status(nodes: Sequence[NodeService]) -> Mapping[str, int]:
+    """Count the nodes of each service status."""
+    return Counter(node.standing for node in nodes)

@@ -1,7 +1,7 @@
-"""Which nodes are to be drained and resumed in the scheduler. Pure: what is known in, marks out.
+"""Which nodes to drain and to resume in the scheduler. Pure: histories in, marks out.
 
-A reason is the scheduler's only word on who has taken a node out of service and why, so ours say it: `shakedown:RUN
-CHECK WHAT`. Nobody else's is ever written over or taken away, and ours only where the ledger knows that we wrote it.
+The scheduler records only a reason for a drain, so Shakedown's reasons have a form of their own: `shakedown:RUN CHECK
+WHAT`. Shakedown never changes another user's reason, and its own only where the ledger has it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from typing import Literal
 
 from shakedown.common.text import counted, printable
 from shakedown.schedulers.interface import Node
-from shakedown.service.model import Accusation, Known, Step
-from shakedown.service.standing import History
+from shakedown.service.model import Incident, Known, Step
+from shakedown.service.status import History
 
-OURS = "shakedown:"
-WITNESS = "witness"  # a node that is held only so that another one can be tried with it
+PREFIX = "shakedown:"
+PARTNER = "witness"  # a node that is drained only as a partner for another node's load; the ledger has this word
 REASON_LENGTH = 200
-# What a client's text is read by (fields with "=", "[who@when]", quotation marks, separators) is in no reason of ours.
+# Characters by which clients parse a scheduler's text output: "=", "[who@when]", quotation marks, separators.
 _UNFIT = re.compile(r"[^A-Za-z0-9 ._:/%+<>-]+")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A node to be drained or resumed, or to be left as it is though something spoke for that."""
+    """A node to drain or to resume, or to leave alone, with the reason."""
 
     node: str
     what: Literal["drain", "resume", "leave"]
     there: str = ""  # the node's name in the scheduler
     reason: str = ""
     why: str = ""
-    name: str = ""  # the accusation's
+    name: str = ""  # the incident's
 
     def __str__(self) -> str:
         if self.what == "leave":
@@ -43,10 +43,12 @@ class Mark:
         )
 
 
-def reason_of(accusation: Accusation) -> str:
-    """The reason of a drain: one line of bounded length, of characters that no scheduler's text is read by. What the
-    node itself said is its last part, and cannot pass for another."""
-    words = [_fit(f"{OURS}{accusation.run_id or 'now'}"), _fit(accusation.name) or "check", _fit(accusation.what)]
+def drain_reason(incident: Incident) -> str:
+    """Write the reason of a drain: one line of bounded length and safe characters.
+
+    Text from the node is the last part, so that it cannot pass for another part.
+    """
+    words = [_fit(f"{PREFIX}{incident.run_id or 'now'}"), _fit(incident.name) or "check", _fit(incident.what)]
     return " ".join(filter(None, words))[:REASON_LENGTH].rstrip()
 
 
@@ -54,28 +56,27 @@ def _fit(text: str) -> str:
     return " ".join(_UNFIT.sub("_", printable(text, REASON_LENGTH)).split())
 
 
-def is_ours(node: Node, steps: Sequence[Step]) -> bool:
-    """Whether we have drained a node: it has the very reason that the ledger says we gave it."""
+def is_managed(node: Node, steps: Sequence[Step]) -> bool:
+    """Return whether Shakedown drained the node: the reason is the one in the ledger."""
     drained = next((step for step in reversed(steps) if step.done in ("drained", "resumed")), None)
     return node.drained and drained is not None and drained.done == "drained" and _same(node.reason, drained.why)
 
 
 def only_held(history: History, known: Known) -> bool:
-    """Whether we have drained a node for another one's load alone, and nothing has come up since that would be reason
-    for more."""
+    """Return whether the node is drained only as a partner for a load, and has no incident since."""
     drained = next((step for step in reversed(known.steps) if step.done in ("drained", "resumed")), None)
-    if drained is None or (drained.done, drained.name) != ("drained", WITNESS):
+    if drained is None or (drained.done, drained.name) != ("drained", PARTNER):
         return False
-    return all(each.drift or each.at < drained.at for each in history.accusations)
+    return all(incident.drift or incident.at < drained.at for incident in history.incidents)
 
 
-def _same(reason: str, ours: str) -> bool:
-    return reason.startswith(OURS) and reason.strip() == ours.strip()
+def _same(reason: str, recorded: str) -> bool:
+    return reason.startswith(PREFIX) and reason.strip() == recorded.strip()
 
 
-def theirs(node: Node, steps: Sequence[Step]) -> str:
-    """Who else keeps the node out of service, and why; empty: nobody does."""
-    if is_ours(node, steps) or not (node.drained or node.down):
+def unmanaged_reason(node: Node, steps: Sequence[Step]) -> str:
+    """Return why another user keeps the node out of service; empty: no other user does."""
+    if is_managed(node, steps) or not (node.drained or node.down):
         return ""
     return node.why_not()
 
@@ -102,7 +103,7 @@ def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict
 
 @dataclass(frozen=True)
 class Bounds:
-    """How many may be drained by us together, those that are so already included, and why none may now."""
+    """How many nodes Shakedown may drain together, drained ones included; `stopped`: why it may drain none now."""
 
     at_once: int = 1
     stopped: str = ""
@@ -115,70 +116,65 @@ def marks(
     names: Mapping[str, str],
     bounds: Bounds,
 ) -> list[Mark]:
-    """What is to be changed in the scheduler. `nodes`: all that it has; `names`: of these hosts there, as `names_in`
-    finds them."""
-    free = {host: its for host, its in histories.items() if not its.open or only_held(its, known.get(host, Known()))}
-    found = [_resumed(host, its, known.get(host, Known()), nodes, names) for host, its in free.items()]
-    accused = {host: grave for host, its in histories.items() if (grave := _reason_enough(its))}
+    """Decide the changes in the scheduler. `nodes`: all its nodes; `names`: the hosts' names there."""
+    events = {host: known.get(host, Known()) for host in histories}
+    free = [host for host, history in histories.items() if not history.open or only_held(history, events[host])]
+    found = [_resumed(host, histories[host], events[host], nodes, names) for host in free]
     resumed = sum(mark is not None and mark.what == "resume" for mark in found)
-    ours = {name for name, node in nodes.items() if node.drained and node.reason.startswith(OURS)}
-    left = bounds.at_once - len(ours) + resumed
-    for host, accusation in accused.items():
-        mark = _drained(host, accusation, known.get(host, Known()), nodes.get(names.get(host, "")), bounds, left)
+    drained = {name for name, node in nodes.items() if node.drained and node.reason.startswith(PREFIX)}
+    left = bounds.at_once - len(drained) + resumed
+    for host, history in histories.items():
+        incident = next((incident for incident in history.incidents if incident.drains), None)
+        if incident is None:
+            continue
+        mark = _drained(host, incident, events[host], nodes.get(names.get(host, "")), bounds, left)
         left -= mark is not None and mark.what == "drain"
         found.append(mark)
     return [mark for mark in found if mark is not None]
 
 
-def _reason_enough(history: History) -> Accusation | None:
-    return next((each for each in history.accusations if each.drains), None)
+def drain_mark(host: str, incident: Incident, node: Node) -> Mark:
+    """Mark a node to drain for an incident."""
+    return Mark(host, "drain", node.name, drain_reason(incident), name=incident.name)
 
 
-def drain_of(host: str, accusation: Accusation, node: Node) -> Mark:
-    """A node to be drained, for this."""
-    return Mark(host, "drain", node.name, reason_of(accusation), name=accusation.name)
-
-
-def _drained(
-    host: str, accusation: Accusation, known: Known, node: Node | None, bounds: Bounds, left: int
-) -> Mark | None:
-    def leave(why: str) -> Mark:
-        return Mark(host, "leave", node.name if node else "", why=why, name=accusation.name)
+def _drained(host: str, incident: Incident, known: Known, node: Node | None, bounds: Bounds, left: int) -> Mark | None:
+    def leave(reason: str) -> Mark:
+        return Mark(host, "leave", node.name if node else "", why=reason, name=incident.name)
 
     if node is None:
         return leave("the scheduler has no node of that name")
-    if is_ours(node, known.steps):
+    if is_managed(node, known.steps):
         return None
     if node.drained or node.down:
-        return leave(f"it is out of service already: {node.why_not()}")
-    if node.reason and not node.reason.startswith(OURS):
-        return leave(f"it has a reason of somebody else's: {printable(node.reason, 200)}")
+        return leave(f"the node is out of service already: {node.why_not()}")
+    if node.reason and not node.reason.startswith(PREFIX):
+        return leave(f"the node has another user's reason: {printable(node.reason, 200)}")
     if bounds.stopped:
         return leave(bounds.stopped)
     if left <= 0:
         return leave(f"service.at_once allows {bounds.at_once} to be out together")
-    return drain_of(host, accusation, node)
+    return drain_mark(host, incident, node)
 
 
 def _resumed(
     host: str, history: History, known: Known, nodes: Mapping[str, Node], names: Mapping[str, str]
 ) -> Mark | None:
     node = nodes.get(names.get(host, ""))
-    if node is None or not node.drained or not node.reason.startswith(OURS):
+    if node is None or not node.drained or not node.reason.startswith(PREFIX):
         return None
-    if not is_ours(node, known.steps):
-        return Mark(
-            host, "leave", node.name, why=f"this ledger did not give it its reason: {printable(node.reason, 200)}"
-        )
+    if not is_managed(node, known.steps):
+        reason = f"the drain is not in this ledger: {printable(node.reason, 200)}"
+        return Mark(host, "leave", node.name, why=reason)
     drained = next(step for step in reversed(known.steps) if step.done == "drained")
-    if drained.name == WITNESS:
-        why = "it was only held for the load of another node"
-        return Mark(host, "resume", node.name, node.reason, why=why, name=WITNESS)
-    if history.cleared is None or not history.witnessed:
-        why = "no later run has cleared it under load together with other nodes"
-        return Mark(host, "leave", node.name, why=why)
+    if drained.name == PARTNER:
+        reason = "the node was drained only for the load of another node"
+        return Mark(host, "resume", node.name, node.reason, why=reason, name=PARTNER)
+    if history.cleared is None or not history.with_partners:
+        reason = "no later run has cleared the node under load together with other nodes"
+        return Mark(host, "leave", node.name, why=reason)
     if history.cleared.at <= drained.at:
-        return Mark(host, "leave", node.name, why="what has cleared it is older than the drain")
+        return Mark(host, "leave", node.name, why="the load that cleared the node is older than the drain")
     if node.down:
         return Mark(host, "leave", node.name, why=f"cleared, and {node.why_not()}")
     cleared = (

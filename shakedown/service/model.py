@@ -1,7 +1,6 @@
-"""What is known of a node's service: what speaks against it, what it has passed, and what was done with it.
+"""The service of a node: its incidents, the loads that it has passed, and the steps taken with it.
 
-All of it is kept in the ledger. What speaks against a node and what it has passed follow from the runs' records; steps
-are written as they are taken.
+The ledger keeps all of it. Incidents and passed loads come from the runs' records; steps are written as they are taken.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from shakedown.common.one_line import line
 from shakedown.common.one_line import name as kept_name
 
 Source = Literal["finding", "unread", "gate", "trial", "diagnosis", "isolation"]
-"""`unread`: a reading could not be taken. `gate`: of a job that the node had for itself."""
-Rung = Literal["mend", "reload driver", "reboot", "power cycle"]
-RUNGS: tuple[Rung, ...] = ("mend", "reload driver", "reboot", "power cycle")  # from the least intrusive on
-LOAD: Literal["load"] = "load"  # the proof that follows each rung
+"""`unread`: a reading could not be taken. `gate`: of a single-node job."""
+Repair = Literal["mend", "reload driver", "reboot", "power cycle"]
+REPAIRS: tuple[Repair, ...] = ("mend", "reload driver", "reboot", "power cycle")  # from the least intrusive on
+LOAD: Literal["load"] = "load"  # it follows every repair
 Done = Literal["begun", "ended", "drained", "resumed", "handed over", "taken back"]
 Outcome = Literal["", "done", "failed", "interrupted"]
-Standing = Literal["in service", "suspect", "being mended", "out", "unknown"]
-"""`unknown`: nothing stands against it, and its scheduler could not tell whether it is drained."""
+Status = Literal["in service", "suspect", "being mended", "out", "unknown"]
+"""`unknown`: no incident is open, and the scheduler's state could not be read."""
 
 _Line = Annotated[str, AfterValidator(line)]
 _Name = Annotated[str, AfterValidator(kept_name)]
@@ -31,15 +30,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Accusation(_Part):
-    """Something that a run says against one node. `at`: when the run began, seconds since 1970 UTC."""
+class Incident(_Part):
+    """A fault that a run reports of one node. `at`: the start of the run, seconds since 1970 UTC."""
 
     node: _Name
     source: Source
-    name: _Name  # the finding, the trial, what the diagnosis names; "search" of a search for bad nodes
-    what: _Line  # for a person; may hold words of the node
-    drift: bool = False  # an operation would mend it
-    drains: bool = False  # whether it is reason enough to take the node out of service
+    name: _Name  # of the finding, the trial, the diagnosis' cause; "search" for a search for bad nodes
+    what: _Line  # for a person; may hold text from the node
+    drift: bool = False  # an operation repairs it
+    drains: bool = False  # grave enough to take the node out of service
     run_id: _Name = ""
     at: int = 0
 
@@ -47,9 +46,9 @@ class Accusation(_Part):
         return f"{self.source} {self.name}: {self.what}"
 
 
-class Proof(_Part):
-    """Something that a node has passed under load, in a run that had nothing against it. `others`: nodes that worked
-    with it and passed too, without which the job could not have; 0: there is only the node's own word for it."""
+class PassedLoad(_Part):
+    """A load that a node has passed, in a run without an incident of the node. `others`: partner nodes that passed in
+    the same job; 0: only the node itself reports the pass."""
 
     node: _Name
     load: _Name  # "smoke", or a trial's name
@@ -59,14 +58,14 @@ class Proof(_Part):
 
 
 class Step(_Part):
-    """Something that was done with a node, or with its state in the scheduler. `at` is later than all that was known
-    of the node before it: seconds since 1970 UTC."""
+    """An action on a node, or on its state in the scheduler. `at`: seconds since 1970 UTC, later than all earlier
+    events of the node."""
 
     node: _Name
     at: int
     done: Done
-    rung: _Name = ""  # a rung, or "load"
-    name: _Name = ""  # what it was for: the accusation's name
+    rung: _Name = ""  # a repair, or "load"
+    name: _Name = ""  # of the incident
     outcome: Outcome = ""
     why: _Line = ""
     run_id: _Name = ""
@@ -74,25 +73,25 @@ class Step(_Part):
 
 
 class Known(_Part):
-    """All that the ledger has of one node, each in the order of time."""
+    """All events of one node in the ledger, in the order of time."""
 
-    accusations: tuple[Accusation, ...] = ()
-    proofs: tuple[Proof, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    passed_loads: tuple[PassedLoad, ...] = ()
     steps: tuple[Step, ...] = ()
 
 
 class NodeService(_Part):
-    """One node, as `shakedown service` shows it. `since`: seconds since 1970 UTC of what its standing rests on."""
+    """One node, as `shakedown service` shows it. `since`: the start of its status, seconds since 1970 UTC."""
 
     node: str
-    standing: Standing
+    standing: Status
     why: str = ""
     evidence: tuple[str, ...] = ()  # runs
     rung: str = ""
     since: int | None = None
-    open: tuple[Accusation, ...] = ()
+    open: tuple[Incident, ...] = ()
     scheduler: str = ""  # its state there
-    passed: Proof | None = None  # the last thing that it has passed under load
+    passed: PassedLoad | None = None  # the last one
     steps: tuple[Step, ...] = ()
     parts: tuple[str, ...] = ()  # history of its parts
-    next: str = ""  # what would be done, or why nothing is
+    next: str = ""  # the next action, or why there is none

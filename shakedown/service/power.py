@@ -16,24 +16,24 @@ from shakedown.desired.models import Bmc
 
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ")
-_SAID = 2000  # bytes of what it prints that are told
+_OUTPUT = 2000  # bytes of the command's output that an error shows
 
 
 class PowerError(Exception):
-    """The node's power could not be cycled; says why, and never the password."""
+    """The node's power could not be cycled. The text has the reason, and never the password."""
 
 
-def argv_of(bmc: Bmc, node: str) -> list[str]:
-    """The command for a node. Raises PowerError for a name that could be read as an option or a path."""
+def command_for(bmc: Bmc, node: str) -> list[str]:
+    """Return the command for a node. Raises PowerError for a name that looks like an option or a path."""
     if not _NODE.fullmatch(node):
-        raise PowerError(f"{printable(node, 100)!r} is no name that a command could be given")
+        raise PowerError(f"{printable(node, 100)!r} is no safe name for a command")
     return [part.replace("{node}", node) for part in bmc.command]
 
 
 def is_here(node: str) -> bool:
-    """Return whether a name or an address is of the machine which runs this.
+    """Return whether a name or an address is of this machine.
 
-    What answers nowhere has no boot id to compare, and it is what does not answer that loses its power.
+    A node that does not answer has no boot id to compare, and such nodes are power-cycled.
     """
     own, name = socket.gethostname().lower(), node.lower()
     if name == own or (("." not in name or "." not in own) and name.partition(".")[0] == own.partition(".")[0]):
@@ -46,10 +46,10 @@ def is_here(node: str) -> bool:
 
 
 def _is_local(family: int, place: tuple[object, ...]) -> bool:
-    """Return whether an address is this machine's own: nobody can be at another's."""
+    """Return whether an address is this machine's own: no process can bind another's."""
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as taken:
-            taken.bind((place[0], 0, *place[2:]))
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((place[0], 0, *place[2:]))
     except OSError:
         return False
     return True
@@ -58,18 +58,19 @@ def _is_local(family: int, place: tuple[object, ...]) -> bool:
 def cycle(
     bmc: Bmc, node: str, environment: Mapping[str, str] | None = None, lock: int | None = None, address: str = ""
 ) -> None:
-    """Take a node's power away and give it back. The password goes to the command as a variable, and nothing else of
-    ours but where its home and its programs are. `lock`: a descriptor that the command holds, too; `address`: what
-    the inventory connects to, where that is not the node's name. Raises PowerError
-    where the command fails or takes too long."""
-    argv = argv_of(bmc, node)
+    """Cycle a node's power. Raises PowerError where the command fails or takes too long.
+
+    The command's environment has the password and a few variables such as PATH and HOME. `lock`: a descriptor that the
+    command holds, too; `address`: where the inventory connects to, if that is not the node's name.
+    """
+    argv = command_for(bmc, node)
     if is_here(node) or (address and is_here(address)):
-        raise PowerError(f"{node} is the machine that runs this: its power is not cut; do it by hand")
-    ours = os.environ if environment is None else environment
-    given = {name: ours[name] for name in _KEPT if name in ours}
-    password = _password(bmc, ours)
+        raise PowerError(f"{node} is the machine that runs this command, which never cuts its own power: do it by hand")
+    own = os.environ if environment is None else environment
+    variables = {name: own[name] for name in _KEPT if name in own}
+    password = _password(bmc, own)
     if password:
-        given[bmc.password_as] = password
+        variables[bmc.password_as] = password
     with tempfile.TemporaryFile() as out:
         try:
             process = subprocess.Popen(
@@ -77,7 +78,7 @@ def cycle(
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=given,
+                env=variables,
                 start_new_session=True,
                 pass_fds=[] if lock is None else [lock],
             )
@@ -86,13 +87,13 @@ def cycle(
         try:
             code = process.wait(bmc.timeout_s)
         except subprocess.TimeoutExpired:
-            raise PowerError(f"service.bmc: {argv[0]} took more than {bmc.timeout_s} s, and was ended") from None
+            raise PowerError(f"service.bmc: {argv[0]} took more than {bmc.timeout_s} s, and was killed") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if code:
-            raise PowerError(f"service.bmc: {argv[0]} ended with {code}: {_said(out.fileno(), password)}")
+            raise PowerError(f"service.bmc: {argv[0]} ended with {code}: {_output(out.fileno(), password)}")
 
 
 def _password(bmc: Bmc, environment: Mapping[str, str]) -> str:
@@ -108,10 +109,10 @@ def _password(bmc: Bmc, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _said(fd: int, password: str) -> str:
+def _output(fd: int, password: str) -> str:
     size, more = os.fstat(fd).st_size, len(password.encode())
-    begin = max(size - _SAID - more, 0)
-    text = os.pread(fd, _SAID + more, begin).decode("utf-8", "replace")
+    begin = max(size - _OUTPUT - more, 0)
+    text = os.pread(fd, _OUTPUT + more, begin).decode("utf-8", "replace")
     if password:
-        text = text.replace(password, "***")[more if begin else 0 :]  # what the cut left of a password goes too
-    return printable(text, 400).strip() or "it said nothing"
+        text = text.replace(password, "***")[more if begin else 0 :]  # a cut password is removed too
+    return printable(text, 400).strip() or "no output"

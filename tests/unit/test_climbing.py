@@ -1,4 +1,4 @@
-"""The ladder being climbed: what is done with nodes, in which order, and what the ledger says of it afterwards.
+"""The escalation: what is done with nodes, in which order, and what the ledger says of it afterwards.
 
 The ledger is a real one. The nodes are states in memory, and in the place of our commands stands what these would have
 done with them; the clock goes on when somebody waits.

@@ -17,8 +17,8 @@ from shakedown.ledger.store import open_ledger
 from shakedown.runner.repair.scheduler import carry_out, read_scheduler
 from shakedown.schedulers.kubernetes import client, nodes
 from shakedown.schedulers.kubernetes.client import Conflict, KubernetesError, Server
-from shakedown.service.marks import Mark, drain_of
-from shakedown.service.model import Accusation, Known
+from shakedown.service.marks import Mark, drain_mark
+from shakedown.service.model import Incident, Known
 from tests.kubernetes_api import Cluster, cluster, kubeconfig
 from tests.states import desired
 
@@ -246,14 +246,12 @@ def test_the_way_back_into_service_asks_and_marks_a_cluster(
     found = read_scheduler(services, wanted)
     assert found.title == "Kubernetes" and set(found.nodes) == {"node01", "node02"} and not found.wrong
     assert found.nodes["node02"].allocated and found.nodes["node02"].states == ["allocated"]
-    against = Accusation(
-        node="node01", source="finding", name="gpu_count", what="7 of 8", drains=True, at=5, run_id="r1"
-    )
-    mark = drain_of("node01", against, found.nodes["node01"])
+    against = Incident(node="node01", source="finding", name="gpu_count", what="7 of 8", drains=True, at=5, run_id="r1")
+    mark = drain_mark("node01", against, found.nodes["node01"])
     ledger = open_ledger(tmp_path / "ledger.sqlite")
-    assert carry_out(ledger, found, mark, Known(accusations=(against,)), Room()) == ""
+    assert carry_out(ledger, found, mark, Known(incidents=(against,)), Room()) == ""
     assert one(api, "node01").reason == "shakedown:r1 gpu_count 7 of 8" == mark.reason
-    assert "meanwhile out: shakedown:r1" in carry_out(ledger, found, mark, Known(accusations=(against,)), Room())
+    assert "meanwhile out: shakedown:r1" in carry_out(ledger, found, mark, Known(incidents=(against,)), Room())
     known = known_of(ledger, ["node01"])["node01"]
     back = Mark("node01", "resume", "node01", mark.reason, why="cleared by smoke with 3 others in r2")
     assert carry_out(ledger, found, back, known, Room()) == "" and not one(api, "node01").drained

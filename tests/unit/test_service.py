@@ -1,4 +1,4 @@
-"""The way back into service: who is named, what stands against a node, what is tried next, and what is never done."""
+"""Repairs and service status: incidents, what clears a node, what is tried next, and what never happens."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from shakedown.runs.records import JobRecord, RunNode, RunRecord
 from shakedown.schedulers.slurm.nodes import Node, from_text
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
-from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_of, proposals
-from shakedown.service.evidence import accusations, proofs
-from shakedown.service.ladder import ladder
-from shakedown.service.marks import WITNESS, Bounds, marks, names_in, reason_of
-from shakedown.service.model import RUNGS, Accusation, Known, Proof, Step
-from shakedown.service.power import PowerError, argv_of, cycle
-from shakedown.service.standing import history
+from shakedown.service.decide import LOADS, Allowed, Facts, Limits, Proposal, next_proposal, proposals
+from shakedown.service.escalation import escalation
+from shakedown.service.evidence import incidents, passed_loads
+from shakedown.service.marks import PARTNER, Bounds, drain_reason, marks, names_in
+from shakedown.service.model import REPAIRS, Incident, Known, PassedLoad, Step
+from shakedown.service.power import PowerError, command_for, cycle
+from shakedown.service.status import history
 from shakedown.state.findings import Finding, Verdict
 from shakedown.trials.models import AGAIN, PAIRS, Judged, Matrix, Named, TrialsRecord
 from shakedown.trials.workload.registry import trials
@@ -65,14 +65,16 @@ def a_diagnosis(origin: tuple[str, ...], *signs: Sign, confidence: str = "certai
 
 
 def said(record: RunRecord) -> list[tuple[str, str, str, bool]]:
-    return [(each.node, each.source, each.name, each.drains) for each in accusations(record)]
+    return [(each.node, each.source, each.name, each.drains) for each in incidents(record)]
 
 
 def test_who_merely_took_part_in_a_run_that_failed_is_not_named() -> None:
     assert said(a_record(gates=FAILED)) == []
-    assert proofs(a_record(gates=FAILED)) == []
-    assert [(each.node, each.load, each.others) for each in proofs(a_record())] == [(n, "smoke", 2) for n in NODES]
-    assert proofs(a_record(finished_at=None)) == []
+    assert passed_loads(a_record(gates=FAILED)) == []
+    assert [(each.node, each.load, each.others) for each in passed_loads(a_record())] == [
+        (n, "smoke", 2) for n in NODES
+    ]
+    assert passed_loads(a_record(finished_at=None)) == []
 
 
 def test_a_diagnosis_names_who_showed_the_failure_and_nobody_by_hearsay() -> None:
@@ -137,22 +139,22 @@ def test_what_is_passed_alone_counts_no_others_and_a_node_with_a_finding_has_pas
     ]  # fmt: skip
     measured = TrialsRecord(asked=["gemm", "memory"], repetitions=1, judged=judged)
     record = a_record(nodes=nodes, trials=measured, jobs=[], gates=[])
-    passed_by = [(each.node, each.load, each.others) for each in proofs(record)]
+    passed_by = [(each.node, each.load, each.others) for each in passed_loads(record)]
     assert passed_by == [("node1", "gemm", 0)], "what was asked for and gave nothing proves nothing"
     cut = measured.model_copy(update={"incomplete": {"trials": {"node1": "its log was cut"}}})
-    assert proofs(record.model_copy(update={"trials": cut})) == []
+    assert passed_loads(record.model_copy(update={"trials": cut})) == []
     training = Training(group=Group(id="1.1", nodes=("node1", "node2"), purpose="groups"), outcome="pass")
     search = Isolation(
         problem=Problem(nodes=list(NODES)), rounds=[[training]], result=Result(cleared=["node1"], conclusion="one")
     )
-    assert proofs(a_record(jobs=[], gates=[], isolation=search)) == [], "a few iterations of a search are no load"
+    assert passed_loads(a_record(jobs=[], gates=[], isolation=search)) == [], "a few iterations of a search are no load"
     for what in ({"trials": PAIRS}, {"benchmark": Benchmark.model_construct()}):
         job = a_record().jobs[0].model_copy(update=what)
         no_training = a_record(jobs=[job], gates=[Gate(name="a", verdict=Verdict.OK, job=job.name)])
-        assert proofs(no_training) == []
+        assert passed_loads(no_training) == []
     its_own = a_record().jobs[0].model_copy(update={"node": "node1"})
     alone = a_record(jobs=[its_own], gates=[Gate(name="loss", verdict=Verdict.OK, node="node1", job=its_own.name)])
-    assert {each.others for each in proofs(alone)} == {0}, "a job for itself is its own word"
+    assert {each.others for each in passed_loads(alone)} == {0}, "a job for itself is its own word"
 
 
 def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> None:
@@ -160,7 +162,7 @@ def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> 
 
     def through(matrix: Matrix = whole, **more: Any) -> list[tuple[str, int]]:
         between = TrialsRecord(asked=[PAIRS], repetitions=3, places=list(NODES), matrices=[matrix], **more)
-        return [(each.node, each.others) for each in proofs(a_record(trials=between, jobs=[], gates=[]))]
+        return [(each.node, each.others) for each in passed_loads(a_record(trials=between, jobs=[], gates=[]))]
 
     assert through() == [(node, 2) for node in NODES]
     for cells in ({"slow": [["node1", "node2"]]}, {"missing": [["node1", "node2"]]}):
@@ -172,27 +174,27 @@ def test_rounds_between_nodes_prove_who_was_in_no_slow_and_no_missing_pair() -> 
         assert through(incomplete={kind: {"node3": "its log was cut"}}) == [("node1", 2), ("node2", 2)]
 
 
-def accused(at: int = 100, node: str = "node1", **more: Any) -> Accusation:
+def accused(at: int = 100, node: str = "node1", **more: Any) -> Incident:
     values: dict[str, Any] = {"source": "finding", "name": "thp", "what": "always", "drift": True, "run_id": f"run{at}"}
-    return Accusation(node=node, at=at, **{**values, **more})
+    return Incident(node=node, at=at, **{**values, **more})
 
 
-def passed(at: int, load: str = "smoke", others: int = 2, node: str = "node1") -> Proof:
-    return Proof(node=node, load=load, others=others, at=at, run_id=f"run{at}")
+def passed(at: int, load: str = "smoke", others: int = 2, node: str = "node1") -> PassedLoad:
+    return PassedLoad(node=node, load=load, others=others, at=at, run_id=f"run{at}")
 
 
 def step(at: int, done: Any, rung: str = "", node: str = "node1", who: str = "root@here:1", **more: Any) -> Step:
     return Step(node=node, at=at, done=done, rung=rung, who=who, **more)
 
 
-def open_of(*events: Accusation | Proof | Step) -> list[str]:
-    return [each.name for each in history(known(*events)).accusations]
+def open_of(*events: Incident | PassedLoad | Step) -> list[str]:
+    return [each.name for each in history(known(*events)).incidents]
 
 
-def known(*events: Accusation | Proof | Step) -> Known:
+def known(*events: Incident | PassedLoad | Step) -> Known:
     return Known(
-        accusations=tuple(each for each in events if isinstance(each, Accusation)),
-        proofs=tuple(each for each in events if isinstance(each, Proof)),
+        incidents=tuple(each for each in events if isinstance(each, Incident)),
+        passed_loads=tuple(each for each in events if isinstance(each, PassedLoad)),
         steps=tuple(each for each in events if isinstance(each, Step)),
     )
 
@@ -217,7 +219,7 @@ def test_it_has_to_be_the_load_that_would_have_shown_it() -> None:
     assert open_of(memory, passed(200, "gemm"), passed(300, "memory", 0)) == []
     later = (trial, passed(150), accused(200), passed(300, "gemm", 0))
     both = history(known(*later), alone=True)
-    assert both.open == {} and not both.witnessed, "of two that fall one fell by the node's own word"
+    assert both.open == {} and not both.with_partners, "of two that fall one fell by the node's own word"
 
 
 def test_what_was_passed_before_a_rung_says_nothing_of_the_node_after_it() -> None:
@@ -228,41 +230,44 @@ def test_what_was_passed_before_a_rung_says_nothing_of_the_node_after_it() -> No
     assert open_of(*again) == [], "an earlier accusation that has fallen stays so"
 
 
-ALL, HERE, ONE = Allowed(RUNGS, bmc=True), Facts(), Bounds()
+ALL, HERE, ONE = Allowed(REPAIRS, bmc=True), Facts(), Bounds()
 
 
 def next_step(
-    *events: Accusation | Proof | Step, now: int = 1000, facts: Facts = HERE, allowed: Allowed = ALL
+    *events: Incident | PassedLoad | Step, now: int = 1000, facts: Facts = HERE, allowed: Allowed = ALL
 ) -> Proposal:
     its = known(*events)
-    return next_of("node1", history(its), its, facts, allowed, now)
+    return next_proposal("node1", history(its), its, facts, allowed, now)
 
 
 def told(proposal: Proposal) -> tuple[str, str]:
-    return proposal.kind, proposal.rung
+    return proposal.kind, proposal.repair
 
 
 def attempt(at: int, rung: str, outcome: Any = "done", **more: Any) -> tuple[Step, Step]:
     return step(at, "begun", rung, **more), step(at + 5, "ended", rung, outcome=outcome, **more)
 
 
-def test_what_has_drifted_is_mended_before_a_graver_accusation_takes_its_rungs() -> None:
+def test_what_has_drifted_is_mended_before_the_repairs_of_a_graver_incident() -> None:
     grave = accused(100, source="diagnosis", name="gpu_reset", drift=False)
-    assert ladder().rungs(grave)[0].rung == "reload driver" and told(next_step(grave)) == ("rung", "reload driver")
-    assert told(next_step(grave, accused(110))) == ("rung", "mend")
+    assert escalation().steps(grave)[0].repair == "reload driver" and told(next_step(grave)) == (
+        "repair",
+        "reload driver",
+    )
+    assert told(next_step(grave, accused(110))) == ("repair", "mend")
 
 
-def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
+def test_the_repairs_are_tried_in_order_and_end_with_a_person() -> None:
     events: list[Any] = [accused(100)]
-    assert told(next_step(*events)) == ("rung", "mend")
+    assert told(next_step(*events)) == ("repair", "mend")
     events += attempt(200, "mend")
     assert told(next_step(*events)) == ("load", "load"), "nothing is found any more: now under load"
-    assert told(next_step(*events, accused(200))) == ("rung", "mend"), "in the second in which it began"
+    assert told(next_step(*events, accused(200))) == ("repair", "mend"), "in the second in which it began"
     events.append(accused(210))
-    assert told(next_step(*events)) == ("rung", "mend"), "its second attempt"
+    assert told(next_step(*events)) == ("repair", "mend"), "its second attempt"
     events += attempt(300, "mend", "failed")
     events.append(accused(310))
-    assert told(next_step(*events)) == ("rung", "reboot")
+    assert told(next_step(*events)) == ("repair", "reboot")
     assert next_step(*events, allowed=Allowed(("mend",))).kind == "hand over"
     events += attempt(400, "reboot", "failed")
     over = next_step(*events)
@@ -276,30 +281,30 @@ def test_the_ladder_is_climbed_rung_by_rung_and_ends_with_a_person() -> None:
 def test_no_rung_is_taken_for_what_rests_on_another_node_s_word(name: str) -> None:
     """A node that claims another one's address, host key or serial has that one neither mended nor rebooted."""
     claimed = accused(10, name=name)
-    assert next_step(claimed).kind == "leave" and "another node's word" in next_step(claimed).why
+    assert next_step(claimed).kind == "leave" and "another node's report" in next_step(claimed).why
     both = next_step(claimed, accused(10, name="gpu_count"))
-    assert (both.kind, both.name) == ("rung", "gpu_count")
+    assert (both.kind, both.name) == ("repair", "gpu_count")
 
 
 def test_a_budget_is_of_the_node_and_of_a_time() -> None:
     earlier = (accused(10), *attempt(20, "mend"), passed(30), accused(40), *attempt(50, "mend"), passed(60))
-    assert told(next_step(*earlier, accused(100))) == ("rung", "reboot"), "what comes back is not mended so again"
-    assert told(next_step(*earlier, accused(100), now=100 + 8 * 86400)) == ("rung", "mend")
+    assert told(next_step(*earlier, accused(100))) == ("repair", "reboot"), "what comes back is not mended so again"
+    assert told(next_step(*earlier, accused(100), now=100 + 8 * 86400)) == ("repair", "mend")
 
 
 def test_an_interrupted_rung_is_begun_again_and_costs_nothing() -> None:
-    assert told(next_step(accused(100), step(200, "begun", "reboot"))) == ("rung", "mend")
+    assert told(next_step(accused(100), step(200, "begun", "reboot"))) == ("repair", "mend")
     reboot = (accused(100), *attempt(150, "mend", "failed"), *attempt(160, "mend", "failed"))
     cut = (*reboot, accused(170), step(200, "begun", "reboot"))
-    assert told(next_step(*cut)) == ("rung", "reboot"), "its process is gone"
-    assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("rung", "reboot")
+    assert told(next_step(*cut)) == ("repair", "reboot"), "its process is gone"
+    assert told(next_step(*cut, step(201, "ended", "reboot", outcome="interrupted"))) == ("repair", "reboot")
     twice = (accused(100), step(200, "begun", "mend"), *attempt(300, "mend", "failed"))
-    assert told(next_step(*twice, accused(310))) == ("rung", "mend"), "the end of the second is not that of the first"
+    assert told(next_step(*twice, accused(310))) == ("repair", "mend"), "the end of the second is not that of the first"
     other = next_step(*cut, facts=Facts(claimed="ops@elsewhere:7"))
     assert other.kind == "leave" and "ops@elsewhere:7 is at work there" in other.why
     load = (accused(100), *attempt(200, "mend"), step(300, "begun", "load"))
     assert told(next_step(*load)) == ("load", "load")
-    assert told(next_step(*load, accused(310))) == ("rung", "mend"), "accused anew, and no load would help"
+    assert told(next_step(*load, accused(310))) == ("repair", "mend"), "accused anew, and no load would help"
 
 
 def test_loads_that_come_to_nothing_end_with_a_person() -> None:
@@ -307,7 +312,7 @@ def test_loads_that_come_to_nothing_end_with_a_person() -> None:
     for number in range(LOADS):
         assert next_step(*events).kind == "load"
         events += attempt(300 + 10 * number, "load", "failed")
-        assert told(next_step(*events, accused(300 + 10 * number))) == ("rung", "mend"), "accused anew under load"
+        assert told(next_step(*events, accused(300 + 10 * number))) == ("repair", "mend"), "accused anew under load"
     assert next_step(*events).kind == "hand over"
     events += [step(400, "handed over"), step(500, "taken back"), *attempt(510, "load", "failed")]
     assert next_step(*events).kind == "load", "a person has seen to it: counted anew"
@@ -316,16 +321,16 @@ def test_loads_that_come_to_nothing_end_with_a_person() -> None:
 def test_a_node_that_does_not_answer_has_its_power_cycled_or_is_left_to_a_person() -> None:
     gone = accused(100, name="reachable", drift=False, drains=True)
     away = Facts(reached=False)
-    assert told(next_step(gone, facts=away)) == ("rung", "power cycle")
+    assert told(next_step(gone, facts=away)) == ("repair", "power cycle")
     assert next_step(gone, facts=away, allowed=Allowed(("mend",))).kind == "leave", "it may come back by itself"
     tried = (gone, *attempt(200, "power cycle", "failed"), accused(210, name="reachable", drift=False))
     assert next_step(*tried, facts=away).kind == "hand over"
     waits = next_step(accused(50), *attempt(60, "mend"), gone, facts=away, now=100)
     assert (*told(waits), waits.until) == ("wait", "power cycle", 220)
     assert told(next_step(gone, facts=away, now=219)) == ("wait", "power cycle"), "somebody else may have booted it"
-    assert told(next_step(gone, facts=away, now=220)) == ("rung", "power cycle")
+    assert told(next_step(gone, facts=away, now=220)) == ("repair", "power cycle")
     without = next_step(accused(100, name="gpu_link", drift=False), *attempt(110, "reload driver", "failed"),
-        *attempt(120, "reboot", "failed"), allowed=Allowed(RUNGS))  # fmt: skip
+        *attempt(120, "reboot", "failed"), allowed=Allowed(REPAIRS))  # fmt: skip
     assert without.kind == "hand over" and "no service.bmc" in without.why
 
 
@@ -333,20 +338,23 @@ def test_what_the_check_does_not_find_any_more_is_put_under_load_before_anything
     nothing = Facts(found=frozenset())
     gone = (accused(100, name="gpu_count", drift=False), accused(100, name="reachable", drift=False))
     assert told(next_step(*gone, facts=nothing)) == ("load", "load")
-    assert told(next_step(*gone, facts=Facts(found=frozenset({("finding", "gpu_count")})))) == ("rung", "reload driver")
+    assert told(next_step(*gone, facts=Facts(found=frozenset({("finding", "gpu_count")})))) == (
+        "repair",
+        "reload driver",
+    )
     cut = (*gone, *attempt(200, "reboot", "interrupted"))
     assert told(next_step(*cut, facts=nothing)) == ("load", "load"), "it came back after all"
     shown_again = (*gone, *attempt(200, "load", "failed"), accused(201, name="gpu_count", drift=False))
-    assert told(next_step(*shown_again, facts=nothing)) == ("rung", "reload driver")
+    assert told(next_step(*shown_again, facts=nothing)) == ("repair", "reload driver")
     trial = accused(100, source="trial", name="gemm", drift=False)
-    assert told(next_step(trial, facts=nothing)) == ("rung", "mend"), "no check tells of it"
-    assert told(next_step(accused(100), facts=nothing)) == ("rung", "mend"), "the next boot may bring it back"
+    assert told(next_step(trial, facts=nothing)) == ("repair", "mend"), "no check tells of it"
+    assert told(next_step(accused(100), facts=nothing)) == ("repair", "mend"), "the next boot may bring it back"
 
 
 def test_what_only_waits_for_a_boot_is_not_mended_once_more() -> None:
-    assert told(next_step(accused(100), facts=Facts(pending=True))) == ("rung", "reboot")
+    assert told(next_step(accused(100), facts=Facts(pending=True))) == ("repair", "reboot")
     over = next_step(accused(100), facts=Facts(pending=True), allowed=Allowed(("mend",)))
-    assert over.kind == "hand over" and "waits for a boot" in over.why
+    assert over.kind == "hand over" and "wait for a boot" in over.why
 
 
 @pytest.mark.parametrize(
@@ -354,8 +362,8 @@ def test_what_only_waits_for_a_boot_is_not_mended_once_more() -> None:
     [
         (Facts(job="Slurm: allocated"), Limits(), "never a node with a job: Slurm: allocated"),
         (Facts(job="on its GPUs: python3 (7)"), Limits(), "never a node with a job: on its GPUs: python3 (7)"),
-        (Facts(theirs="drained: bad fan [joe]"), Limits(), "by somebody else"),
-        (Facts(drainable=False), Limits(), "could give it a job"),
+        (Facts(unmanaged="drained: bad fan [joe]"), Limits(), "another user took"),
+        (Facts(drainable=False), Limits(), "could start a job"),
         (Facts(), Limits(stopped="too many"), "too many"),
         (Facts(), Limits(busy={"node8"}), "service.at_once allows 1"),
     ],
@@ -382,9 +390,9 @@ def test_a_node_with_a_job_in_the_scheduler_is_drained_and_waited_for() -> None:
 
 
 def test_no_operation_is_tried_for_what_none_changes() -> None:
-    assert told(next_step(accused(100, name="gpu_count", drift=False))) == ("rung", "reload driver")
-    assert told(next_step(accused(100, name="gpu_count", drift=False), accused(100))) == ("rung", "mend")
-    assert told(next_step(accused(100, source="diagnosis", name="killed", drift=False))) == ("rung", "mend")
+    assert told(next_step(accused(100, name="gpu_count", drift=False))) == ("repair", "reload driver")
+    assert told(next_step(accused(100, name="gpu_count", drift=False), accused(100))) == ("repair", "mend")
+    assert told(next_step(accused(100, source="diagnosis", name="killed", drift=False))) == ("repair", "mend")
 
 
 def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
@@ -393,10 +401,10 @@ def test_never_more_than_at_once_and_what_was_begun_comes_first() -> None:
     histories = {name: history(each) for name, each in its.items()}
     facts, allowed = dict.fromkeys(NODES, Facts()), dict.fromkeys(NODES, ALL)
     found = proposals(histories, its, facts, allowed, Limits(at_once=2), 1000)
-    assert [(each.node, each.kind) for each in found] == [("node3", "load"), ("node1", "rung"), ("node2", "leave")]
+    assert [(each.node, each.kind) for each in found] == [("node3", "load"), ("node1", "repair"), ("node2", "leave")]
     found = proposals(histories, its, facts, allowed, Limits(busy={"node1"}), 1000)
     kinds = {each.node: each.kind for each in found}
-    assert kinds == {"node3": "leave", "node1": "rung", "node2": "leave"}, "who is out already is gone on with"
+    assert kinds == {"node3": "leave", "node1": "repair", "node2": "leave"}, "who is out already is gone on with"
 
 
 def test_limits_of_hosts_that_say_different_things() -> None:
@@ -454,7 +462,7 @@ def test_a_suspect_is_drained_and_nobody_elses_reason_is_touched() -> None:
 
 
 def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
-    reason = reason_of(BAD)
+    reason = drain_reason(BAD)
     drained, ours = step(150, "drained", why=reason), {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=reason)}
     cleared = (passed(200, "gemm", 0), passed(210))
     assert [what for what, _ in marked(BAD, drained, *cleared, nodes=ours)] == ["resume"]
@@ -475,7 +483,7 @@ def test_only_what_we_drained_and_a_later_run_has_cleared_is_resumed() -> None:
 
 
 def test_a_witness_goes_back_though_it_has_drifted_and_not_if_more_has_come_up() -> None:
-    hold = step(200, "drained", name=WITNESS, why="shakedown:service witness for the load of node2")
+    hold = step(200, "drained", name=PARTNER, why="shakedown:service witness for the load of node2")
     there = {"node1": in_slurm("node1", "IDLE", "DRAIN", reason=hold.why)}
     assert [what for what, _ in marked(accused(100), hold, accused(210), nodes=there)] == ["resume"]
     assert marked(accused(100), hold, accused(210, name="gpu_count", drift=False, drains=True), nodes=there) == []
@@ -483,7 +491,7 @@ def test_a_witness_goes_back_though_it_has_drifted_and_not_if_more_has_come_up()
 
 def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_makes_room() -> None:
     bad = {name: known(BAD.model_copy(update={"node": name})) for name in ("node1", "node2")}
-    reason = reason_of(BAD)
+    reason = drain_reason(BAD)
     back = known(BAD, step(150, "drained", why=reason), passed(200, "gemm", 0), passed(210))
     there = {name: in_slurm(name) for name in NODES}
     out = {**there, "node3": in_slurm("node3", "DRAIN", reason=reason)}
@@ -499,7 +507,7 @@ def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_make
     assert of({**bad, "node3": back}, out, 1) == [("node3", "resume"), ("node1", "drain"), ("node2", "leave")]
     (down,) = of({"node3": back}, {"node3": in_slurm("node3", "DOWN", "DRAIN", reason=reason)}, 1)
     assert down == ("node3", "leave"), "well, and the scheduler does not reach it"
-    held = known(step(150, "drained", why=reason, name=WITNESS))
+    held = known(step(150, "drained", why=reason, name=PARTNER))
     (mark,) = marks({"node3": history(held)}, {"node3": held}, out, names, ONE)
     assert mark.what == "resume" and str(mark).endswith("only held for the load of another node")
     assert str(marks({"node1": history(bad["node1"])}, bad, there, names, ONE)[0]).endswith(reason)
@@ -507,7 +515,7 @@ def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_make
 
 def test_no_word_of_a_node_becomes_anything_but_the_end_of_its_reason() -> None:
     evil = 'x" State=RESUME Reason=none [root@2026-11-23T08:00:00]\nNodeName=node2 State=IDLE\x1b[31m' + "y" * 500
-    reason = reason_of(BAD.model_copy(update={"what": evil, "name": HOSTILE}))
+    reason = drain_reason(BAD.model_copy(update={"what": evil, "name": HOSTILE}))
     assert reason.startswith("shakedown:run100 ") and len(reason) <= 200 and reason.isprintable()
     assert not set(reason) & set("=[]\"'\\,;@|\n")
     line = f"NodeName=node1 State=IDLE+DRAIN CPUTot=2 Reason={reason} [root@2026-11-23T08:00:00]"
@@ -550,24 +558,24 @@ def test_a_board_says_where_each_node_stands() -> None:
         assert Board([shown("node1", its, history(its))]).verdict == verdict
     assert Board([]).verdict == Verdict.UNKNOWN
     assert Board([shown("node1", Known(), history(Known()))], ["Slurm does not answer"]).verdict == Verdict.UNKNOWN
-    untold = shown("node1", Known(), history(Known()), untold="Slurm has no node of that name")
+    untold = shown("node1", Known(), history(Known()), unread="Slurm has no node of that name")
     assert (untold.standing, untold.why) == ("unknown", "Slurm has no node of that name")
     assert Board([untold]).verdict == Verdict.UNKNOWN
     again = known(accused(100), accused(300))
     assert shown("node1", again, history(again)).since == 100
 
 
-def test_what_the_ladder_names_is_there() -> None:
+def test_what_the_escalation_names_is_there() -> None:
     sources = ("finding", "unread", "gate", "trial", "diagnosis", "isolation")
-    for entry in ladder().entry:
+    for entry in escalation().entry:
         assert all(name == "*" or name.split()[0] in (*sources, "*") for name in entry.names)
         assert all(load in ("smoke", "{name}", *trials()) for load in entry.shown_by), entry.names
     names = [*_KINDS, *(each.name for log in ("kernel", "job") for each in entries(log))]
     known = [f"diagnosis {name}" for name in names]
-    for name in (name for entry in ladder().entry for name in entry.names if name.startswith("diagnosis ")):
+    for name in (name for entry in escalation().entry for name in entry.names if name.startswith("diagnosis ")):
         assert matching(known, name), f"{name}: neither the catalogue nor the controller has such a name"
-    assert ladder().shown_by(accused(source="trial", name="memory")) == ["memory"]
-    assert [each.rung for each in ladder().rungs(accused(source="isolation", name="link"))] == ["mend"]
+    assert escalation().shown_by(accused(source="trial", name="memory")) == ["memory"]
+    assert [each.repair for each in escalation().steps(accused(source="isolation", name="link"))] == ["mend"]
 
 
 @pytest.mark.parametrize("node", ["localhost", "127.0.0.1", "127.0.0.9", "HERE", "HERE.rack7", "ip6-loopback.invalid"])
@@ -610,7 +618,7 @@ def test_power_goes_by_the_sites_command_and_its_secret_by_a_variable(tmp_path: 
         with pytest.raises(PowerError, match=why):
             cycle(bmc.model_copy(update=update), "node1", {"PATH": "/usr/bin:/bin"})
     for name in ("--all", "../node1", "a b", "node1;reboot"):
-        with pytest.raises(PowerError, match="is no name"):
-            argv_of(bmc, name)
+        with pytest.raises(PowerError, match="is no safe name"):
+            command_for(bmc, name)
     with pytest.raises(PowerError, match="is not set"):
         cycle(Bmc(command=["true"], password_env="NOT_THERE"), "node1", {})

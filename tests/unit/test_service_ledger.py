@@ -26,7 +26,7 @@ from shakedown.runner.repair.scheduler import after
 from shakedown.service.board import Board
 from shakedown.service.board import shown as of_node
 from shakedown.service.model import Step
-from shakedown.service.standing import history
+from shakedown.service.status import history
 from shakedown.state.findings import Finding, Verdict
 from tests.reports import HOSTILE
 from tests.unit.test_service import a_record, accused, known, step
@@ -43,18 +43,18 @@ def keep(ledger: Ledger, folder: Path, **more: object) -> None:
 
 def test_what_a_run_says_comes_back_in_order_and_is_exported(tmp_path: Path) -> None:
     ledger = open_ledger(tmp_path / "ledger.sqlite")
-    assert book.known_of(ledger, ["node1"])["node1"].accusations == (), "there is none yet"
+    assert book.known_of(ledger, ["node1"])["node1"].incidents == (), "there is none yet"
     bad = Finding(name="gpu_count", node="node2", verdict=Verdict.FAIL, wanted=8, actual=HOSTILE)
     keep(ledger, tmp_path / "runs", findings=[bad])
     later = {"run_id": "20261123T090000-bbbbbb", "started_at": "2026-11-23T09:00:00+00:00"}
     keep(ledger, tmp_path / "runs", **later)
     now = 1_795_430_000  # 2026-11-23
     found = book.known_of(ledger, ["node1", "node2", "node9"], now)
-    (said,) = found["node2"].accusations
+    (said,) = found["node2"].incidents
     assert (said.name, said.drains, said.run_id, said.at) == ("gpu_count", True, "20261123T080000-aaaaaa", 1795420800)
     assert said.what.isprintable()
-    assert [proof.run_id for proof in found["node2"].proofs] == [later["run_id"]]
-    assert len(found["node1"].proofs) == 2 and found["node9"].proofs == ()
+    assert [proof.run_id for proof in found["node2"].passed_loads] == [later["run_id"]]
+    assert len(found["node1"].passed_loads) == 2 and found["node9"].passed_loads == ()
     taken = [step(now + 1, "begun", "mend", node="node2"), step(now + 2, "ended", "mend", node="node2", outcome="done")]
     for each in taken:
         book.write(ledger, each)

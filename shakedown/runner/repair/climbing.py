@@ -24,13 +24,13 @@ from shakedown.runner.repair.service import Picture
 from shakedown.service.board import when
 from shakedown.service.decide import Proposal
 from shakedown.service.model import LOAD, Done, Known, Outcome, Step
-from shakedown.service.power import PowerError, argv_of, cycle
-from shakedown.service.standing import history
+from shakedown.service.power import PowerError, command_for, cycle
+from shakedown.service.status import history
 
 ROUNDS = 40  # of one call: each takes every node one step on
-WAIT_S = 600  # that one call waits for the next rung where nothing else is left: each in ladder.toml is shorter
+WAIT_S = 600  # that one call waits for the next rung where nothing else is left: each in escalation.toml is shorter
 _BACK_S = 5.0  # between two looks for a node that was without power
-_DOABLE = ("rung", "load", "drain", "hand over")
+_DOABLE = ("repair", "load", "drain", "hand over")
 _DEPLOYS = {"reload driver": "reload_driver", "reboot": "reboot"}
 
 
@@ -64,8 +64,8 @@ class Climb:
         """What `run` would do first, as commands."""
         found = []
         for each in picture.proposals(int(time.time())):
-            if each.kind == "rung":
-                commands = [self._argv(picture, each.rung, [each.node]), self.commands.check([each.node])]
+            if each.kind == "repair":
+                commands = [self._argv(picture, each.repair, [each.node]), self.commands.check([each.node])]
             elif each.kind == "load":
                 others = witnesses(picture, each)
                 commands = loads(self.commands, picture, each, others) if isinstance(others, list) else []
@@ -78,7 +78,7 @@ class Climb:
         """Each node one step on. Returns whether anything was done."""
         doable = [each for each in proposals if each.kind in _DOABLE]
         done = False
-        for rung, group in groupby(doable, key=lambda each: each.rung if each.kind == "rung" else each.kind):
+        for rung, group in groupby(doable, key=lambda each: each.repair if each.kind == "repair" else each.kind):
             its = list(group)
             if self.commands.interrupted:
                 break
@@ -101,7 +101,7 @@ class Climb:
         first = min((each for each in proposals if each.kind == "wait"), key=lambda each: each.until, default=None)
         if first is None or first.until > time.time() + WAIT_S:
             return False
-        self.say(f"{first.node}: {first.rung} from {when(first.until)} UTC on: waiting")
+        self.say(f"{first.node}: {first.repair} from {when(first.until)} UTC on: waiting")
         return self._until(first.until, WAIT_S)
 
     def _argv(self, picture: Picture, rung: str, hosts: Sequence[str]) -> list[str]:
@@ -110,7 +110,7 @@ class Climb:
         if rung == "power cycle":
             bmc = picture.services[hosts[0]].bmc
             assert bmc is not None
-            return argv_of(bmc, hosts[0])
+            return command_for(bmc, hosts[0])
         return self.commands.deploy(_DEPLOYS[rung], hosts)
 
     def _rung(self, picture: Picture, its: Sequence[Proposal]) -> bool:
@@ -118,7 +118,7 @@ class Climb:
         held = [each for each in its if not self.commands.interrupted and self.holding.hold(picture, each)]
         if not held or self.commands.interrupted:
             return False
-        rung = held[0].rung
+        rung = held[0].repair
         begun = {each.node: step for each in held if (step := self._begin(picture, each, rung)) is not None}
         if not begun:
             return False
@@ -169,7 +169,7 @@ class Climb:
         run_id = book.newest_run(self.ledger, begun.node, begun.at, kind)
         if self.commands.interrupted:
             return "interrupted", "", run_id
-        accused = [each for each in known.accusations if each.at >= begun.at]
+        accused = [each for each in known.incidents if each.at >= begun.at]
         if not run_id:
             return "failed", wrong or "no run of it is in the ledger", ""
         if wrong:
@@ -191,7 +191,7 @@ class Climb:
                 wrong[host] = "it is the machine that runs this: its power is not cut; do it by hand"
                 continue
             try:
-                self.say(f"$ {shown(argv_of(service.bmc, host))}")
+                self.say(f"$ {shown(command_for(service.bmc, host))}")
                 reading = picture.examination.readings.get(host)
                 address = reading.address if reading else ""
                 cycle(service.bmc, host, lock=self.commands.lock, address=address)
@@ -236,7 +236,7 @@ class Climb:
                     self.commands.run(argv)
             known = book.known_of(self.ledger, [proposal.node])[proposal.node]
             outcome, why, run_id = self._outcome(begun, known, "")
-            if outcome == "done" and not any(each.at >= begun.at for each in known.proofs):
+            if outcome == "done" and not any(each.at >= begun.at for each in known.passed_loads):
                 outcome, why = "failed", "it did not pass, and nothing was found against it: see that run"
             self._end(begun, known, outcome, why, run_id, others)
         finally:

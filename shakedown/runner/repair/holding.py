@@ -10,9 +10,9 @@ from shakedown.ledger.store import Ledger
 from shakedown.runner.repair.scheduler import carry_out
 from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
-from shakedown.service.marks import WITNESS, Mark, drain_of, only_held, reason_of
-from shakedown.service.model import Accusation
-from shakedown.service.standing import history
+from shakedown.service.marks import PARTNER, Mark, drain_mark, drain_reason, only_held
+from shakedown.service.model import Incident
+from shakedown.service.status import history
 
 Look = Callable[[Sequence[str]], Picture]  # at these hosts; none: at all
 Say = Callable[[str], None]
@@ -28,12 +28,12 @@ class Holding:
 
     def hold(self, picture: Picture, proposal: Proposal) -> bool:
         """Have no job come to a node while it is worked on. Returns whether it is free."""
-        accusation = picture.histories[proposal.node].accusations[0]
-        return self._held(picture, proposal.node, accusation)
+        incident = picture.histories[proposal.node].incidents[0]
+        return self._held(picture, proposal.node, incident)
 
     def hold_witness(self, picture: Picture, host: str, node: str) -> bool:
         """The same of a node that is only to be loaded together with `node`."""
-        why = Accusation(node=host, source="gate", name=WITNESS, what=f"for the load of {node}", run_id="service")
+        why = Incident(node=host, source="gate", name=PARTNER, what=f"for the load of {node}", run_id="service")
         return self._held(picture, host, why)
 
     def release(self, picture: Picture, host: str) -> None:
@@ -48,20 +48,20 @@ class Holding:
             if why := carry_out(self.ledger, picture.scheduled, mark, known, picture.room):
                 self.say(why)
         elif its.open:
-            self.say(f"{host}: stays drained: {its.accusations[0]}")
+            self.say(f"{host}: stays drained: {its.incidents[0]}")
 
-    def _held(self, picture: Picture, host: str, accusation: Accusation) -> bool:
+    def _held(self, picture: Picture, host: str, incident: Incident) -> bool:
         service, node = picture.services[host], picture.node(host)
         if not service.scheduler:
             return True
         if node is None:
             return False
-        if not picture.facts(host).ours:
-            mark = drain_of(host, accusation, node)
+        if not picture.facts(host).managed:
+            mark = drain_mark(host, incident, node)
             if why := carry_out(self.ledger, picture.scheduled, mark, picture.known[host], picture.room):
                 self.say(why)
                 return False
-            self.say(f"{host}: drained: {reason_of(accusation)}")
+            self.say(f"{host}: drained: {drain_reason(incident)}")
         now = self.look([host])
         picture.known[host], picture.scheduled = now.known[host], now.scheduled
         if job := now.facts(host).job:

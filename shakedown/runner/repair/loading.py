@@ -7,7 +7,7 @@ from shakedown.runner.repair.service import Picture
 from shakedown.service.decide import Proposal
 from shakedown.service.evidence import SMOKE
 from shakedown.service.model import LOAD
-from shakedown.service.standing import History
+from shakedown.service.status import History
 from shakedown.trials.models import PAIRS
 
 _WITNESSES = {SMOKE: 1, PAIRS: 2}  # nodes besides the one that is tried: pairs are compared from three nodes on
@@ -61,8 +61,8 @@ def _fit(picture: Picture, host: str) -> bool:
     it. Of a load that is passed such a node takes nothing away; without them no rack that has drifted as a whole, as
     after a change of its desired state, could be brought back node by node."""
     facts, its = picture.facts(host), picture.histories[host]
-    well = all(each.drift for each in its.accusations) and not _at_work(its) and not picture.examination.blockers(host)
-    return facts.reached and well and not (facts.job or facts.theirs or facts.claimed) and facts.drainable
+    well = all(each.drift for each in its.incidents) and not _at_work(its) and not picture.examination.blockers(host)
+    return facts.reached and well and not (facts.job or facts.unmanaged or facts.claimed) and facts.drainable
 
 
 def _at_work(its: History) -> bool:

@@ -10,7 +10,7 @@ from shakedown.operations import reboot as reboots
 from shakedown.runner.jobs.holders import job_on
 from shakedown.runner.repair.service import on_its_gpus
 from shakedown.runner.session import Session, session
-from shakedown.service.model import Rung
+from shakedown.service.model import Repair
 
 
 def reboot() -> None:
@@ -33,7 +33,7 @@ def reload_driver() -> None:
     driver.reload(name="Reload the driver", modules=modules)
 
 
-def _may(current: Session, rung: Rung) -> bool:
+def _may(current: Session, rung: Repair) -> bool:
     """Whether the desired state allows it, and the host answers, as root, without anybody on its GPUs."""
     name = current_host.name
     service = current.examination.desired[name].service

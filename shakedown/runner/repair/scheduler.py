@@ -17,9 +17,9 @@ from shakedown.runs.records import RunRecord
 from shakedown.schedulers import registry
 from shakedown.schedulers.interface import Node, Scheduler, SchedulerError
 from shakedown.service import limits
-from shakedown.service.marks import OURS, WITNESS, Bounds, Mark, is_ours, marks, names_in
-from shakedown.service.model import Accusation, Known, Proof, Step
-from shakedown.service.standing import History, history
+from shakedown.service.marks import PARTNER, PREFIX, Bounds, Mark, is_managed, marks, names_in
+from shakedown.service.model import Incident, Known, PassedLoad, Step
+from shakedown.service.status import History, history
 
 AHEAD_S = 60  # that another controller's clock may be ahead of ours
 
@@ -93,7 +93,7 @@ def proposed(
     wanted = {node for node, service in services.items() if service.scheduler and service.drain != "never"}
     if not scheduled.named or scheduled.wrong or not wanted:
         return []
-    named = [node for node, history in histories.items() if any(entry.drains for entry in history.accusations)]
+    named = [node for node, history in histories.items() if any(entry.drains for entry in history.incidents)]
     stopped = limits.too_many_named(named, limits.stop_at(services.values(), fleet))
     bounds = Bounds(limits.at_once([services[node] for node in wanted], fleet), stopped)
     chosen = {node: history for node, history in histories.items() if node in wanted}
@@ -109,7 +109,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
     try:
         (now,) = owner.read([mark.there])
         if mark.what == "drain":
-            if now.drained or now.down or (now.reason and not now.reason.startswith(OURS)):
+            if now.drained or now.down or (now.reason and not now.reason.startswith(PREFIX)):
                 return f"{mark.node}: not drained: meanwhile {now.why_not() or now.reason}"
             step = Step(
                 node=mark.node, at=after(known), done="drained", name=mark.name, why=mark.reason, who=book.who()
@@ -119,7 +119,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
             owner.drain(mark.there, mark.reason)
         elif by := claims.holders(ledger).get(mark.node):
             return f"{mark.node}: not resumed: {by} is at work there"
-        elif not is_ours(now, known.steps):
+        elif not is_managed(now, known.steps):
             return f"{mark.node}: not resumed: meanwhile {now.why_not() or 'it was resumed'}"
         else:
             owner.resume(mark.there, mark.why)
@@ -132,7 +132,7 @@ def carry_out(ledger: Ledger, scheduled: Scheduled, mark: Mark, known: Known, ro
 def after(known: Known) -> int:
     """Return a time that is now and later than all entries of a node: seconds since 1970 UTC. Raise LedgerError for an
     entry of the future: nothing could follow it."""
-    events: list[Accusation | Proof | Step] = [*known.accusations, *known.proofs, *known.steps]
+    events: list[Incident | PassedLoad | Step] = [*known.incidents, *known.passed_loads, *known.steps]
     now, last = int(time.time()), max(events, key=lambda event: event.at, default=None)
     if last is not None and last.at > now + AHEAD_S:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(last.at))
@@ -159,7 +159,7 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
         names = names_of(desired, scheduled)
         room = Room(frozenset(out_by_us(scheduled, names)), limits.at_once(services.values(), fleet), seen)
         for mark in proposed(services, known, histories, scheduled, names, fleet):
-            if mark.name == WITNESS:
+            if mark.name == PARTNER:
                 continue  # whoever holds it is at work, or the next `shakedown service --drain` lets it go
             if mark.what == "leave" or services[mark.node].drain == "propose":
                 say(str(mark) if mark.what == "leave" else f"proposed: {mark} (shakedown service INVENTORY --drain)")
@@ -172,5 +172,5 @@ def after_run(record: RunRecord, desired: Mapping[str, DesiredState], fleet: int
 def out_by_us(scheduled: Scheduled, names: Mapping[str, str]) -> set[str]:
     """Return the nodes that we have drained, as the inventory names them, or the scheduler where it does not."""
     hosts = {name: host for host, name in names.items()}
-    drained = [name for name, node in scheduled.nodes.items() if node.drained and node.reason.startswith(OURS)]
+    drained = [name for name, node in scheduled.nodes.items() if node.drained and node.reason.startswith(PREFIX)]
     return {hosts.get(name, name) for name in drained}

@@ -19,10 +19,10 @@ from shakedown.schedulers.interface import Node
 from shakedown.service import limits
 from shakedown.service.board import Board, shown
 from shakedown.service.decide import Allowed, Facts, Limits, Proposal, proposals
-from shakedown.service.evidence import of_findings
-from shakedown.service.marks import Mark, is_ours, theirs
+from shakedown.service.evidence import from_findings
+from shakedown.service.marks import Mark, is_managed, unmanaged_reason
 from shakedown.service.model import Known
-from shakedown.service.standing import History, history
+from shakedown.service.status import History, history
 from shakedown.state.findings import FixedBy, Verdict
 from shakedown.state.node import NodeState, is_unreadable
 
@@ -86,22 +86,22 @@ class Picture:
         service, node = self.services[host], self.node(host)
         state = self.examination.states.get(host)
         steps = self.known[host].steps
-        ours = node is not None and is_ours(node, steps)
+        managed = node is not None and is_managed(node, steps)
         drifted = [each for each in self.examination.findings.get(host, []) if each.verdict == Verdict.DRIFT]
         return Facts(
             reached=state is not None,
             job=self._job(host, state, node),
-            theirs=theirs(node, steps) if node is not None else "",
-            ours=ours,
-            waits=node is not None and node.allocated and not ours and service.drain == "yes",
-            drainable=not service.scheduler or ours or service.drain == "yes",
+            unmanaged=unmanaged_reason(node, steps) if node is not None else "",
+            managed=managed,
+            waits=node is not None and node.allocated and not managed and service.drain == "yes",
+            drainable=not service.scheduler or managed or service.drain == "yes",
             found=None if state is None else self._found(host),
             claimed=self.claims.get(name(host), ""),
             pending=bool(drifted) and all(each.fixed_by in (FixedBy.LOGIN, FixedBy.REBOOT) for each in drifted),
         )
 
     def _found(self, host: str) -> frozenset[tuple[str, str]]:
-        now = of_findings(self.examination.findings.get(host, []), 0)
+        now = from_findings(self.examination.findings.get(host, []), 0)
         return frozenset((each.source, each.name) for each in now)
 
     def _job(self, host: str, state: NodeState | None, node: Node | None) -> str:
@@ -178,14 +178,12 @@ def picture(ledger: Ledger, examination: Examination, names: Sequence[str], kept
         fleet=fleet,
         stopped=stopped,
         elsewhere=book.under_way(ledger, now - limits.MENDING_S) - set(hosts),
-        parts=book.parts_of(ledger, [host for host in hosts if known[host].accusations or known[host].steps]),
+        parts=book.parts_of(ledger, [host for host in hosts if known[host].incidents or known[host].steps]),
         claims=claims.holders(ledger),
         seen=seen,
     )
 
 
 def _with_findings(known: Mapping[str, Known], examination: Examination, now: int) -> dict[str, Known]:
-    found = {host: of_findings(examination.findings.get(host, []), now) for host in known}
-    return {
-        host: its.model_copy(update={"accusations": (*its.accusations, *found[host])}) for host, its in known.items()
-    }
+    found = {host: from_findings(examination.findings.get(host, []), now) for host in known}
+    return {host: its.model_copy(update={"incidents": (*its.incidents, *found[host])}) for host, its in known.items()}
