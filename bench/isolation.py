@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shakedown.isolation.simulate import halving, least_trainings, play
+from bench.plays import halving, least_trainings, play
 from shakedown.runs.isolation import Noise
 
 PROJECT = Path(__file__).resolve().parents[1]

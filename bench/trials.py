@@ -41,7 +41,7 @@ class Row:
 
     parts: int
     noise: str
-    slow: float  # of the figure that one part has; 1: nobody is slow
+    slow: float  # of the figure that one part has; 1: no part is slow
     found: float
     innocent: float
 
@@ -128,7 +128,7 @@ def lines(rows: Iterator[Row]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for row in rows:
         found = "-" if row.slow == 1 else f"{row.found:.1%}"
-        has = "nobody is slow" if row.slow == 1 else f"{row.slow:.0%}"
+        has = "no part is slow" if row.slow == 1 else f"{row.slow:.0%}"
         yield f"| {row.parts} | {row.noise} | {has} | {found} | {row.innocent:.2%} |"
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shakedown.common.text import counted
 from shakedown.isolation.search import search
-from shakedown.isolation.simulate import Fleet
 from shakedown.isolation.strategy import LEAST_NODES, most_rounds
-from shakedown.runs.isolation import Isolation, Problem
+from shakedown.runs.isolation import Group, Isolation, Noise, Problem, Training
 
 _PLAYS = 12  # of each kind; of large racks fewer
 _LARGE = 256
@@ -54,6 +54,26 @@ class Estimate:
         ]
 
 
+@dataclass
+class _Simulation:
+    """A launcher that trains no node: a training fails by chance, as `noise` has it."""
+
+    bad: frozenset[str]
+    random: random.Random
+    noise: Noise
+    seconds: float
+    trainings: int = 0
+
+    def __call__(self, groups: Sequence[Group]) -> list[Training]:
+        self.trainings += len(groups)
+        return [self._train(group) for group in groups]
+
+    def _train(self, group: Group) -> Training:
+        chance = 1 - self.noise.missed if self.bad & {*group.nodes} else self.noise.false_fail
+        failed = self.random.random() < chance
+        return Training(group=group, outcome="fail" if failed else "pass", seconds=self.seconds)
+
+
 def estimate(problem: Problem, seconds: float) -> Estimate:
     """Simulate the search with these nodes, hints and limits; `seconds` is the assumed time of one training."""
     plays = _PLAYS if len(problem.nodes) <= _LARGE else 3
@@ -64,10 +84,10 @@ def estimate(problem: Problem, seconds: float) -> Estimate:
             draw = random.Random(f"estimate/{bad}/{seed}")
             wrong = frozenset(draw.sample(problem.nodes, min(bad, len(problem.nodes))))
             isolation = Isolation(problem=problem)
-            fleet = Fleet(wrong, draw, problem.noise, seconds=seconds)
-            search(isolation, fleet)
+            launch = _Simulation(wrong, draw, problem.noise, seconds)
+            search(isolation, launch)
             first = len(isolation.rounds[0]) if isolation.rounds else 0
-            costs[bad].append((len(isolation.rounds), fleet.played))
+            costs[bad].append((len(isolation.rounds), launch.trainings))
     good, one = (
         (round(statistics.median(r for r, _ in found)), round(statistics.median(t for _, t in found)))
         for found in costs.values()

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from bench.plays import Fleet, names
 from shakedown.isolation.search import search
-from shakedown.isolation.simulate import Fleet, names
 from shakedown.isolation.strategy import most_rounds
 from shakedown.runs.isolation import Group, Isolation, Problem, Result, Training
 

@@ -182,7 +182,7 @@ def test_a_file_that_is_no_search_is_told_with_its_path(tmp_path: Path) -> None:
 
 
 def test_a_report_shows_the_search_and_what_it_came_to() -> None:
-    from shakedown.isolation.simulate import play
+    from bench.plays import play
     from shakedown.report.formats import Run
     from shakedown.report.overview import overview
     from shakedown.report.page.render import page

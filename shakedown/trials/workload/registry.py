@@ -65,7 +65,7 @@ class Place:
     """Where a trial runs, and how long it may measure."""
 
     part: str  # gpu3, cpu, numa1, node, or A>B of a pair
-    device: torch.device | None  # None: of a tool, which opens devices by itself
+    device: torch.device | None  # None: of a tool, which opens devices itself
     seconds: float = 0.3  # of measuring, for each figure
     rank: int = 0
     ranks: int = 1

@@ -1,5 +1,4 @@
-"""Simulated racks behind the same interface as real ones: the cost of a search, and how often it is right. Used by the
-estimate before a search and by the tables of docs/isolation.md."""
+"""Simulated searches: how often they are right, and what they cost. For the tables of docs/isolation.md."""
 
 from __future__ import annotations
 
