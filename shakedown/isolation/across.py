@@ -27,35 +27,37 @@ _LEAST = 0.001  # bits, below which no division says anything
 Labels = npt.NDArray[np.int64]
 
 
-def look(known: Knowledge, number: int) -> tuple[Group, ...]:
+def look(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
     """Choose the groups of the next round. Empty: no division that can be tried shows anything."""
-    post = known.model
+    post = knowledge.model
     names = post.shape.names
-    out = known.left_out | known.given_up.keys()
+    out = knowledge.left_out | knowledge.given_up.keys()
     usable = np.array([name not in out for name in names])
-    draw = random.Random(f"{known.problem.seed}/across/{number}")
+    draw = random.Random(f"{knowledge.problem.seed}/across/{number}")
     divisions = np.array(list(_divisions(post, usable, draw)))
-    gains = gain(post, divisions, known.problem.noise)
+    gains = gain(post, divisions, knowledge.problem.noise)
     for place in np.argsort(-gains, kind="stable"):
         if gains[place] <= _LEAST:
             break
         members = [np.flatnonzero(divisions[place] == label) for label in range(_GROUPS)]
         groups = [tuple(names[index] for index in group) for group in members if len(group)]
-        if all(len(group) >= known.problem.smallest and _may_try(known, frozenset(group)) for group in groups):
-            return tuple(_group(known, group, f"{number}.{index}") for index, group in enumerate(groups, 1))
+        if all(len(group) >= knowledge.problem.smallest and _may_try(knowledge, frozenset(group)) for group in groups):
+            return tuple(_group(knowledge, group, f"{number}.{index}") for index, group in enumerate(groups, 1))
     return ()
 
 
-def _may_try(known: Knowledge, nodes: frozenset[str]) -> bool:
-    return sum(known.tally(nodes)) < _TRIES and len(known.without_result(nodes)) < SILENT
+def _may_try(knowledge: Knowledge, nodes: frozenset[str]) -> bool:
+    return sum(knowledge.tally(nodes)) < _TRIES and len(knowledge.without_result(nodes)) < SILENT
 
 
-def _group(known: Knowledge, nodes: tuple[str, ...], name: str) -> Group:
+def _group(knowledge: Knowledge, nodes: tuple[str, ...], name: str) -> Group:
     around = [
-        training for training in known.trainings if training.outcome == "fail" and frozenset(nodes) <= training.nodes
+        training
+        for training in knowledge.trainings
+        if training.outcome == "fail" and frozenset(nodes) <= training.nodes
     ]
     parent = min(around, key=lambda training: len(training.nodes)).group.id if around else None
-    again = any(training.nodes == frozenset(nodes) for training in known.trainings)
+    again = any(training.nodes == frozenset(nodes) for training in knowledge.trainings)
     return Group(id=name, nodes=nodes, purpose="again" if again else "across", parent=parent)
 
 

@@ -38,40 +38,42 @@ def parts(nodes: Sequence[str], count: int) -> list[list[str]]:
     return [list(nodes[begin:end]) for begin, end in pairwise(bounds)]
 
 
-def next_groups(known: Knowledge, number: int) -> list[Group]:
+def next_groups(knowledge: Knowledge, number: int) -> list[Group]:
     """Form the groups of a round over all open nodes, filled with cleared nodes.
 
     A group that can show nothing new is not formed: its nodes are mixed anew, and wait where no other group results.
     """
-    if not known.rounds:
+    if not knowledge.rounds:
         return _numbered(
-            _filled(known, [_Wanted(part, "groups", None) for part in _by_hints(known)], f"{number}"), number
+            _filled(knowledge, [_Wanted(part, "groups", None) for part in _by_hints(knowledge)], f"{number}"), number
         )
-    again = [training.group for training in known.near if any(node in known.open for node in training.group.subjects)]
+    again = [
+        training.group for training in knowledge.near if any(node in knowledge.open for node in training.group.subjects)
+    ]
     held = {node for group in again for node in group.nodes}
     remix: set[str] = set()
     best: list[Group] = []
     for attempt in range(_ATTEMPTS):
         salt = f"{number}/{attempt}" if attempt else f"{number}"
         least = max(attempt - _ATTEMPTS // 2, 0) + 1
-        made = _filled(known, _by_family(known, held, remix, salt, least), salt, held)
-        good = [group for group in made if known.worth_trying(frozenset(group.nodes))]
-        if not best or _worth(known, good) > _worth(known, best):
+        made = _filled(knowledge, _by_family(knowledge, held, remix, salt, least), salt, held)
+        good = [group for group in made if knowledge.worth_trying(frozenset(group.nodes))]
+        if not best or _worth(knowledge, good) > _worth(knowledge, best):
             best = good
-        if len(_new(known, made)) == len(made):
+        if len(_new(knowledge, made)) == len(made):
             break
         remix |= {node for group in made if group not in good for node in group.subjects}
-    return _numbered([*again, *(_new(known, best) or best)], number)
+    return _numbered([*again, *(_new(knowledge, best) or best)], number)
 
 
-def _worth(known: Knowledge, groups: Sequence[Group]) -> tuple[int, int]:
+def _worth(knowledge: Knowledge, groups: Sequence[Group]) -> tuple[int, int]:
     """Count the subjects of the groups, and of the groups that show something new."""
-    return _subjects(groups), _subjects(_new(known, groups))
+    return _subjects(groups), _subjects(_new(knowledge, groups))
 
 
-def _new(known: Knowledge, groups: Sequence[Group]) -> list[Group]:
+def _new(knowledge: Knowledge, groups: Sequence[Group]) -> list[Group]:
     """Select the groups that have not trained, or have as many passes as failures. The others wait meanwhile."""
-    return [group for group in groups if known.undecided(frozenset(group.nodes))]
+    return [group for group in groups if knowledge.undecided(frozenset(group.nodes))]
 
 
 def _subjects(groups: Sequence[Group]) -> int:
@@ -87,57 +89,57 @@ class _Wanted:
         self.nodes, self.purpose, self.parent = nodes, purpose, parent
 
 
-def _by_hints(known: Knowledge) -> list[list[str]]:
+def _by_hints(knowledge: Knowledge) -> list[list[str]]:
     """Form the first groups, with each hinted node in a small group of its own, filled from the largest group."""
-    hinted = {hint.node for hint in known.problem.hints}
-    groups = [[node for node in group if node not in hinted] for group in first_groups(known.problem)]
-    company = known.problem.smallest - 1
+    hinted = {hint.node for hint in knowledge.problem.hints}
+    groups = [[node for node in group if node not in hinted] for group in first_groups(knowledge.problem)]
+    company = knowledge.problem.smallest - 1
     found: list[list[str]] = []
-    for node in (node for node in known.problem.nodes if node in hinted):
+    for node in (node for node in knowledge.problem.nodes if node in hinted):
         largest = max(groups, key=len)
-        taken = largest[len(largest) - company :] if len(largest) >= company + known.problem.smallest else []
+        taken = largest[len(largest) - company :] if len(largest) >= company + knowledge.problem.smallest else []
         del largest[len(largest) - len(taken) :]
         found.append([node, *taken])
     return [*found, *filter(None, groups)]
 
 
-def _by_family(known: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
+def _by_family(knowledge: Knowledge, held: Set[str], remix: Set[str], salt: str, least: int) -> list[_Wanted]:
     """Divide the nodes of groups that failed last, and mix all other nodes anew.
 
     Mixing separates a bad node that was missed from its last partners. Nodes whose last training gave no result go into
     smaller groups: a node that cannot train then blocks fewer others.
     """
     families: dict[str | None, list[str]] = defaultdict(list)
-    longest = len(known.problem.nodes)
-    for node in known.open:
-        if node in held or node in known.given_up:
+    longest = len(knowledge.problem.nodes)
+    for node in knowledge.open:
+        if node in held or node in knowledge.given_up:
             continue
-        last = known.latest.get(node)
+        last = knowledge.latest.get(node)
         if last is not None and last.outcome == "unknown" and last.doubt is None:
             longest = min(longest, math.ceil(len(last.nodes) / 2))
         failed = last is not None and last.outcome == "fail" and node not in remix
         families[last.group.id if last is not None and failed else None].append(node)
     mixed = families.pop(None, [])
-    random.Random(f"{known.problem.seed}/{salt}").shuffle(mixed)
+    random.Random(f"{knowledge.problem.seed}/{salt}").shuffle(mixed)
     found = []
     for family, nodes in families.items():
-        nodes.sort(key=lambda node: -known.probability[node])
-        found += [_Wanted(part, "halves", family) for part in _divided(known, nodes, least=2)]
-    least = max(least, math.ceil(len(mixed) / max(longest, known.problem.smallest)))
-    found += [_Wanted(part, "regroup", None) for part in _divided(known, mixed, min(least, len(mixed)))]
+        nodes.sort(key=lambda node: -knowledge.probability[node])
+        found += [_Wanted(part, "halves", family) for part in _divided(knowledge, nodes, least=2)]
+    least = max(least, math.ceil(len(mixed) / max(longest, knowledge.problem.smallest)))
+    found += [_Wanted(part, "regroup", None) for part in _divided(knowledge, mixed, min(least, len(mixed)))]
     for group in found:
-        if len(group.nodes) == 1 and known.probability[group.nodes[0]] > 0.2:
+        if len(group.nodes) == 1 and knowledge.probability[group.nodes[0]] > 0.2:
             group.purpose = "confirm"
     return found
 
 
-def _divided(known: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
+def _divided(knowledge: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
     """Divide nodes into parts that are about as likely to fail as to pass, and no larger than the first groups."""
     if not nodes:
         return []
-    weights = {node: -math.log1p(-min(known.probability[node], 0.999999)) for node in nodes}
+    weights = {node: -math.log1p(-min(knowledge.probability[node], 0.999999)) for node in nodes}
     count = math.ceil(sum(weights.values()) / _EVEN)
-    count = max(count, math.ceil(len(nodes) / size_at_most(len(known.problem.nodes))), least)
+    count = max(count, math.ceil(len(nodes) / size_at_most(len(knowledge.problem.nodes))), least)
     share = sum(weights.values()) / count
     found: list[list[str]] = []
     weight = math.inf
@@ -151,27 +153,27 @@ def _divided(known: Knowledge, nodes: list[str], least: int) -> list[list[str]]:
     return found
 
 
-def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
+def _filled(knowledge: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] = frozenset()) -> list[Group]:
     """Fill each group up to the nodes that a training needs: cleared nodes first, then the least frequent partners.
 
     A group for which no node is left joins another such group, or waits for the next round.
     """
-    smallest = known.problem.smallest
-    busy = {node for group in wanted for node in group.nodes} | held | known.given_up.keys()
+    smallest = knowledge.problem.smallest
+    busy = {node for group in wanted for node in group.nodes} | held | knowledge.given_up.keys()
     spare = sorted(
-        (node for node in known.problem.nodes if node not in busy and node not in known.named),
-        key=lambda node: known.probability[node],
+        (node for node in knowledge.problem.nodes if node not in busy and node not in knowledge.named),
+        key=lambda node: knowledge.probability[node],
     )
     groups: list[Group] = []
     alone: list[_Wanted] = []
     short = [group for group in wanted if len(group.nodes) < smallest]
-    short.sort(key=lambda group: -max(known.probability[node] for node in group.nodes))
-    random.Random(f"{known.problem.seed}/pads/{salt}").shuffle(spare)
-    spare.sort(key=lambda node: node not in known.cleared)
+    short.sort(key=lambda group: -max(knowledge.probability[node] for node in group.nodes))
+    random.Random(f"{knowledge.problem.seed}/pads/{salt}").shuffle(spare)
+    spare.sort(key=lambda node: node not in knowledge.cleared)
     pads: dict[int, list[str]] = {}
     for group in short:
-        met = sum((known.partners[node] for node in group.nodes), Counter[str]())
-        spare.sort(key=lambda node: (node not in known.cleared, met[node]))
+        met = sum((knowledge.partners[node] for node in group.nodes), Counter[str]())
+        spare.sort(key=lambda node: (node not in knowledge.cleared, met[node]))
         chosen = spare[: smallest - len(group.nodes)]
         if len(chosen) + len(group.nodes) < smallest:
             alone.append(group)
@@ -187,7 +189,9 @@ def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] =
     if joined and len(joined[-1].nodes) < smallest:
         rest = joined.pop()
         whole = [group for group in wanted if group not in alone] + joined
-        if not known.cleared and whole:  # no node to wait for; with its other half it would be the group that failed
+        if (
+            not knowledge.cleared and whole
+        ):  # no node to wait for; with its other half it would be the group that failed
             others = [group for group in whole if group.parent is None or group.parent != rest.parent] or whole
             min(others, key=lambda group: len(group.nodes)).nodes += rest.nodes
     for group in [group for group in wanted if group not in alone] + joined:
@@ -195,7 +199,7 @@ def _filled(known: Knowledge, wanted: list[_Wanted], salt: str, held: Set[str] =
         groups.append(
             Group(
                 id=f"{len(groups) + 1}",
-                nodes=tuple(sorted((*group.nodes, *fill), key=known.place.__getitem__)),
+                nodes=tuple(sorted((*group.nodes, *fill), key=knowledge.place.__getitem__)),
                 pads=fill,
                 purpose=group.purpose,
                 parent=group.parent,

@@ -95,5 +95,5 @@ def _beside_smaller(training: Training, passed: Training, smaller: Sequence[Trai
     return _undecided(training, "peers", f"{message}: none of like size to compare with")
 
 
-def _undecided(training: Training, doubt: Literal["near", "peers"], why: str) -> Training:
-    return training.model_copy(update={"outcome": "unknown", "why": short(why), "doubt": doubt})
+def _undecided(training: Training, doubt: Literal["near", "peers"], reason: str) -> Training:
+    return training.model_copy(update={"outcome": "unknown", "why": short(reason), "doubt": doubt})

@@ -49,56 +49,58 @@ def next_step(isolation: Isolation) -> Step:
     """Decide what follows the rounds so far."""
     problem = isolation.problem
     number = len(isolation.rounds) + 1
-    known = Knowledge(problem, isolation.rounds, isolation.run_id)
+    knowledge = Knowledge(problem, isolation.rounds, isolation.run_id)
     if len(problem.nodes) < LEAST_NODES:
         reason = f"fewer than {LEAST_NODES} nodes: a search could not tell which is bad"
-        return Step(result=_end(known, reason))
-    if reason := _systemic(known):
-        return Step(result=_end(known, reason, systemic=True))
+        return Step(result=_end(knowledge, reason))
+    if reason := _systemic(knowledge):
+        return Step(result=_end(knowledge, reason, systemic=True))
     if number > (problem.rounds or most_rounds(len(problem.nodes))):
-        return Step(result=_end(known, f"stopped after {counted(len(isolation.rounds), 'round')}, the limit"))
+        return Step(result=_end(knowledge, f"stopped after {counted(len(isolation.rounds), 'round')}, the limit"))
     if problem.seconds is not None and isolation.rounds and _no_time(isolation):
         reason = f"stopped after {isolation.seconds:.0f} s: the next round would exceed the time limit"
-        return Step(result=_end(known, reason))
+        return Step(result=_end(knowledge, reason))
     if _without_results(isolation):
-        return Step(result=_end(known, _why_none(known)))
-    shared = known.model.shared
-    if shared > _DOUBT or (not known.open and shared + float(known.model.sometimes.sum()) > _DOUBT):
-        return _between(known, number)
-    if known.open:
-        if groups := _of_nodes(known, number):
+        return Step(result=_end(knowledge, _why_none(knowledge)))
+    shared = knowledge.model.shared
+    if shared > _DOUBT or (not knowledge.open and shared + float(knowledge.model.sometimes.sum()) > _DOUBT):
+        return _between(knowledge, number)
+    if knowledge.open:
+        if groups := _of_nodes(knowledge, number):
             return Step(groups=groups)
-        if reason := _systemic(known, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
-            return Step(result=_end(known, reason, systemic=True))
-        return Step(result=_end(known, _why_none(known)))
-    return _close(known, number)
+        if reason := _systemic(knowledge, _DOUBT):  # nodes that only ever failed with each other cannot be told apart
+            return Step(result=_end(knowledge, reason, systemic=True))
+        return Step(result=_end(knowledge, _why_none(knowledge)))
+    return _close(knowledge, number)
 
 
-def _of_nodes(known: Knowledge, number: int) -> tuple[Group, ...]:
+def _of_nodes(knowledge: Knowledge, number: int) -> tuple[Group, ...]:
     """Form groups that test single nodes. A rack behind a likely bad uplink or trunk trains apart."""
-    apart = {node for suspect in known.likely_shared if suspect.racks for node in suspect.without}
+    apart = {node for suspect in knowledge.likely_shared if suspect.racks for node in suspect.without}
     if not apart:
-        return tuple(next_groups(known, number))
-    parts = [known.restrict(nodes) for nodes in (apart, {*known.problem.nodes} - apart) if nodes & {*known.open}]
-    groups = [group for part in parts for group in next_groups(part, number)] or next_groups(known, number)
+        return tuple(next_groups(knowledge, number))
+    parts = [
+        knowledge.restrict(nodes) for nodes in (apart, {*knowledge.problem.nodes} - apart) if nodes & {*knowledge.open}
+    ]
+    groups = [group for part in parts for group in next_groups(part, number)] or next_groups(knowledge, number)
     return tuple(group.model_copy(update={"id": f"{number}.{place}"}) for place, group in enumerate(groups, 1))
 
 
-def _between(known: Knowledge, number: int) -> Step:
+def _between(knowledge: Knowledge, number: int) -> Step:
     """Test the likely causes that several nodes share."""
-    if float(known.model.sizes.sum()) > CONVINCED_SHARED:
-        least = min(len(training.nodes) for training in known.trainings if training.outcome == "fail")
+    if float(knowledge.model.sizes.sum()) > CONVINCED_SHARED:
+        least = min(len(training.nodes) for training in knowledge.trainings if training.outcome == "fail")
         reason = f"any {least} nodes together fail, and few nodes together pass"
-        return Step(result=_end(known, f"{reason}: a cause that shows only at size"))
-    if groups := across.look(known, number) or (_of_nodes(known, number) if known.open else ()):
+        return Step(result=_end(knowledge, f"{reason}: a cause that shows only at size"))
+    if groups := across.look(knowledge, number) or (_of_nodes(knowledge, number) if knowledge.open else ()):
         return Step(groups=groups)
     likely = ", ".join(
-        f"{known.words(cause)} {chance:.0%}" for chance, cause in known.model.likeliest(3) if chance > 0.05
+        f"{knowledge.words(cause)} {chance:.0%}" for chance, cause in knowledge.model.likeliest(3) if chance > 0.05
     )
-    reason = f"a cause that nodes share is bad with a probability of {known.model.shared:.0%} ({likely})"
-    if known.silent:
-        reason = f"{reason}; {_why_none(known)}"
-    return Step(result=_end(known, f"{reason}, and no group is left that could show more"))
+    reason = f"a cause that nodes share is bad with a probability of {knowledge.model.shared:.0%} ({likely})"
+    if knowledge.silent:
+        reason = f"{reason}; {_why_none(knowledge)}"
+    return Step(result=_end(knowledge, f"{reason}, and no group is left that could show more"))
 
 
 def _without_results(isolation: Isolation) -> bool:
@@ -110,15 +112,14 @@ def _without_results(isolation: Isolation) -> bool:
     return len(last) == _SILENT_ROUNDS and silent
 
 
-def _why_none(known: Knowledge) -> str:
+def _why_none(knowledge: Knowledge) -> str:
     """Write why no further group trains though nodes are open, with the figures."""
-    if not known.silent:
-        return f"no group of {folded(known.open)} is left that could show something new"
-    last = known.silent[-1]
-    return (
-        f"{len(known.silent)} of {counted(len(known.trainings), 'training')} gave no result, and no other group is left"
-        f" to try: the last was {last.group.id}, {folded(last.group.nodes)}: {last.why}"
-    )
+    if not knowledge.silent:
+        return f"no group of {folded(knowledge.open)} is left that could show something new"
+    last = knowledge.silent[-1]
+    silent = f"{len(knowledge.silent)} of {counted(len(knowledge.trainings), 'training')} gave no result"
+    last_one = f"the last was {last.group.id}, {folded(last.group.nodes)}: {last.why}"
+    return f"{silent}, and no other group is left to try: {last_one}"
 
 
 def _no_time(isolation: Isolation) -> bool:
@@ -126,58 +127,62 @@ def _no_time(isolation: Isolation) -> bool:
     return isolation.seconds + longest > (isolation.problem.seconds or 0)
 
 
-def _systemic(known: Knowledge, least: float = PROBABLE) -> str:
-    probable = [node for node, bad in known.probability.items() if bad > least]
-    decisive = known.decisive
+def _systemic(knowledge: Knowledge, least: float = PROBABLE) -> str:
+    probable = [node for node, bad in knowledge.probability.items() if bad > least]
+    decisive = knowledge.decisive
     advice = "the cause is not a node; look at what the nodes share"
     if len(decisive) >= _NOTHING_PASSED and all(training.outcome == "fail" for training in decisive):
         return f"all of {counted(len(decisive), 'group')} failed: {advice}"
-    if len(probable) > _THIRD * len(known.problem.nodes) and len(probable) > 2:
-        return f"{len(probable)} of {len(known.problem.nodes)} nodes are suspect: {advice}"
+    if len(probable) > _THIRD * len(knowledge.problem.nodes) and len(probable) > 2:
+        return f"{len(probable)} of {len(knowledge.problem.nodes)} nodes are suspect: {advice}"
     return ""
 
 
-def _close(known: Knowledge, number: int) -> Step:
+def _close(knowledge: Knowledge, number: int) -> Step:
     """Run the closing training: all nodes without the suspects must pass."""
-    rest = [node for node in known.problem.nodes if node not in known.left_out]
-    if len(rest) < known.problem.smallest:
-        return Step(result=_end(known, "too few nodes are left for a closing run"))
+    rest = [node for node in knowledge.problem.nodes if node not in knowledge.left_out]
+    if len(rest) < knowledge.problem.smallest:
+        return Step(result=_end(knowledge, "too few nodes are left for a closing run"))
     group = Group(id=f"{number}.1", nodes=tuple(rest), purpose="closing")
-    passes, fails = known.tally(frozenset(rest))
+    passes, fails = knowledge.tally(frozenset(rest))
     if passes > fails:
-        unsure = not known.named and not known.shared and known.model.shared > MISSED_SHARED
-        return Step(groups=(group,)) if unsure or _may_have_missed(known) else Step(result=_end(known, ""))
-    if len(silent := known.without_result(frozenset(rest))) >= SILENT:
-        return Step(result=_end(known, f"the closing run gave no result: {silent[-1].why}"))
+        unsure = not knowledge.named and not knowledge.shared and knowledge.model.shared > MISSED_SHARED
+        return Step(groups=(group,)) if unsure or _may_have_missed(knowledge) else Step(result=_end(knowledge, ""))
+    if len(silent := knowledge.without_result(frozenset(rest))) >= SILENT:
+        return Step(result=_end(knowledge, f"the closing run gave no result: {silent[-1].why}"))
     if passes + fails < 5:
         return Step(groups=(group,))
-    return Step(result=_end(known, "all nodes together fail, and no part of them fails"))
+    return Step(result=_end(knowledge, "all nodes together fail, and no part of them fails"))
 
 
-def _may_have_missed(known: Knowledge) -> str:
+def _may_have_missed(knowledge: Knowledge) -> str:
     """Write why a search after a failed run cannot end without a name, and how to go on; empty: the search can end."""
-    chance = missed(known.problem, known.trainings)
-    if not known.problem.failed or known.named or known.shared or chance < BOUND:
+    chance = missed(knowledge.problem, knowledge.trainings)
+    if not knowledge.problem.failed or knowledge.named or knowledge.shared or chance < BOUND:
         return ""
     return (
         f"a node that fails in {RATE:.0%} of its trainings was missed with a probability of {chance:.0%}:"
-        f" try longer with: shakedown isolate {known.run_id or 'RUN'} --resume"
+        f" try longer with: shakedown isolate {knowledge.run_id or 'RUN'} --resume"
     )
 
 
-def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
+def _end(knowledge: Knowledge, reason: str, systemic: bool = False) -> Result:
     """Write the conclusion. A closing run that has not passed clears no node, and the conclusion reports it."""
-    suspects = [] if systemic else [*known.named.values(), *known.shared]
-    undecided = {node: _undecided(known, node) for node in known.open}
-    cleared = [node for node in known.problem.nodes if node in known.cleared]
+    suspects = [] if systemic else [*knowledge.named.values(), *knowledge.shared]
+    undecided = {node: _undecided(knowledge, node) for node in knowledge.open}
+    cleared = [node for node in knowledge.problem.nodes if node in knowledge.cleared]
     if systemic:
-        undecided |= dict.fromkeys(known.named, "suspect, as too many are")
-    if not systemic and (doubt := _may_have_missed(known)):
-        why, undecided, cleared = f"{why}; {doubt}" if why else doubt, dict.fromkeys(cleared, doubt) | undecided, []
-    if why and not systemic and not undecided and not suspects:
-        undecided, cleared = dict.fromkeys(cleared, why), []
-    if why:
-        conclusion = why
+        undecided |= dict.fromkeys(knowledge.named, "suspect, as too many are")
+    if not systemic and (doubt := _may_have_missed(knowledge)):
+        reason, undecided, cleared = (
+            f"{reason}; {doubt}" if reason else doubt,
+            dict.fromkeys(cleared, doubt) | undecided,
+            [],
+        )
+    if reason and not systemic and not undecided and not suspects:
+        undecided, cleared = dict.fromkeys(cleared, reason), []
+    if reason:
+        conclusion = reason
     elif suspects:
         conclusion = f"the run passes without {', '.join(map(str, suspects))}"
     else:
@@ -185,14 +190,14 @@ def _end(known: Knowledge, why: str, systemic: bool = False) -> Result:
     return Result(suspects=suspects, cleared=cleared, undecided=undecided, conclusion=conclusion, systemic=systemic)
 
 
-def _undecided(known: Knowledge, node: str) -> str:
-    message = f"bad with a probability of {known.probability[node]:.2g}"
-    last = known.given_up.get(node)
+def _undecided(knowledge: Knowledge, node: str) -> str:
+    message = f"bad with a probability of {knowledge.probability[node]:.2g}"
+    last = knowledge.given_up.get(node)
     if last is None:
         return message
     return f"{message}: the trainings of the node gave no result, the last was {last.group.id}: {last.why}"
 
 
-def stopped(isolation: Isolation, why: str) -> Result:
+def stopped(isolation: Isolation, reason: str) -> Result:
     """Conclude a search that is ended from outside."""
-    return _end(Knowledge(isolation.problem, isolation.rounds, isolation.run_id), why)
+    return _end(Knowledge(isolation.problem, isolation.rounds, isolation.run_id), reason)

@@ -121,8 +121,8 @@ def _lines(branch: Branch, first: str, more: str) -> Iterator[str]:
     label = branch.label if len(branch.label) <= _NODES_SHOWN else f"{branch.label[:_NODES_SHOWN]}..."
     pads = f" (with {folded(branch.pads)})" if branch.pads else ""
     step = f"  {branch.step_ms:.0f} ms" if branch.step_ms and branch.outcome == "pass" else ""
-    why = f"  {branch.why}" if branch.why and branch.outcome != "pass" else ""
-    yield printable(f"{first}{branch.outcome:<7} {branch.id:<5} {branch.purpose:<8} {label}{pads}{step}{why}", 200)
+    reason = f"  {branch.why}" if branch.why and branch.outcome != "pass" else ""
+    yield printable(f"{first}{branch.outcome:<7} {branch.id:<5} {branch.purpose:<8} {label}{pads}{step}{reason}", 200)
     for index, part in enumerate(branch.parts):
         last = index == len(branch.parts) - 1
         yield from _lines(part, more + ("`- " if last else "|- "), more + ("   " if last else "|  "))

@@ -89,10 +89,10 @@ def names_in(nodes: Mapping[str, Node], hosts: Mapping[str, str | None]) -> dict
     for host in hosts:
         short.setdefault(host.partition(".")[0], []).append(host)
     found = {}
-    for host, given in hosts.items():
+    for host, configured in hosts.items():
         first = host.partition(".")[0]
-        if given is not None:
-            found[host] = given
+        if configured is not None:
+            found[host] = configured
         elif host in nodes:
             found[host] = host
         elif short[first] == [host]:

@@ -35,11 +35,11 @@ SECONDS = 0.3  # of measuring, for each figure
 
 def chosen_trials(wanted: Trials, only: Sequence[str] = ()) -> list[str]:
     """Choose the trials to run, in their order. Raises ValueError for an unknown name."""
-    known = trials()
-    names = list(only) or wanted.only or [name for name, trial in known.items() if not trial.by_name]
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(known)}")
-    return [name for name in known if name in names]
+    registered = trials()
+    names = list(only) or wanted.only or [name for name, trial in registered.items() if not trial.by_name]
+    if unknown := [name for name in names if name not in registered]:
+        raise ValueError(f"no such trial: {', '.join(unknown)}; the trials are {', '.join(registered)}")
+    return [name for name in registered if name in names]
 
 
 def between_nodes(names: Sequence[str]) -> list[str]:
@@ -53,10 +53,10 @@ def expected_seconds(names: Sequence[str], repetitions: int, rounds: int, rails:
     All nodes measure at once, so only the rounds between them grow with the number of nodes and of `rails`. A start of
     torch counts 10 s for each kind of part.
     """
-    known, pairs = trials(), between_nodes(names)
-    alone = sum(known[name].seconds for name in names if name not in pairs) * repetitions
-    starts = len({known[name].on for name in names})
-    of_rounds = sum(known[name].seconds * 2 * max(rails.get(name, 1), 1) for name in pairs)
+    registered, pairs = trials(), between_nodes(names)
+    alone = sum(registered[name].seconds for name in names if name not in pairs) * repetitions
+    starts = len({registered[name].on for name in names})
+    of_rounds = sum(registered[name].seconds * 2 * max(rails.get(name, 1), 1) for name in pairs)
     return alone + 10.0 * starts + rounds * repetitions * of_rounds
 
 
@@ -88,7 +88,7 @@ def _with_smoke(desired: DesiredState) -> DesiredState:
 
 def _recipe(smoke: Smoke, torch: bool) -> Recipe:
     """Replace the program of the smoke run's recipe by the trials' program. `torch`: whether the program imports it."""
-    known = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
+    recipe = recipes().get(smoke.recipe) or recipes()[EMBEDDED]
     change: dict[str, Any] = {
         "launcher": "python",
         "command": ["{run_dir}/workload/run.py", f"{{run_dir}}/{REQUEST}"],
@@ -100,10 +100,10 @@ def _recipe(smoke: Smoke, torch: bool) -> Recipe:
         "launch": Launch(),
         "limits": None,
     }
-    return known.model_copy(
+    return recipe.model_copy(
         update={
             "name": "trials",
-            "family": known.family.model_copy(update=change),
+            "family": recipe.family.model_copy(update=change),
             "entry": Entry(description="trials"),
         }
     )
@@ -120,14 +120,14 @@ def plan_alone(
     desired: DesiredState, state: NodeState, node: str, run_id: str, names: Sequence[str], wanted: Trials
 ) -> LaunchPlan:
     """Plan the trials of one node alone. Raises PlanError with all problems."""
-    pairs, known = between_nodes(names), trials()
+    pairs, registered = between_nodes(names), trials()
     mine = [name for name in names if name not in pairs]
-    draft = _draft({node: desired}, {node: state}, run_id, torch=any(known[name].on != TOOL for name in mine))
+    draft = _draft({node: desired}, {node: state}, run_id, torch=any(registered[name].on != TOOL for name in mine))
     gpus = gpus_of(draft.desired[node], state)
     request = {"trials": mine, "gpus": gpus, "ranks": CPU_RANKS, **_common(wanted)}
     request["model"] = desired.gpu.profile
-    kinds = {known[name].on for name in mine}
-    each_s = [max(wanted.limit_s, 4 * known[name].seconds) for name in mine]
+    kinds = {registered[name].on for name in mine}
+    each_s = [max(wanted.limit_s, 4 * registered[name].seconds) for name in mine]
     stages = len(kinds) * START_S + sum(each_s) * wanted.repetitions + wanted.limit_s
     return _complete(draft, {node: request}, stages)
 
@@ -184,8 +184,8 @@ def _draft(
 
 def _complete(draft: PlanDraft, requests: Mapping[str, dict[str, Any]], seconds: float) -> LaunchPlan:
     smoke = draft.smoke
-    known = recipes().get(smoke.recipe)
-    runtime = smoke.runtime or (known.family.runtimes[0] if known else "process")
+    recipe = recipes().get(smoke.recipe)
+    runtime = smoke.runtime or (recipe.family.runtimes[0] if recipe else "process")
     chosen = ResolvedOptions(draft.recipe)
     rendezvous, port, hcas = rendezvous_of(draft), master_port(draft), hcas_of(draft)
     image, equipment = equip(draft, chosen) if runtime == "container" else (None, {})

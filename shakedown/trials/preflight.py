@@ -15,14 +15,14 @@ def problems_of(desired: DesiredState) -> Iterator[Problem]:
     """Yield unknown trials, and floors that no figure has."""
     if desired.trials is None:
         return
-    known = trials()
+    registered = trials()
     for name in desired.trials.only:
-        if name not in known:
-            yield Problem("trials", "trials.only", repr(name), one_of(name, known))
+        if name not in registered:
+            yield Problem("trials", "trials.only", repr(name), one_of(name, registered))
     for figure, bound in desired.trials.floors.items():
         name, _, rest = figure.partition(".")
-        if name not in known or not known[name].unit(rest):
-            expected = f"TRIAL.FIGURE, where TRIAL is {one_of(name, known)}"
+        if name not in registered or not registered[name].unit(rest):
+            expected = f"TRIAL.FIGURE, where TRIAL is {one_of(name, registered)}"
             yield Problem("trials", f"trials.floors.{figure}", f"{bound:g}", expected)
         elif not (math.isfinite(bound) and bound > 0):
             yield Problem("trials", f"trials.floors.{figure}", f"{bound:g}", "a number above zero")

@@ -53,13 +53,13 @@ def peers_for(suspects: int) -> int:
     return max(PEERS, suspects + 2)
 
 
-def beside(suspects: Collection[int], nodes: int, known: Collection[Pair], seed: str) -> list[int]:
+def beside(suspects: Collection[int], nodes: int, measured: Collection[Pair], seed: str) -> list[int]:
     """Choose the places of a fresh run: the suspects, and twice as many other nodes and two more.
 
     Nodes that have not yet measured with the suspects come first.
     """
     others = [node for node in range(nodes) if node not in suspects]
     random.Random(seed).shuffle(others)
-    had = {frozenset(pair) for pair in known}
+    had = {frozenset(pair) for pair in measured}
     others.sort(key=lambda node: sum(frozenset((node, suspect)) in had for suspect in suspects))
     return sorted([*suspects, *others[: 2 * len(suspects) + 2]])

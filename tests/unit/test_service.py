@@ -509,7 +509,7 @@ def test_so_many_are_drained_together_as_may_be_out_and_one_that_is_resumed_make
     assert down == ("node3", "leave"), "well, and the scheduler does not reach it"
     held = known(step(150, "drained", why=reason, name=PARTNER))
     (mark,) = marks({"node3": history(held)}, {"node3": held}, out, names, ONE)
-    assert mark.what == "resume" and str(mark).endswith("only held for the load of another node")
+    assert mark.what == "resume" and str(mark).endswith("drained only for the load of another node")
     assert str(marks({"node1": history(bad["node1"])}, bad, there, names, ONE)[0]).endswith(reason)
 
 

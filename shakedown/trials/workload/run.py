@@ -104,8 +104,8 @@ class Process:
                 continue
             if "begins" in document:
                 self.begun = document
-                known = trials().get(document["begins"])
-                limit = max(limit, 4 * known.seconds) if known else limit
+                trial = trials().get(document["begins"])
+                limit = max(limit, 4 * trial.seconds) if trial else limit
             self.ended |= "ends" in document
             if not {"begins", "ends"} & set(document):
                 tell(document)
@@ -231,9 +231,9 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
             say({**document, "rail": rail} if rail else document)
 
     words = [str(FOLDER / "between.py"), json.dumps({**request, "from": first})]
-    known = trials()[request["trial"]]
+    trial = trials()[request["trial"]]
     # For the other nodes, for the measurement, and for some slack; a tool has a limit for each of its runs.
-    limit_s = (3 if known.needs_torch else 12) * request["limit_s"]
+    limit_s = (3 if trial.needs_torch else 12) * request["limit_s"]
     process = Process(words, logs() / "between.log", limit_s, request["start_s"])
     code = process.watch(tell)
     if process.ended:
@@ -245,7 +245,7 @@ def _rounds_from(first: int, request: dict[str, Any], rail: str | None) -> int:
         if request["place"] in pair:
             other = next(node for node in pair if node != request["place"])
             part = f"{request['place']}>{other}"
-            say(reading(known.name, part, request["repetitions"][done[0]], state=state, note=note, rail=rail))
+            say(reading(trial.name, part, request["repetitions"][done[0]], state=state, note=note, rail=rail))
     return done[0] + 1
 
 
