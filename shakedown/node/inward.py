@@ -17,7 +17,7 @@ CREDENTIALS = {
 _HOLD_IPV4 = [ipaddress.ip_network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")]
 
 
-def why_not(here: str, there: str) -> Optional[str]:
+def refusal(here: str, there: str) -> Optional[str]:
     """Return why a redirect from one URL to another is not followed, or None.
 
     The same host may redirect to itself. A host of the site may redirect within the site, but no host to this node

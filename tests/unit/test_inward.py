@@ -61,7 +61,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_leads_outwards_or_within_a_site_is_followed(here: str, there: str) -> None:
-    assert inward.why_not(f"https://{here}/a", f"https://{there}/b") is None
+    assert inward.refusal(f"https://{here}/a", f"https://{there}/b") is None
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_what_leads_outwards_or_within_a_site_is_followed(here: str, there: str)
     ],
 )
 def test_what_leads_inwards_is_not(here: str, there: str) -> None:
-    assert "address" in (why := inward.why_not(f"http://{here}/a", f"http://{there}/b") or "") or "itself" in why
+    assert "address" in (why := inward.refusal(f"http://{here}/a", f"http://{there}/b") or "") or "itself" in why

@@ -58,8 +58,8 @@ class Field:
     def __init__(self, default_factory: Callable[..., Any]) -> None:
         self.make = default_factory
 
-    def value(self, given: Model) -> Any:
-        return self.make(given) if getattr(getattr(self.make, "__code__", None), "co_argcount", 0) else self.make()
+    def value(self, owner: Model) -> Any:
+        return self.make(owner) if getattr(getattr(self.make, "__code__", None), "co_argcount", 0) else self.make()
 
 
 ConfigDict = dict
@@ -73,8 +73,8 @@ def model_validator(mode: str) -> Callable[[Any], Any]:
 class Model(dict):  # type: ignore[type-arg]  # of Python 3.8
     """A document, or an object of a class that the checks define: with its annotations as fields."""
 
-    def __init__(self, *pairs: Any, **given: Any) -> None:
-        super().__init__(*pairs, **given)
+    def __init__(self, *pairs: Any, **fields: Any) -> None:
+        super().__init__(*pairs, **fields)
         self.__dict__ = self
         for kind in reversed(type(self).__mro__):
             for name in getattr(kind, "__annotations__", ()):

@@ -125,14 +125,14 @@ def changes(tree: Tree, remedy: Any, builtin: List[str]) -> List[Change]:
 def pairs(remedy: Any, builtin: List[str]) -> List[Tuple[str, str]]:
     """Return the settings of an operation's arguments, by the keys of boot.conf."""
     room, _, name = remedy.operation.partition(".")
-    given = remedy.arguments
+    arguments = remedy.arguments
     if remedy.operation == "boot.settings":
-        return [(key, str(value)) for key, value in given["settings"].items()]
+        return [(key, str(value)) for key, value in arguments["settings"].items()]
     if remedy.operation == "tuning.modules" or room == "devices":
-        modules = [kernel_name(module) for module in given["modules"]]
+        modules = [kernel_name(module) for module in arguments["modules"]]
         return [("module." + module, "loaded") for module in modules if module not in builtin]
-    value = SETTINGS[name].word(given["enabled"] if SETTINGS[name].switch else given["value"])
-    return [(SETTINGS[name].key() + ("." + given["key"] if "key" in given else ""), value)]
+    value = SETTINGS[name].word(arguments["enabled"] if SETTINGS[name].switch else arguments["value"])
+    return [(SETTINGS[name].key() + ("." + arguments["key"] if "key" in arguments else ""), value)]
 
 
 def differing(tree: Tree, key: str, value: str) -> List[Change]:

@@ -83,8 +83,8 @@ def may_open(device: Part, user: str, groups: List[str]) -> bool:
     return mode & 0o006 == 0o006
 
 
-def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str, began: float) -> Dict[str, Any]:
-    """Return the report of a check. `why`: the reason that the check could not be made; the verdict is then unknown."""
+def report(document: Dict[str, Any], findings: List[Any], verdict: str, problem: str, began: float) -> Dict[str, Any]:
+    """Return the report of a check. `problem`: the reason that the check could not be made; the verdict is then unknown."""
     counts = dict.fromkeys(tell.VERDICTS, 0)
     for finding in findings:
         counts[str(finding.verdict)] += 1
@@ -93,8 +93,8 @@ def report(document: Dict[str, Any], findings: List[Any], verdict: str, why: str
         "schema_version": SCHEMA_VERSION,
         "node": document.get("node", ""),
         "at": time.time(),
-        "verdict": "unknown" if why else verdict,
-        "why": why,
+        "verdict": "unknown" if problem else verdict,
+        "why": problem,
         "desired": document.get("digest", ""),
         "program": document.get("program", ""),
         "home": document.get("home"),
@@ -135,7 +135,7 @@ def check(options: Dict[str, str], evaluate: Evaluate, worst: Worst) -> int:
     document: Dict[str, Any] = {}
     findings: List[Any] = []
     remedied: List[Any] = []
-    why, folder = "", options.get("--state", tell.FOLDER)
+    problem, folder = "", options.get("--state", tell.FOLDER)
     try:
         document = read_config(options.get("--config", CONFIG))
         tree = Tree(options.get("--root", "/"))
@@ -144,20 +144,20 @@ def check(options: Dict[str, str], evaluate: Evaluate, worst: Worst) -> int:
         if any(finding["did"] for finding in remedied):
             findings, state = look(document, Tree(options.get("--root", "/")), evaluate)  # as it is now
     except Exception as error:  # whatever it is: a node that could not be checked is unknown, and says so
-        why = "{}: {}".format(type(error).__name__, reason(error))
-    verdict = "" if why else worst([finding.verdict for finding in findings])
-    result = report(document, findings, verdict, why, began)
+        problem = "{}: {}".format(type(error).__name__, reason(error))
+    verdict = "" if problem else worst([finding.verdict for finding in findings])
+    result = report(document, findings, verdict, problem, began)
     result["remedied"] = remedied
     written = write(result, document, folder)
     for line in tell.journal(result):
         print(line)
-    return 0 if written and not why else 1
+    return 0 if written and not problem else 1
 
 
 def main(evaluate: Evaluate, worst: Worst, arguments: Optional[List[str]] = None) -> int:
     """Check once. `evaluate` compares (desired, state, node); `worst` gives the worst of some verdicts: both import
     what `models` stands for, so neither is imported before that is there."""
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     os.umask(0o022)
     try:
         held = locks().lock("agent.lock", 0)
@@ -167,6 +167,6 @@ def main(evaluate: Evaluate, worst: Worst, arguments: Optional[List[str]] = None
     except (Unsafe, OSError) as error:
         print("<3>no check: {}".format(reason(error)))
         return 1
-    code = check(dict(zip(given[::2], given[1::2])), evaluate, worst)
+    code = check(dict(zip(words[::2], words[1::2])), evaluate, worst)
     os.close(held)
     return code

@@ -25,7 +25,7 @@ from shakedown.node.assets.lease import take
 from shakedown.node.assets.part import BLOCK, DownloadError, Wanted
 from shakedown.node.assets.words import clean, say
 from shakedown.node.data import key_of
-from shakedown.node.inward import why_not
+from shakedown.node.inward import refusal
 from shakedown.node.safe_files import Busy, Folder, Unsafe, locks, sound, state_path, walk
 
 EVERY_S = 10.0
@@ -50,9 +50,11 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.lower().startswith("https:") and not newurl.lower().startswith("https:"):
             raise DownloadError("refused", "{} redirects from https to {}".format(public(req.full_url), public(newurl)))
-        why = why_not(req.full_url, newurl)
-        if why:
-            raise DownloadError("refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), why))
+        reason = refusal(req.full_url, newurl)
+        if reason:
+            raise DownloadError(
+                "refused", "{} redirects to {}: {}".format(public(req.full_url), public(newurl), reason)
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

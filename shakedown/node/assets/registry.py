@@ -28,7 +28,7 @@ from http.client import HTTPException
 from typing import Any, Dict, Optional, Tuple
 
 from shakedown.node.assets.words import clean
-from shakedown.node.inward import why_not
+from shakedown.node.inward import refusal
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
@@ -76,9 +76,9 @@ class Redirects(urllib.request.HTTPRedirectHandler):
         here, there = origin(req.full_url), origin(newurl)
         if here[0] == "https" and there[0] == "http":
             raise Refused("downgrade", "redirected from {} to http://{}".format(here[1], there[1]))
-        why = why_not(req.full_url, newurl)
-        if why:
-            raise Refused("answer", "redirected from {}: {}".format(here[1], why))
+        reason = refusal(req.full_url, newurl)
+        if reason:
+            raise Refused("answer", "redirected from {}: {}".format(here[1], reason))
         request = super().redirect_request(req, fp, code, msg, headers, newurl)
         if request is not None and here != there:
             request.remove_header("Authorization")

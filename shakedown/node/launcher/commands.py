@@ -186,11 +186,11 @@ class _Visit:
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
         return standstill.take(self.path, mark, self._place().get("process", [None])[0])
 
-    def stop(self, why: str) -> Dict[str, Any]:
+    def stop(self, reason: str) -> Dict[str, Any]:
         """Have the run ended. A watchdog that does not answer may be stopped (SIGSTOP): it is continued. Where it has
         died, or still does not answer, end both here."""
         try:
-            answer = self._ask_to_stop(why)
+            answer = self._ask_to_stop(reason)
         except control.Silent:
             answer = {**self._last(), "watchdog": False, "rebooted": False}
         if answer["watchdog"] or answer.get("state") == watchdog.OVER:
@@ -199,20 +199,20 @@ class _Visit:
         survivors = processes.end(self._alive, float(job.get("grace_s", 3)), 10)
         answer.update(
             state=watchdog.OVER,
-            ending=why,
+            ending=reason,
             survivors=[str(process) for process in survivors],
             cleanup_errors=self._clean_up(job),
         )
         folder.write_json(self.path, "status.json", answer)
         return answer
 
-    def _ask_to_stop(self, why: str) -> Dict[str, Any]:
+    def _ask_to_stop(self, reason: str) -> Dict[str, Any]:
         try:
-            return self.ask("stop", why=why)
+            return self.ask("stop", why=reason)
         except control.Silent:
             for process in processes.named(self._place().get("process")):
                 processes.resume(process)
-            return self.ask("stop", why=why)
+            return self.ask("stop", why=reason)
 
     def _alive(self) -> List[processes.Process]:
         mark = folder.read_json(self.path, "job.json").get("mark", self.run_id)
@@ -266,18 +266,18 @@ def main(arguments: List[str]) -> None:
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--file", default="")
     parser.add_argument("--why", default="stopped")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     run = _Visit(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     commands = {
         "go": lambda: run.ask("go"),
-        "poll": lambda: run.poll(given.offset),
-        "fetch": lambda: run.fetch(given.file, given.offset),
-        "digest": lambda: run.digest(given.file, given.offset),
+        "poll": lambda: run.poll(options.offset),
+        "fetch": lambda: run.fetch(options.file, options.offset),
+        "digest": lambda: run.digest(options.file, options.offset),
         "standstill": run.standstill,
-        "stop": lambda: run.stop(given.why),
+        "stop": lambda: run.stop(options.why),
         "remove": run.remove,
     }
     try:
-        print(json.dumps(commands[given.command]()))
+        print(json.dumps(commands[options.command]()))
     except control.Silent as error:
         print(json.dumps({"silent": str(error)}))

@@ -60,8 +60,8 @@ def stranger(path: str) -> Optional[str]:
 
 def _open_to_others(about: os.stat_result) -> bool:
     """Return whether others than root can exchange what is in root's folder. The sticky bit keeps them from it."""
-    theirs = about.st_mode & 0o002 or (about.st_mode & 0o020 and about.st_gid != 0)
-    return bool(theirs) and not about.st_mode & stat.S_ISVTX
+    open_bits = about.st_mode & 0o002 or (about.st_mode & 0o020 and about.st_gid != 0)
+    return bool(open_bits) and not about.st_mode & stat.S_ISVTX
 
 
 def _make_parent() -> str:

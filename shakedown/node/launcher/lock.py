@@ -134,8 +134,8 @@ def make_roots_folder() -> str:
 
 def _roots_files() -> Tuple[str, str]:
     """Return the lock and the record of its holder."""
-    given = os.environ.get(NAME_VARIABLE)
-    name = "node-" + hashlib.sha256(given.encode()).hexdigest()[:16] if given else "node"
+    variable = os.environ.get(NAME_VARIABLE)
+    name = "node-" + hashlib.sha256(variable.encode()).hexdigest()[:16] if variable else "node"
     return os.path.join(ROOTS, name + ".lock"), os.path.join(ROOTS, name + ".json")
 
 

@@ -17,7 +17,7 @@ _SIGTERM_S = 5.0  # the same after SIGTERM: a node that shuts down sends it, and
 _KILL_S = 10.0  # SIGKILL is repeated for so long; what is left then is reported
 _MARKS = 10_000  # times of log growth that are kept
 _SIGN_S = 1.0  # between two signs of life for the guardian
-_WHY = 1000  # characters of a reason that are kept
+_REASON = 1000  # characters of a reason that are kept
 
 SETUP, READY, RUNNING, STOPPING, OVER = "setup", "ready", "running", "stopping", "over"
 
@@ -223,9 +223,9 @@ class Watchdog:
     def _lease_is_over(self) -> bool:
         return time.monotonic() - self._renewed > float(self._job["lease_s"])
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         if self._ending is None and self._state not in (STOPPING, OVER):
-            self._ending = why
+            self._ending = reason
 
     def _on_sigterm(self) -> None:
         self._sigterm_at = self._sigterm_at or time.monotonic()
@@ -268,7 +268,7 @@ class Watchdog:
         if command == "go":
             self._go = self._state in (READY, RUNNING)
         elif command == "stop":
-            self._end(str(request.get("why", "stopped"))[:_WHY])
+            self._end(str(request.get("why", "stopped"))[:_REASON])
         elif command == "remove":
             return self._remove()
         return self._status(offset)

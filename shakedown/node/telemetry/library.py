@@ -65,10 +65,10 @@ class Library:
         except Unreadable as error:
             self.reason = error
             return
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, theirs, self._pipe))
+        self._pipe, far_end = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("fork").Process(target=_serve, args=(tree, far_end, self._pipe))
         self._process.start()
-        theirs.close()
+        far_end.close()
 
     def ask(self, with_ras: bool) -> Dict[str, Dict[str, Any]]:
         """Return the channels that have a value, by the GPU's BDF. Empty where the library does not answer."""
